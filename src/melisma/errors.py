@@ -1,0 +1,51 @@
+"""Everything this package raises on purpose.
+
+MelismaError
+├── ConfigError          a file, flag or value does not describe a runnable system
+├── DataError            a data set is missing, damaged or of another shape
+├── InfeasibleError      no allocation meets the constraints
+├── SolverError          a numerical solver stopped without an answer
+└── TrainingError        a cycle ended without one update that counts
+
+Each message says what is wrong, with its values and units, and what would fix it.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class MelismaError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class ConfigError(MelismaError, ValueError):
+    """A file, flag or value does not describe a runnable system."""
+
+
+class DataError(MelismaError):
+    """A data set is missing, damaged or of another shape than expected."""
+
+
+class InfeasibleError(MelismaError):
+    """No allocation meets the constraints."""
+
+
+class SolverError(MelismaError):
+    """A numerical solver stopped without an answer."""
+
+
+class TrainingError(MelismaError):
+    """A cycle ended without one update that counts."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:
+    """Return the error for a name that is not known, with the nearest and all that are.
+
+    >>> print(unknown("scheme", "cas", ["csa", "eta"]))
+    unknown scheme 'cas': did you mean 'csa'? Known: csa, eta
+    """
+    names = sorted(known)
+    lower = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    guess = f"did you mean '{lower[near[0]]}'? " if near else ""
+    return ConfigError(f"unknown {what} '{name}': {guess}Known: {', '.join(names)}")

@@ -1,0 +1,7 @@
+"""The two kinds of array this package passes around."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]

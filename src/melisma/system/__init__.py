@@ -1,0 +1,30 @@
+"""Learners, the delay law, what a scheme sees and what it returns."""
+
+from melisma.system.cell import CSA_WORKLOAD, Channel, cell, clocks
+from melisma.system.law import DelayLaw, Mode, Workload
+from melisma.system.metrics import (
+    cycle_s,
+    max_staleness,
+    mean_staleness,
+    truancy,
+    utilisation,
+)
+from melisma.system.problem import Allocation, Problem, learner_s
+
+__all__ = [
+    "CSA_WORKLOAD",
+    "Allocation",
+    "Channel",
+    "DelayLaw",
+    "Mode",
+    "Problem",
+    "Workload",
+    "cell",
+    "clocks",
+    "cycle_s",
+    "learner_s",
+    "max_staleness",
+    "mean_staleness",
+    "truancy",
+    "utilisation",
+]

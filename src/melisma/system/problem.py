@@ -1,0 +1,162 @@
+"""What a scheme is given, and what it gives back."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from melisma.errors import ConfigError, InfeasibleError
+from melisma.maths.arrays import Floats, Ints
+from melisma.system.law import DelayLaw
+
+#: More local steps than any deadline allows: keeps counts inside exact floats.
+STEPS_LIMIT = 2**52
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Problem(DelayLaw):
+    """One global cycle to allocate, as the orchestrator sees it.
+
+    Arrays run over learners k = 0 … K−1. ``least`` and ``most`` bound every learner's
+    samples; each is one number for all or an array.
+    """
+
+    samples: int  #: D, samples to train on in a cycle
+    deadline_s: float  #: T, seconds in a cycle
+    least: int | Ints = 1  #: d_l, least samples of a learner
+    most: int | Ints | None = None  #: d_u, most samples of a learner; None: all
+
+    def __post_init__(self) -> None:
+        DelayLaw.__post_init__(self)
+        K = self.step_s.size
+        if self.step_s.ndim != 1 or K == 0:
+            raise ConfigError(
+                f"step_s has shape {self.step_s.shape}: a problem needs a list of at "
+                "least one learner"
+            )
+        if not (np.isfinite(self.deadline_s) and self.deadline_s > 0):
+            raise ConfigError(
+                f"deadline of {self.deadline_s} s: give a finite time above 0 s"
+            )
+        if self.samples < 1:
+            raise ConfigError(f"{self.samples} samples to train on: give at least 1")
+        for name in ("least", "most"):
+            bound = getattr(self, name)
+            if np.shape(bound) not in ((), (K,)):
+                raise ConfigError(
+                    f"{name} has shape {np.shape(bound)}: give one number or {K}"
+                )
+            if bound is not None and np.min(bound) < 1:
+                raise ConfigError(f"{name} is {np.min(bound)}: give at least 1 sample")
+        if self.most is not None and np.any(np.less(self.most, self.least)):
+            raise ConfigError(
+                f"least of {self.least} is above most of {self.most} samples for some "
+                "learner: no number is within both"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        law: DelayLaw,
+        *,
+        samples: int,
+        deadline_s: float,
+        least: int | Ints = 1,
+        most: int | Ints | None = None,
+    ) -> Self:
+        """Return the problem of fitting ``samples`` into a known law."""
+        return cls(
+            step_s=law.step_s,
+            sample_s=law.sample_s,
+            fixed_s=law.fixed_s,
+            samples=samples,
+            deadline_s=deadline_s,
+            least=least,
+            most=most,
+        )
+
+    @property
+    def learners(self) -> int:
+        """K, how many learners there are."""
+        return self.step_s.size
+
+    @property
+    def low(self) -> Ints:
+        """Least samples of each learner."""
+        return np.broadcast_to(np.asarray(self.least, dtype=np.int64), (self.learners,))
+
+    @property
+    def high(self) -> Ints:
+        """Most samples of each learner, never more than there are."""
+        most = self.samples if self.most is None else self.most
+        high = np.minimum(np.asarray(most, dtype=np.int64), self.samples)
+        return np.broadcast_to(high, (self.learners,))
+
+    def samples_within(self, steps: int | Ints) -> Ints:
+        """h(τ): the most samples that fit by the deadline with τ steps, up to ``high``.
+
+        Exact: d is the last whole number with t(d, τ) ≤ T as ``seconds`` rounds it;
+        0 where not one sample fits.
+        """
+        T, high = self.deadline_s, self.high
+        cost = steps * self.step_s + self.sample_s
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            guess = np.fmin(np.floor((T - self.fixed_s) / cost), high)
+        d: Ints = np.maximum(guess, 0.0).astype(np.int64)
+        while (over := (d > 0) & (self.seconds(d, steps) > T)).any():
+            d = d - over
+        while (under := (d < high) & (self.seconds(d + 1, steps) <= T)).any():
+            d = d + under
+        return d
+
+    def steps_within(self, samples: ArrayLike) -> Ints:
+        """f(d): the most steps that fit by the deadline; −1 if d samples alone do not.
+
+        Exact, as ``samples_within`` is: f(d) ≥ τ just where d ≤ h(τ).
+        """
+        d = np.asarray(samples, dtype=np.int64)
+        room = self.deadline_s - self.fixed_s - self.sample_s * d
+        guess = np.floor(room / (self.step_s * np.maximum(d, 1)))
+        tau: Ints = np.clip(guess, -1, STEPS_LIMIT).astype(np.int64)
+        while (high := (tau >= 0) & (self.seconds(d, tau) > self.deadline_s)).any():
+            tau = tau - high
+        while (
+            low := (tau < STEPS_LIMIT) & (self.seconds(d, tau + 1) <= self.deadline_s)
+        ).any():
+            tau = tau + low
+        return np.where(d > 0, tau, 0)
+
+    def check_room(self) -> None:
+        """Raise InfeasibleError if no split of the samples could exist at all."""
+        K, D, T = self.learners, self.samples, self.deadline_s
+        if self.low.sum() > D:
+            raise InfeasibleError(
+                f"{D} samples are fewer than the {self.low.sum()} that {K} learners "
+                "need at least: use fewer learners, more samples or a smaller 'least'"
+            )
+        if self.high.sum() < D:
+            raise InfeasibleError(
+                f"{D} samples are more than the {self.high.sum()} that {K} learners "
+                "may take at most: use more learners, fewer samples or a larger 'most'"
+            )
+        if (late := np.flatnonzero(self.fixed_s >= T)).size:
+            k = late[np.argmax(self.fixed_s[late])]
+            raise InfeasibleError(
+                f"learner {k} needs {self.fixed_s[k]:.6g} s to exchange the model "
+                f"alone, past the deadline of {T:.6g} s ({late.size} of {K} learners "
+                "do): leave such learners out or extend the deadline"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Allocation:
+    """How much each learner trains in one cycle; no samples: it sits out."""
+
+    samples: Ints  #: dₖ
+    steps: Ints  #: τₖ
+
+
+def learner_s(problem: DelayLaw, allocation: Allocation) -> Floats:
+    """Seconds each learner needs for its part of the cycle."""
+    return problem.seconds(allocation.samples, allocation.steps)
