@@ -1,0 +1,1 @@
+"""Data, models and training: the only room that knows torch."""

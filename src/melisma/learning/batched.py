@@ -1,0 +1,323 @@
+"""Training many learners at once, with the result of training them one by one.
+
+Learners are taken in chunks whose models fit the cache together. Inside a chunk they
+are sorted by how many batches they train, so that those still at work are always the
+first rows of every tensor: unequal d and τ cost no masks and no idle arithmetic. Only
+a short last batch is filled up, with rows of weight zero.
+
+Three engines, the first that fits:
+
+    Perceptrons   multilayer perceptrons under SGD: batched matrix products that
+                  update the weights in place, with no gradient ever stored
+    Functional    other models without convolutions: torch.func's vmap of the gradient
+    OneByOne      the rest. On a CPU a batched convolution takes longer than its parts
+                  in turn (`python benchmarks/bench_simulation.py --models`), and
+                  dropout or batch normalisation would not be the learner's own
+"""
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.functional import cross_entropy
+
+from melisma.learning.parameters import Parameters, parameters_of, put
+from melisma.learning.training import Optimiser, Training, train
+from melisma.maths.arrays import Floats, Ints
+
+#: δ where a > 0, else 0, in one pass.
+relu_backward = torch.ops.aten.threshold_backward
+
+#: Bytes of parameters that one chunk may hold, and the learners in it at most.
+CHUNK_BYTES, CHUNK_LEARNERS = 10_000_000, 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Some learners' results, one row each."""
+
+    learners: list[int]  #: their places in the list of plans
+    parameters: Parameters  #: a stack
+    loss: Floats  #: mean over all their training samples, as in ``Trained``
+
+
+def train_many(
+    model: nn.Module,
+    parameters: Parameters,
+    x: Tensor,
+    y: Tensor,
+    plans: Sequence[Ints],
+    training: Training,
+    threads: int = 1,
+) -> Iterator[Chunk]:
+    """Train one copy of ``model`` from ``parameters`` for each batch plan.
+
+    Chunks come in the order of the plans and do not depend on ``threads``; at most
+    ``threads`` + 1 are in memory.
+    """
+    engine = _engine(model, training)
+    size = chunk_size(parameters)
+
+    def work(start: int) -> Chunk:
+        torch.set_num_threads(1)
+        some = range(start, min(start + size, len(plans)))
+        learners = sorted(some, key=lambda k: -len(plans[k]))
+        mine = [plans[k] for k in learners]
+        stack, loss = engine(model, parameters, x, y, mine, training)
+        return Chunk(learners, stack, loss)
+
+    starts = range(0, len(plans), size)
+    if threads == 1:
+        yield from map(work, starts)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Chunk]] = deque()
+        for start in starts:
+            waiting.append(pool.submit(work, start))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def chunk_size(parameters: Parameters) -> int:
+    """How many learners train side by side."""
+    size = sum(p.numel() * p.element_size() for p in parameters.values())
+    return max(1, min(CHUNK_LEARNERS, CHUNK_BYTES // max(size, 1)))
+
+
+class Engine(Protocol):
+    """Trains the learners of a chunk, sorted by their number of batches."""
+
+    def __call__(
+        self,
+        model: nn.Module,
+        parameters: Parameters,
+        x: Tensor,
+        y: Tensor,
+        plans: Sequence[Ints],
+        training: Training,
+    ) -> tuple[Parameters, Floats]:
+        """Return the stack of trained parameters and each learner's mean loss."""
+
+
+def _engine(model: nn.Module, training: Training) -> Engine:
+    if linear_layers(model) and training.optimiser == Optimiser.SGD:
+        return perceptrons
+    if _is_function(model):
+        return functional
+    return one_by_one
+
+
+def linear_layers(model: nn.Module) -> list[str]:
+    """Names of the linear layers if ``model`` is a perceptron with ReLUs, else []."""
+    if not isinstance(model, nn.Sequential):
+        return []
+    modules = list(model.named_children())
+    if modules and type(modules[0][1]) is nn.Flatten:
+        modules = modules[1:]
+    linear, between = modules[::2], modules[1::2]
+    fits = (
+        len(modules) % 2 == 1
+        and all(type(m) is nn.Linear and m.bias is not None for _, m in linear)
+        and all(type(m) is nn.ReLU for _, m in between)
+    )
+    return [name for name, _ in linear] if fits else []
+
+
+def _is_function(model: nn.Module) -> bool:
+    """Whether outputs depend on inputs and parameters alone, with no convolution."""
+    odd = (nn.modules.conv._ConvNd, nn.modules.dropout._DropoutNd)
+    stateful = any(True for _ in model.buffers())
+    return not stateful and not any(isinstance(m, odd) for m in model.modules())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
+    """The next batch of the first ``active`` learners, short ones filled up."""
+
+    active: int
+    rows: Tensor  #: active × width
+    weight: Tensor  #: active × width, 1/samples of the batch, 0 where filled up
+    samples: Floats  #: of each active learner
+
+
+def _batches(plans: Sequence[Ints]) -> Iterator[_Batch]:
+    lengths = np.array([len(plan) for plan in plans])
+    for i in range(lengths.max(initial=0)):
+        active = int((lengths > i).sum())
+        rows = np.stack([plan[i] for plan in plans[:active]])
+        real = rows >= 0
+        samples = real.sum(axis=1)
+        width = int(samples.max())
+        weight = (real / samples[:, None])[:, :width].astype(np.float32)
+        yield _Batch(
+            active=active,
+            rows=torch.from_numpy(np.maximum(rows[:, :width], 0)),
+            weight=torch.from_numpy(weight),
+            samples=samples.astype(np.float64),
+        )
+
+
+class _MeanLoss:
+    """Mean loss of each learner over its samples so far."""
+
+    def __init__(self, learners: int) -> None:
+        self._sum, self._samples = np.zeros(learners), np.zeros(learners)
+
+    def add(self, batch: _Batch, loss: Tensor) -> None:
+        self._sum[: batch.active] += loss.numpy() * batch.samples
+        self._samples[: batch.active] += batch.samples
+
+    def result(self) -> Floats:
+        return self._sum / np.maximum(self._samples, 1.0)
+
+
+def _stacked(parameters: Parameters, learners: int) -> Parameters:
+    return {
+        name: value.expand(learners, *value.shape).clone()
+        for name, value in parameters.items()
+    }
+
+
+def perceptrons(
+    model: nn.Module,
+    parameters: Parameters,
+    x: Tensor,
+    y: Tensor,
+    plans: Sequence[Ints],
+    training: Training,
+) -> tuple[Parameters, Floats]:
+    """Batched matrix products; each layer's gradient goes straight into its weights."""
+    stack = _stacked(parameters, len(plans))
+    layers = [
+        (stack[f"{name}.weight"], stack[f"{name}.bias"])
+        for name in linear_layers(model)
+    ]
+    mean, flat = _MeanLoss(len(plans)), x.flatten(1)
+    buffer = torch.empty(0)
+    for batch in _batches(plans):
+        shape = (*batch.rows.shape, flat.shape[1])
+        if buffer.shape != shape:
+            buffer = torch.empty(shape)
+        torch.index_select(
+            flat, 0, batch.rows.flatten(), out=buffer.view(-1, shape[-1])
+        )
+        here = [(W[: batch.active], b[: batch.active]) for W, b in layers]
+        loss = _perceptron_step(
+            here, buffer, y[batch.rows], batch.weight, training.rate
+        )
+        mean.add(batch, loss)
+    return stack, mean.result()
+
+
+def _perceptron_step(
+    layers: list[tuple[Tensor, Tensor]],
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    rate: float,
+) -> Tensor:
+    """One SGD step of every learner; returns their losses before it."""
+    inputs = [x]
+    for W, b in layers:
+        # aₗ = relu(aₗ₋₁·Wᵀ + b), the last without relu
+        a = torch.baddbmm(b.unsqueeze(1), inputs[-1], W.transpose(1, 2))
+        inputs.append(a.relu_() if len(inputs) < len(layers) else a)
+    log_p = inputs.pop().log_softmax(dim=2)
+    target = y.unsqueeze(2)
+    loss = -(log_p.gather(2, target).squeeze(2) * weight).sum(dim=1)
+    # δ = (softmax − onehot) / samples
+    delta = log_p.exp_()
+    delta.scatter_add_(2, target, delta.new_full((1, 1, 1), -1.0).expand_as(target))
+    delta.mul_(weight.unsqueeze(2))
+    for i in reversed(range(len(layers))):
+        W, b = layers[i]
+        # δₗ₋₁ = (δₗ·Wₗ) ∘ [aₗ₋₁ > 0]   before W moves
+        below = relu_backward(torch.bmm(delta, W), inputs[i], 0.0) if i else delta
+        # W ← W − η·δᵀ·aₗ₋₁,   b ← b − η·Σ δ
+        W.baddbmm_(delta.transpose(1, 2), inputs[i], alpha=-rate)
+        b.sub_(delta.sum(dim=1), alpha=rate)
+        delta = below
+    return loss
+
+
+def functional(
+    model: nn.Module,
+    parameters: Parameters,
+    x: Tensor,
+    y: Tensor,
+    plans: Sequence[Ints],
+    training: Training,
+) -> tuple[Parameters, Floats]:
+    """Map the gradient of one learner's loss over the chunk."""
+
+    def loss_of(theta: Parameters, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        each = cross_entropy(functional_call(model, theta, (x,)), y, reduction="none")
+        return (each * weight).sum()
+
+    gradient: Callable[..., Any] = vmap(grad_and_value(loss_of))
+    stack = _stacked(parameters, len(plans))
+    step = _Adam(stack) if training.optimiser == Optimiser.ADAM else _sgd
+    mean = _MeanLoss(len(plans))
+    model.train()
+    for batch in _batches(plans):
+        here = {name: value[: batch.active] for name, value in stack.items()}
+        gradients, loss = gradient(here, x[batch.rows], y[batch.rows], batch.weight)
+        step(here, gradients, training.rate)
+        mean.add(batch, loss)
+    return stack, mean.result()
+
+
+def _sgd(stack: Parameters, gradients: Parameters, rate: float) -> None:
+    for name, value in stack.items():
+        value.sub_(gradients[name], alpha=rate)
+
+
+class _Adam:
+    """torch.optim.Adam with its defaults, on the first rows of a stack.
+
+    Learners only ever leave at the end, so all that are left have made the same
+    number of steps.
+    """
+
+    def __init__(self, stack: Parameters) -> None:
+        self._mean = {name: torch.zeros_like(value) for name, value in stack.items()}
+        self._square = {name: torch.zeros_like(value) for name, value in stack.items()}
+        self._steps = 0
+
+    def __call__(self, stack: Parameters, gradients: Parameters, rate: float) -> None:
+        self._steps += 1
+        beta1, beta2, epsilon = 0.9, 0.999, 1e-8
+        for name, value in stack.items():
+            rows, gradient = len(value), gradients[name]
+            m = self._mean[name][:rows].lerp_(gradient, 1 - beta1)
+            v = self._square[name][:rows].mul_(beta2)
+            v.addcmul_(gradient, gradient, value=1 - beta2)
+            scale = (v.sqrt() / (1 - beta2**self._steps) ** 0.5).add_(epsilon)
+            value.addcdiv_(m, scale, value=-rate / (1 - beta1**self._steps))
+
+
+def one_by_one(
+    model: nn.Module,
+    parameters: Parameters,
+    x: Tensor,
+    y: Tensor,
+    plans: Sequence[Ints],
+    training: Training,
+) -> tuple[Parameters, Floats]:
+    """Train the learners in turn, as each would train itself."""
+    own, rows, losses = copy.deepcopy(model), [], []
+    for plan in plans:
+        put(parameters, own)
+        losses.append(train(own, x, y, plan, training).loss)
+        rows.append(parameters_of(own))
+    stack = {name: torch.stack([row[name] for row in rows]) for name in parameters}
+    return stack, np.array(losses)

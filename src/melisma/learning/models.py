@@ -1,0 +1,222 @@
+"""The papers' networks by name, and what they cost to train and to send.
+
+    TwoNN          DAB, and the thesis's benchmarks in chapter 3
+    DeadlineCNN    the thesis's deadline experiments in chapter 3
+    ThreeNN        the thesis's Table 6.1
+    ConvNet        the thesis's Table 6.2
+    FashionNet     the thesis's Table 6.3
+    CsaNet         CSA
+    FogMLP         the fog paper's multilayer perceptron
+    FogCNN         the fog paper's convolutional network
+    CifarCNN       for CIFAR-10
+
+Differences from the papers:
+1. Every network gives logits. DAB's and the thesis's end in softmax, and the author's
+   code then applies PyTorch's cross-entropy, which takes the softmax again: such a
+   loss cannot fall below 1.46.
+2. Chapter 3 prints DeadlineCNN's filters and units, not its kernels: 5 × 5, padded
+   by 2, as in FedAvg's network, which the author's code names. Nor does it say where
+   the ReLUs stand: after the pooling, as in Tables 6.2 and 6.3.
+3. The fog paper prints neither of its networks, and the two-stage coding paper names
+   none for CIFAR-10. FogMLP, FogCNN and CifarCNN are our choice: small networks of
+   the usual form.
+"""
+
+import copy
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from melisma.errors import ConfigError, unknown
+from melisma.learning.data import Dataset
+
+Factory = Callable[[], nn.Module]
+
+
+def perceptron(*widths: int) -> nn.Sequential:
+    """Make fully connected layers of these widths, with ReLU between them."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def _halving(inputs: int, filters: int, kernel: int, padding: int) -> nn.Sequential:
+    """Make a convolution whose output is pooled to half its height and width."""
+    convolution = nn.Conv2d(inputs, filters, kernel, padding=padding)
+    return nn.Sequential(convolution, nn.MaxPool2d(2), nn.ReLU())
+
+
+def _conv_net() -> nn.Module:
+    return nn.Sequential(
+        *_halving(1, 6, kernel=3, padding=0),
+        *_halving(6, 16, kernel=3, padding=0),
+        *perceptron(16 * 5 * 5, 200, 100, 10),
+    )
+
+
+def _fashion_net() -> nn.Module:
+    return nn.Sequential(
+        *_halving(1, 16, kernel=3, padding=1),
+        *_halving(16, 32, kernel=3, padding=1),
+        *perceptron(32 * 7 * 7, 1000, 500, 10),
+    )
+
+
+def _deadline_cnn() -> nn.Module:
+    return nn.Sequential(
+        *_halving(1, 32, kernel=5, padding=2),
+        *_halving(32, 64, kernel=5, padding=2),
+        *perceptron(64 * 7 * 7, 512, 10),
+    )
+
+
+def _fog_cnn() -> nn.Module:
+    return nn.Sequential(
+        *_halving(1, 10, kernel=5, padding=0),
+        *_halving(10, 20, kernel=5, padding=0),
+        *perceptron(20 * 4 * 4, 50, 10),
+    )
+
+
+def _cifar_cnn() -> nn.Module:
+    return nn.Sequential(
+        *_halving(3, 32, kernel=3, padding=1),
+        *_halving(32, 64, kernel=3, padding=1),
+        *_halving(64, 64, kernel=3, padding=1),
+        *perceptron(64 * 4 * 4, 64, 10),
+    )
+
+
+#: Each takes 1 × 28 × 28 images, CifarCNN 3 × 32 × 32; each gives ten logits.
+MODELS: dict[str, Factory] = {
+    "TwoNN": partial(perceptron, 784, 50, 20, 10),
+    "DeadlineCNN": _deadline_cnn,
+    "ThreeNN": partial(perceptron, 784, 500, 300, 100, 10),
+    "ConvNet": _conv_net,
+    "FashionNet": _fashion_net,
+    "CsaNet": partial(perceptron, 784, 300, 124, 60, 10),
+    "FogMLP": partial(perceptron, 784, 64, 10),
+    "FogCNN": _fog_cnn,
+    "CifarCNN": _cifar_cnn,
+}
+
+
+def build(name: str, seed: int) -> nn.Module:
+    """Make a model by its name in MODELS or by the ``module:factory`` path of your own.
+
+    The same seed gives the same parameters, and torch's own generator is left as it
+    was. Raise ConfigError if there is no such model.
+    """
+    factory = MODELS[name] if name in MODELS else _factory(name)
+    # ``torch.manual_seed`` would reach the generators of all accelerators as well.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        model = factory()
+    if not isinstance(model, nn.Module):
+        raise ConfigError(
+            f'model "{name}" returned {type(model).__name__}: '
+            "the factory must return a torch.nn.Module"
+        )
+    return model
+
+
+def _factory(name: str) -> Factory:
+    """Import the callable at a ``module:factory`` path."""
+    module_name, colon, attribute = name.partition(":")
+    if not colon:
+        raise unknown("model", name, [*MODELS, "module:factory"])
+    if not all(part.isidentifier() for part in [*module_name.split("."), attribute]):
+        raise ConfigError(f'model "{name}" is not of the form module:factory')
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f'model "{name}" cannot be imported: {error}') from error
+    if not hasattr(module, attribute):
+        raise ConfigError(f'model "{name}": {module_name} has no "{attribute}"')
+    factory: object = getattr(module, attribute)
+    if not callable(factory):
+        raise ConfigError(
+            f'model "{name}" is a {type(factory).__name__}, which cannot be called'
+        )
+    _check_needs_no_arguments(name, factory)
+    return factory
+
+
+def _check_needs_no_arguments(name: str, factory: Callable[..., nn.Module]) -> None:
+    try:
+        inspect.signature(factory).bind()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f'model "{name}" cannot be made without arguments: {error}'
+        ) from error
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Weights and biases."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def model_bytes(model: nn.Module) -> int:
+    """Bytes of the model on the wire, each parameter as a float32."""
+    return 4 * parameter_count(model)
+
+
+_COUNTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def cycles_per_sample(model: nn.Module, input_shape: Sequence[int]) -> int:
+    """Operations to train on one sample once, at one operation per clock cycle.
+
+    CSA counts 4·(weights + units after the input) for a multilayer perceptron. A
+    weight of a convolution is used anew for each unit, so here each unit costs
+    4·(inputs it sums + 1), which is the same for a perceptron. Raise ConfigError if a
+    layer with parameters is neither linear nor a convolution, or the shape does not
+    fit.
+    """
+    operations = 0
+
+    def count(layer: nn.Module, _: object, output: Tensor) -> None:
+        nonlocal operations
+        # One row of the weight is what one unit sums over.
+        inputs = layer.get_parameter("weight")[0].numel()
+        operations += 4 * output.numel() * (inputs + 1)
+
+    # The copy can be hooked and put on the CPU without a trace in the original.
+    probe = copy.deepcopy(model).cpu().eval()
+    for layer in probe.modules():
+        if isinstance(layer, _COUNTED):
+            layer.register_forward_hook(count)
+        elif list(layer.parameters(recurse=False)):
+            raise ConfigError(
+                f"the operations of {type(layer).__name__} cannot be counted, only "
+                f"those of {', '.join(kind.__name__ for kind in _COUNTED)}"
+            )
+    _logits(probe, input_shape)
+    return operations
+
+
+def check_fits(model: nn.Module, data: Dataset) -> None:
+    """Raise ConfigError unless ``model`` has a logit for each class of the data set."""
+    logits = _logits(copy.deepcopy(model).eval(), data.train_x.shape[1:])
+    if logits.ndim != 2 or logits.shape[1] < data.classes:
+        raise ConfigError(
+            f"the model gives {tuple(logits.shape[1:])} values for a sample, and "
+            f"{data.name} has {data.classes} classes: use a model with one logit each"
+        )
+
+
+def _logits(model: nn.Module, input_shape: Sequence[int]) -> Tensor:
+    try:
+        with torch.no_grad():
+            logits: Tensor = model(torch.zeros(1, *input_shape))
+    except RuntimeError as error:
+        raise ConfigError(
+            f"the model does not take samples of shape {tuple(input_shape)}: {error}"
+        ) from error
+    return logits

@@ -1,0 +1,103 @@
+"""Local training: τ passes over d samples, batch by batch, until told to halt."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from melisma.errors import ConfigError
+from melisma.maths.arrays import Ints
+
+
+class Optimiser(StrEnum):
+    """What turns gradients into steps; its state lasts for one cycle."""
+
+    SGD = "sgd"
+    ADAM = "adam"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """How every learner trains."""
+
+    optimiser: Optimiser = Optimiser.SGD
+    rate: float = 0.1  #: learning rate
+    batch: int = 32  #: samples in a batch
+    shuffle: bool = True  #: a new order in every pass
+
+    def __post_init__(self) -> None:
+        if not self.rate > 0:
+            raise ConfigError(f"learning rate {self.rate}: give a number above 0")
+        if self.batch < 1:
+            raise ConfigError(f"batch of {self.batch} samples: give at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What a learner really did."""
+
+    batches: int  #: batches trained
+    samples: int  #: samples seen at least once
+    loss: float  #: mean over all samples of all batches, each before its own update
+
+
+def batch_plan(
+    rows: Ints, steps: int, training: Training, rng: np.random.Generator
+) -> Ints:
+    """Rows of each batch, in the order of training; −1 fills a pass's last batch.
+
+    >>> plan = Training(batch=2, shuffle=False)
+    >>> batch_plan(np.array([7, 8, 9]), 2, plan, np.random.default_rng(0)).tolist()
+    [[7, 8], [9, -1], [7, 8], [9, -1]]
+    """
+    d, size = len(rows), training.batch
+    per_pass = -(-d // size)
+    order = np.tile(rows, (steps, 1))
+    if training.shuffle:
+        order = rng.permuted(order, axis=1)
+    plan = np.full((steps, per_pass * size), -1, dtype=np.int64)
+    plan[:, :d] = order
+    return plan.reshape(steps * per_pass, size)
+
+
+def train(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    plan: Ints,
+    training: Training,
+    halt: Callable[[], bool] = lambda: False,
+) -> Trained:
+    """Train ``model`` in place on the rows of ``plan``; ask ``halt`` before each batch.
+
+    The model keeps what it learnt until then: a halted learner's update is partial,
+    not lost.
+    """
+    step = _optimiser(model, training)
+    model.train()
+    losses, counts = [], []
+    for batch in plan:
+        if halt():
+            break
+        rows = torch.from_numpy(batch[batch >= 0])
+        step.zero_grad()
+        loss = cross_entropy(model(x[rows]), y[rows])
+        loss.backward()  # type: ignore[no-untyped-call]
+        step.step()
+        losses.append(loss.detach() * len(rows))
+        counts.append(len(rows))
+    return Trained(
+        batches=len(counts),
+        samples=np.unique(plan[: len(counts)][plan[: len(counts)] >= 0]).size,
+        loss=float(sum(losses, torch.tensor(0.0))) / max(sum(counts), 1),
+    )
+
+
+def _optimiser(model: nn.Module, training: Training) -> torch.optim.Optimizer:
+    if training.optimiser == Optimiser.ADAM:
+        return torch.optim.Adam(model.parameters(), lr=training.rate)
+    return torch.optim.SGD(model.parameters(), lr=training.rate)
