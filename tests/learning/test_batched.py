@@ -10,7 +10,8 @@ from torch import nn
 from melisma.learning import batched, models
 from melisma.learning.batched import linear_layers, train_many
 from melisma.learning.parameters import parameters_of
-from melisma.learning.training import Optimiser, Training, batch_plan, train
+from melisma.learning.settings import Optimiser, Training
+from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Ints
 
 X = torch.rand(300, 1, 28, 28, generator=torch.Generator().manual_seed(1))

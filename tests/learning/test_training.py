@@ -7,7 +7,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from melisma.errors import ConfigError
-from melisma.learning.training import Optimiser, Training, batch_plan, train
+from melisma.learning.settings import Optimiser, Training
+from melisma.learning.training import batch_plan, train
 
 X = torch.linspace(-1, 1, 20 * 3).view(20, 3).sin()
 Y = torch.arange(20) % 2

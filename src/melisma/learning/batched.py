@@ -29,7 +29,8 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.functional import cross_entropy
 
 from melisma.learning.parameters import Parameters, parameters_of, put
-from melisma.learning.training import Optimiser, Training, train
+from melisma.learning.settings import Optimiser, Training
+from melisma.learning.training import train
 from melisma.maths.arrays import Floats, Ints
 
 #: δ where a > 0, else 0, in one pass.
