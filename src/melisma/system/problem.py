@@ -149,7 +149,7 @@ class Problem(DelayLaw):
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Allocation:
     """How much each learner trains in one cycle; no samples: it sits out."""
 
