@@ -1,0 +1,1 @@
+"""The running system: the orchestrator's cycle, the fleets, records and runs."""

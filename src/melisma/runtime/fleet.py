@@ -1,0 +1,67 @@
+"""The seam between the orchestrator and its learners, wherever they are.
+
+A fleet takes orders and yields updates as they arrive. The orchestrator cannot tell a
+simulated fleet from real devices: it reads the fleet's clock, asks what is known of its
+learners or for their own bids, and waits.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from melisma.learning.parameters import Parameters
+from melisma.maths.arrays import Ints
+from melisma.system.law import DelayLaw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Order:
+    """One learner's work in a cycle."""
+
+    learner: int  #: its place in the fleet
+    rows: Ints  #: which samples of the training set
+    steps: int  #: passes over them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What one learner did, in seconds since its order was given."""
+
+    learner: int
+    downloaded_s: float
+    trained_s: float
+    uploaded_s: float
+    samples: int  #: seen at least once
+    batches: int
+    loss: float
+    halted: bool  #: stopped at the deadline, before its work was done
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Updates:
+    """Updates that arrived together, one row each."""
+
+    reports: list[Report]
+    parameters: Parameters  #: a stack, in the order of ``reports``
+
+
+class Fleet(Protocol):
+    """Learners that can be given orders."""
+
+    @property
+    def learners(self) -> Sequence[str]:
+        """Their names."""
+
+    def now_s(self) -> float:
+        """Seconds on the fleet's clock since the run began."""
+
+    async def law(self) -> DelayLaw:
+        """What the orchestrator knows of the learners' speed, per sample."""
+
+    async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
+        """Ask each learner how many shards it will take, by its own measure (DAB)."""
+
+    def carry_out(
+        self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
+    ) -> AsyncIterator[Updates]:
+        """Have the orders carried out; yield updates as they arrive."""

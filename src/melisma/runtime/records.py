@@ -1,0 +1,132 @@
+"""What happened, one typed row per event.
+
+The orchestrator writes rows in the order in which it hears of them; everything else
+only reads them. ``time_s`` counts from the start of the run on the fleet's clock. A
+row is one line of JSON whose ``event`` names its type.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from melisma.errors import DataError
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """Something that happened to a task in one of its cycles."""
+
+    time_s: float
+    task: str
+    cycle: int  #: from 1
+
+
+class LearnerEvent(Event, frozen=True, kw_only=True):
+    """Something that happened to one learner."""
+
+    learner: str
+
+
+class Allocated(LearnerEvent, frozen=True, kw_only=True, tag="allocated"):
+    """A learner was given work, or none."""
+
+    samples: int
+    steps: int
+    predicted_s: float | None  #: None where only the learner itself knows (DAB)
+
+
+class Downloaded(LearnerEvent, frozen=True, kw_only=True, tag="downloaded"):
+    """A learner has its model and data."""
+
+
+class Trained(LearnerEvent, frozen=True, kw_only=True, tag="trained"):
+    """A learner finished all its steps."""
+
+    samples: int  #: seen at least once
+    batches: int
+    loss: float  #: mean over its training samples
+
+
+class Halted(LearnerEvent, frozen=True, kw_only=True, tag="halted"):
+    """A learner stopped at the deadline, part of its work done."""
+
+    samples: int
+    batches: int
+    loss: float
+
+
+class Uploaded(LearnerEvent, frozen=True, kw_only=True, tag="uploaded"):
+    """A learner's update arrived."""
+
+
+class Dropped(LearnerEvent, frozen=True, kw_only=True, tag="dropped"):
+    """A learner's update does not count."""
+
+    reason: str
+
+
+class Aggregated(Event, frozen=True, kw_only=True, tag="aggregated"):
+    """The updates of a cycle became one model."""
+
+    learners: int  #: whose updates count
+    samples: int  #: that they trained on
+    cycle_s: float  #: from allocation to the last update
+    max_staleness: int
+    mean_staleness: float
+    truancy: float
+    utilisation: float
+
+
+class Evaluated(Event, frozen=True, kw_only=True, tag="evaluated"):
+    """The model met the test set."""
+
+    accuracy: float
+    loss: float
+
+
+Record = (
+    Allocated
+    | Downloaded
+    | Trained
+    | Halted
+    | Uploaded
+    | Dropped
+    | Aggregated
+    | Evaluated
+)
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Record)
+
+
+def write(record: Record, file: BinaryIO) -> None:
+    """Append one row."""
+    file.write(_ENCODER.encode(record) + b"\n")
+
+
+def read(path: Path) -> list[Record]:
+    """Read all rows; a last line that was cut short is left out.
+
+    A damaged line anywhere else is a DataError.
+    """
+    return list(_rows(path))
+
+
+def _rows(path: Path) -> Iterator[Record]:
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except OSError as error:
+        raise DataError(f"no records at {path}: {error.strerror}") from error
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield _DECODER.decode(line)
+        except msgspec.DecodeError as error:
+            if number == len(lines) and not line.endswith(b"\n"):
+                return
+            raise DataError(f"{path}, line {number}: {error}") from error
+
+
+def evaluations(records: Iterable[Record]) -> list[Evaluated]:
+    """Pick the evaluations, one a cycle."""
+    return [record for record in records if isinstance(record, Evaluated)]

@@ -1,0 +1,171 @@
+"""A fleet on a virtual clock: time is priced by the delay law, gradients are real."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from melisma.errors import ConfigError
+from melisma.learning.batched import train_many
+from melisma.learning.data import Dataset
+from melisma.learning.parameters import Model, Parameters
+from melisma.learning.settings import Training
+from melisma.learning.training import batch_plan
+from melisma.maths.arrays import Floats, Ints
+from melisma.runtime.fleet import Order, Report, Updates
+from melisma.schemes.dab import dab
+from melisma.system.law import DelayLaw
+from melisma.system.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Conditions:
+    """How a simulated fleet differs from what is known of it."""
+
+    probability: Floats | None = None  #: γ, learners × states; a state a cycle
+    noise: float = 0.0  #: spread (σ of the logarithm) of compute and network times
+    halting: bool = True  #: learners stop at the deadline; else they finish late
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.noise) and self.noise >= 0):
+            raise ConfigError(f"noise of {self.noise}: give a finite number from 0 up")
+
+
+class SimulatedFleet:
+    """Learners that exist as rows of tensors, on a clock that jumps.
+
+    ``law`` has one coefficient per learner, or learners × states with the states'
+    probabilities in ``conditions``: each cycle draws every learner's state, and the
+    orchestrator knows the mean (MED).
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        law: DelayLaw,
+        *,
+        model: Model,
+        data: Dataset,
+        training: Training,
+        seed: int,
+        conditions: Conditions | None = None,
+        threads: int = 1,
+    ) -> None:
+        self.learners = names
+        self._law = law
+        self._model, self._data, self._training = model, data, training
+        self._conditions = conditions or Conditions()
+        self._rng = np.random.default_rng([seed, len(names)])
+        self._threads = threads
+        self._now_s = 0.0
+
+    def now_s(self) -> float:
+        """Virtual seconds since the fleet was made."""
+        return self._now_s
+
+    async def law(self) -> DelayLaw:
+        """The law, expected over the learners' states."""
+        probability = self._conditions.probability
+        return self._law if probability is None else self._law.expected(probability)
+
+    async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
+        """Each learner's own bound on its shards (DAB, Eq. 5)."""
+        problem = Problem.of(
+            (await self.law()).per_shard(shard),
+            samples=len(self._data.train_y) // shard,
+            deadline_s=deadline_s,
+        )
+        return dab(problem, steps=steps).samples
+
+    async def carry_out(
+        self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
+    ) -> AsyncIterator[Updates]:
+        """Train for real, in the order in which the updates would arrive."""
+        orders = [order for order in orders if len(order.rows)]
+        prices = self._price(orders, deadline_s)
+        arrival = np.argsort(prices.uploaded_s, kind="stable")
+        plans = [self._plan(orders[i])[: prices.batches[i]] for i in arrival]
+        for chunk in train_many(
+            self._model,
+            parameters,
+            self._data.train_x,
+            self._data.train_y,
+            plans,
+            self._training,
+            self._threads,
+        ):
+            reports = [
+                prices.report(i, orders[i].learner, loss)
+                for i, loss in zip(
+                    arrival[chunk.learners].tolist(), chunk.loss.tolist(), strict=True
+                )
+            ]
+            yield Updates(reports, chunk.parameters)
+        self._now_s += float(prices.uploaded_s.max(initial=0.0))
+
+    def _plan(self, order: Order) -> Ints:
+        return batch_plan(order.rows, order.steps, self._training, self._rng)
+
+    def _price(self, orders: Sequence[Order], deadline_s: float) -> "_Prices":
+        """What this cycle's states and noise make of the orders."""
+        law, (compute, network) = self._chance()
+        k = np.array([order.learner for order in orders], dtype=np.int64)
+        d = np.array([len(order.rows) for order in orders], dtype=np.int64)
+        steps = np.array([order.steps for order in orders], dtype=np.int64)
+        size = self._training.batch
+        per_pass = -(-d // size)
+        download_s = (law.sample_s[k] * d + law.fixed_s[k] / 2) * network[k]
+        upload_s = law.fixed_s[k] / 2 * network[k]
+        sample_s = law.step_s[k] * compute[k]
+        due = steps * d
+        # A plan that fits by the law must not lose a batch to rounding.
+        late = download_s + sample_s * due + upload_s > deadline_s * (1 + 1e-9)
+        halted = late & self._conditions.halting & (due > 0)
+        # A batch is begun only if the update can still arrive in time.
+        room_s = np.maximum(deadline_s - download_s - upload_s, 0.0)
+        fits = np.minimum(np.floor(room_s / sample_s), due).astype(np.int64)
+        passes, rest = fits // d, fits % d // size
+        trained = np.where(halted, passes * d + rest * size, due)
+        trained_s = download_s + sample_s * trained
+        return _Prices(
+            downloaded_s=download_s,
+            trained_s=trained_s,
+            uploaded_s=trained_s + upload_s,
+            batches=np.where(halted, passes * per_pass + rest, steps * per_pass),
+            samples=np.minimum(trained, d),
+            halted=trained < due,
+        )
+
+    def _chance(self) -> tuple[DelayLaw, Floats]:
+        """This cycle's true law, and how much slower compute and network are."""
+        law, K = self._law, len(self.learners)
+        if (gamma := self._conditions.probability) is not None:
+            passed = self._rng.random((K, 1)) > gamma.cumsum(axis=1)[:, :-1]
+            law = law.at(np.arange(K), passed.sum(axis=1))
+        sigma = self._conditions.noise
+        return law, np.exp(sigma * self._rng.standard_normal((2, K)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Prices:
+    """One cycle of every ordered learner, in time and in work."""
+
+    downloaded_s: Floats
+    trained_s: Floats
+    uploaded_s: Floats
+    batches: Ints
+    samples: Ints
+    halted: NDArray[np.bool_]
+
+    def report(self, i: int, learner: int, loss: float) -> Report:
+        return Report(
+            learner=learner,
+            downloaded_s=float(self.downloaded_s[i]),
+            trained_s=float(self.trained_s[i]),
+            uploaded_s=float(self.uploaded_s[i]),
+            samples=int(self.samples[i]),
+            batches=int(self.batches[i]),
+            loss=loss,
+            halted=bool(self.halted[i]),
+        )
