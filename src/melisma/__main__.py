@@ -1,0 +1,5 @@
+"""`python -m melisma` is `melisma`."""
+
+from melisma.cli import main
+
+main()

@@ -1,0 +1,260 @@
+"""The command line: `melisma simulate`, `compare`, `schemes`, `version`.
+
+Numbers go to standard output, progress and errors to standard error. What is wrong with
+the input is one line and exit code 2. What needs torch is imported by the command
+that needs it, after its job was read: --help and a typo answer at once.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from melisma import __version__
+from melisma.errors import ConfigError, MelismaError
+
+if TYPE_CHECKING:
+    from melisma.comparison import Comparison, Course
+    from melisma.config import Job
+    from melisma.runtime.records import Record
+
+app = typer.Typer(
+    help="Train one model on many unlike devices by a deadline.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out, err = Console(), Console(stderr=True)
+
+JobFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[JOB.toml]", help="The job; the demo if left out."),
+]
+Runs = Annotated[Path, typer.Option(help="Folder in which runs are kept.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and no progress.")]
+
+
+def main() -> None:
+    """Run the command line; bad input is one line and exit code 2."""
+    # A job's own `module:factory` lies where the user stands.
+    sys.path.insert(0, "")
+    try:
+        app()
+    except MelismaError as error:
+        err.print(f"melisma: {error}", style="red", markup=False, soft_wrap=True)
+        sys.exit(2)
+
+
+@app.command()
+def simulate(
+    job_file: JobFile = None,
+    scheme: Annotated[
+        str | None, typer.Option(help="Scheme to use in place of the job's.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed to use in place of the job's.")
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads that train; the result is the same.")
+    ] = 1,
+    runs: Runs = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Train a job on simulated learners: time is priced, gradients are real."""
+    job = _job(job_file, scheme=scheme, seed=seed)
+    from melisma import simulation
+    from melisma.comparison import course
+    from melisma.runtime.folder import run_folder
+    from melisma.runtime.records import Evaluated
+
+    ready = simulation.build(job, threads)
+    with (
+        run_folder(runs, job.name) as folder,
+        _progress(f"{job.name} by {job.scheme}", job.cycles, as_json) as tick,
+    ):
+        records = ready.run(
+            folder, lambda record: tick() if isinstance(record, Evaluated) else None
+        )
+    if as_json:
+        _print_json(
+            {
+                "job": job.name,
+                "scheme": job.scheme,
+                "seed": job.seed,
+                "folder": str(folder),
+                "cycles": course(records),
+            }
+        )
+        return
+    _print_learners(records)
+    _print_cycles(course(records))
+    out.print(f"Configuration, records and model: {folder}")
+
+
+@app.command()
+def compare(
+    job_file: JobFile = None,
+    schemes: Annotated[
+        str, typer.Option(help="Names with commas between; see `melisma schemes`.")
+    ] = "csa,eta,sync,dab",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each scheme.")] = 5,
+    runs: Runs = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Run a job under several schemes and seeds; show means and 95 % intervals."""
+    job = _job(job_file)
+    from melisma import report
+    from melisma.comparison import compare as run_all
+    from melisma.config import dump
+    from melisma.runtime.folder import run_folder
+
+    names = [name.strip() for name in schemes.split(",") if name.strip()]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"--schemes {schemes!r}: give different names, e.g. csa,eta")
+    total = len(names) * seeds * job.cycles
+    with (
+        run_folder(runs, f"{job.name}-compared") as folder,
+        _progress(f"{job.name}: {len(names) * seeds} runs", total, as_json) as tick,
+    ):
+        comparison = run_all(job, names, seeds, folder, tick)
+        report.write(comparison, dump(job), folder)
+    if as_json:
+        _print_json({"folder": str(folder), "comparison": comparison})
+        return
+    _print_comparison(comparison)
+    out.print(f"Picture: {folder / report.PICTURE}")
+    out.print(f"Report:  {folder / report.PAGE}")
+
+
+@app.command()
+def schemes(as_json: Json = False) -> None:
+    """List the allocation schemes."""
+    from melisma.schemes import SCHEMES, summary
+
+    if as_json:
+        _print_json({name: summary(name) for name in SCHEMES})
+        return
+    table = Table("scheme", "what it does", box=None, header_style="bold")
+    for name in SCHEMES:
+        table.add_row(name, summary(name))
+    out.print(table)
+
+
+@app.command()
+def version(as_json: Json = False) -> None:
+    """Print the version."""
+    if as_json:
+        _print_json({"version": __version__})
+    else:
+        out.print(f"melisma {__version__}", highlight=False)
+
+
+def _job(file: Path | None, **changes: Any) -> "Job":
+    """The job in ``file``, or the demo, with what the flags change."""
+    from melisma.config import Job, load
+
+    job = load(file) if file else Job()
+    given = {key: value for key, value in changes.items() if value is not None}
+    return msgspec.structs.replace(job, **given)
+
+
+@contextmanager
+def _progress(title: str, total: int, quiet: bool) -> Iterator[Callable[[], None]]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("cycles"),
+        TimeRemainingColumn(),
+    )
+    hidden = quiet or not err.is_terminal
+    with Progress(*columns, console=err, disable=hidden, transient=True) as progress:
+        bar = progress.add_task(title, total=total)
+        yield lambda: progress.advance(bar)
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+
+
+def _print_learners(records: "list[Record]") -> None:
+    """What each learner was given and did in the first cycle."""
+    from melisma.runtime.records import Allocated, Halted, Trained, Uploaded
+
+    first = [record for record in records if record.cycle == 1]
+    trained = {r.learner: r for r in first if isinstance(r, Trained | Halted)}
+    back_s = {r.learner: r.time_s for r in first if isinstance(r, Uploaded)}
+    table = Table(
+        "learner",
+        *("samples", "steps", "predicted (s)", "measured (s)", "trained"),
+        title="Cycle 1",
+        title_justify="left",
+        header_style="bold",
+        box=None,
+    )
+    for column in table.columns[1:]:
+        column.justify = "right"
+    given = [record for record in first if isinstance(record, Allocated)]
+    for record in given[:_SHOWN]:
+        predicted, name = record.predicted_s, record.learner
+        table.add_row(
+            name,
+            f"{record.samples:,}",
+            f"{record.steps:,}",
+            "its own" if predicted is None else f"{predicted:.3f}",
+            f"{back_s[name]:.3f}" if name in back_s else "sits out",
+            f"{trained[name].samples:,}" if name in trained else "",
+        )
+    out.print(table)
+    if len(given) > _SHOWN:
+        out.print(f"… and {len(given) - _SHOWN:,} more learners")
+
+
+#: Learners that a terminal's table shows.
+_SHOWN = 30
+
+
+def _print_cycles(course: "Course") -> None:
+    table = Table(title="Cycles", title_justify="left", header_style="bold", box=None)
+    for title in ("cycle", "time (s)", "accuracy (%)", "loss", "samples", "staleness"):
+        table.add_column(title, justify="right")
+    for i, accuracy in enumerate(course.accuracy):
+        table.add_row(
+            str(i + 1),
+            f"{course.time_s[i]:.2f}",
+            f"{100 * accuracy:.2f}",
+            f"{course.loss[i]:.3f}",
+            f"{course.samples[i]:,}",
+            str(course.max_staleness[i]),
+        )
+    out.print(table)
+
+
+def _print_comparison(comparison: "Comparison") -> None:
+    from melisma.comparison import COLUMNS
+    from melisma.report import caption, cells
+
+    table = Table("", title=caption(comparison), title_justify="left", box=None)
+    shown = comparison.finished
+    for outcome in shown:
+        table.add_column(outcome.scheme, justify="right")
+    rows = zip(*(cells(outcome) for outcome in shown), strict=True)
+    for column, row in zip(COLUMNS, rows, strict=True):
+        table.add_row(column.title, *row)
+    out.print(table)
+    for outcome in comparison.outcomes:
+        if outcome.failed:
+            out.print(f"{outcome.scheme} failed: {outcome.failed}")

@@ -1,0 +1,235 @@
+"""Job files: TOML in, a strict `Job` out.
+
+Every key has a default: an empty file is the demo. An unknown key, a wrong type or a
+bad unit is a ConfigError that names the file, the key and the fix.
+"""
+
+import re
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from melisma.errors import ConfigError, unknown
+from melisma.learning.settings import Optimiser
+from melisma.system.law import Mode
+from melisma.units import (
+    Bytes,
+    BytesPerSecond,
+    Decibels,
+    Hertz,
+    Metres,
+    Quantity,
+    SamplesPerSecond,
+    Seconds,
+    Watts,
+    WattsPerHertz,
+)
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of a job file."""
+
+
+class Split(StrEnum):
+    """How the training set lies on the learners in federated mode."""
+
+    IID = "iid"
+    DIRICHLET = "dirichlet"
+    LABELS = "labels"
+
+
+class DataTable(Table, frozen=True, kw_only=True):
+    """The data set, and in federated mode where it lies."""
+
+    name: str = "mnist-5k"
+    folder: str | None = None  #: where its files are; else the cache, else a download
+    split: Split = Split.IID
+    alpha: float = 0.5  #: of the Dirichlet split: smaller is more unequal
+    classes: int = 2  #: of each learner in the label split
+
+
+class TrainingTable(Table, frozen=True, kw_only=True):
+    """How every learner trains."""
+
+    optimiser: Optimiser = Optimiser.SGD
+    rate: float = 0.1
+    batch: int = 32
+
+
+class WorkloadTable(Table, frozen=True, kw_only=True):
+    """What the model costs; counted from model and data where not given."""
+
+    sample_size: Bytes | None = None  #: of one sample on the wire
+    model_size: Bytes | None = None  #: of the model on the wire
+    cycles: float | None = None  #: clock cycles to train on one sample once
+
+
+class ChannelTable(Table, frozen=True, kw_only=True):
+    """The radio channel of learners that are given by clock and distance."""
+
+    bandwidth: Hertz = Hertz(5e6)
+    power: Watts = Watts(Watts.of("23 dBm"))
+    noise: WattsPerHertz = WattsPerHertz(WattsPerHertz.of("-174 dBm/Hz"))
+    intercept: Decibels = Decibels(7.0)
+    slope: Decibels = Decibels(2.1)
+
+
+class StateTable(Table, frozen=True, kw_only=True):
+    """What a learner can do while its owner does something."""
+
+    probability: float
+    rate: SamplesPerSecond
+    bandwidth: BytesPerSecond
+
+
+class LearnersTable(Table, frozen=True, kw_only=True):
+    """Some learners alike: by clock and distance, by rates, or by states."""
+
+    name: str
+    count: int = 1
+    clock: Hertz | None = None
+    distance: Metres | None = None
+    rate: SamplesPerSecond | None = None
+    bandwidth: BytesPerSecond | None = None
+    states: tuple[StateTable, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"{self.name!r} has count {self.count}: give at least 1")
+        ways = (
+            self.clock is not None and self.distance is not None,
+            self.rate is not None and self.bandwidth is not None,
+            bool(self.states),
+        )
+        given = [
+            key
+            for key in ("clock", "distance", "rate", "bandwidth", "states")
+            if getattr(self, key) not in (None, ())
+        ]
+        if sum(ways) != 1 or len(given) > 2 or (self.states and len(given) > 1):
+            raise ValueError(
+                f"learners {self.name!r} have {', '.join(given) or 'no speed'}: give "
+                "clock and distance, or rate and bandwidth, or states"
+            )
+
+
+#: Two laptops, three Jetsons, five Raspberry Pis.
+DEMO_LEARNERS = (
+    LearnersTable(
+        name="laptop",
+        count=2,
+        rate=SamplesPerSecond(8000),
+        bandwidth=BytesPerSecond(20e6),
+    ),
+    LearnersTable(
+        name="jetson",
+        count=3,
+        rate=SamplesPerSecond(2500),
+        bandwidth=BytesPerSecond(10e6),
+    ),
+    LearnersTable(
+        name="pi", count=5, rate=SamplesPerSecond(600), bandwidth=BytesPerSecond(3e6)
+    ),
+)
+
+
+class Job(Table, frozen=True, kw_only=True):
+    """Everything that decides a run."""
+
+    name: str = "demo"
+    scheme: str = "csa"
+    model: str = "TwoNN"  #: a name in MODELS, or module:factory
+    mode: Mode = Mode.PARALLEL
+    cycles: int = 10
+    deadline: Seconds = Seconds(1.0)  #: of a cycle
+    seed: int = 0
+    samples: int | None = None  #: to train on in a cycle; all there are if not given
+    shard: int = 1  #: samples that are allocated together
+    least: int = 1  #: shards of a learner at least
+    most: int | None = None  #: shards of a learner at most
+    steps: int = 5  #: passes, for schemes that do not choose them (dab)
+    halt: bool = True  #: learners stop at the deadline; else they finish late
+    noise: float = 0.0  #: spread of times around the law (σ of the logarithm)
+    data: DataTable = DataTable()
+    training: TrainingTable = TrainingTable()
+    workload: WorkloadTable = WorkloadTable()
+    channel: ChannelTable = ChannelTable()
+    learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.name):
+            raise ValueError(
+                f"name {self.name!r} is to be a folder: use letters, digits, . _ -"
+            )
+        if self.seed < 0:
+            raise ValueError(f"seed {self.seed}: give a number from 0 up")
+        if not self.learners:
+            raise ValueError("no learners: give at least one [[learners]] table")
+
+
+def load(path: Path) -> Job:
+    """Read a job file; ConfigError in one line if it is not one."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}: give a job file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    try:
+        return msgspec.convert(raw, Job, dec_hook=_quantity)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {_explain(error)}") from error
+
+
+def dump(job: Job) -> str:
+    """Return a job as TOML, every key that has a value included."""
+    return tomli_w.dumps(_without_none(msgspec.to_builtins(job, enc_hook=float)))
+
+
+def _quantity(kind: type[Any], written: object) -> Any:
+    if issubclass(kind, Quantity):
+        return kind.of(written)
+    raise TypeError(f"no way to read a {kind.__name__}")
+
+
+def _explain(error: msgspec.ValidationError) -> str:
+    """Msgspec's message in the words of a job file, with the nearest name."""
+    text, _, path = str(error).partition(" - at `$")
+    where = path.strip("`.")
+    key = re.sub(r"\[.*?\]", "", where).rpartition(".")[2]
+    if (cause := error.__cause__) is not None:
+        return f"{where}: {cause}" if where else str(cause)
+    if found := re.search(r"unknown field `(.*?)`", text):
+        what = f"key in {where}" if where else "key"
+        return str(unknown(what, found[1], _TABLES[key].__struct_fields__))
+    if found := re.search(r"Invalid enum value '(.*?)'", text):
+        return str(unknown(key, found[1], _CHOICES[key]))
+    return f"{where}: {text[0].lower()}{text[1:]}"
+
+
+_TABLES: dict[str, type[Table]] = {
+    "": Job,
+    "data": DataTable,
+    "training": TrainingTable,
+    "workload": WorkloadTable,
+    "channel": ChannelTable,
+    "learners": LearnersTable,
+    "states": StateTable,
+}
+_CHOICES: dict[str, type[StrEnum]] = {
+    "mode": Mode,
+    "split": Split,
+    "optimiser": Optimiser,
+}
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    return value

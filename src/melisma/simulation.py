@@ -1,0 +1,197 @@
+"""From a job to a simulated run."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from melisma.config import Job, LearnersTable, Split, dump
+from melisma.learning import data, models, splits
+from melisma.learning.data import Dataset
+from melisma.learning.parameters import Model, save
+from melisma.learning.settings import Training
+from melisma.maths.arrays import Floats, Ints
+from melisma.runtime.folder import CONFIG, MODEL, RECORDS
+from melisma.runtime.orchestrator import Task, run
+from melisma.runtime.records import Record, write
+from melisma.runtime.simulated import Conditions, SimulatedFleet
+from melisma.schemes import find
+from melisma.system.cell import Channel
+from melisma.system.law import DelayLaw, Mode, Workload
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulation:
+    """A job made ready: its data loaded, its model built, its learners priced."""
+
+    job: Job
+    task: Task
+    fleet: SimulatedFleet
+
+    def run(
+        self,
+        folder: Path | None = None,
+        watch: Callable[[Record], None] = lambda record: None,
+    ) -> list[Record]:
+        """Run on a virtual clock with real gradients; return what happened.
+
+        With a ``folder``, which must exist, configuration, records and model are
+        written there: records as they come, the model at the end.
+        """
+        happened: list[Record] = []
+        with ExitStack() as stack:
+            file = None
+
+            def sink(record: Record) -> None:
+                nonlocal file
+                if folder is not None and file is None:
+                    (folder / CONFIG).write_text(dump(self.job), encoding="utf-8")
+                    file = stack.enter_context((folder / RECORDS).open("wb"))
+                if file is not None:
+                    write(record, file)
+                happened.append(record)
+                watch(record)
+
+            parameters = asyncio.run(run(self.task, self.fleet, sink))
+        if folder is not None:
+            save(parameters, folder / MODEL)
+        return happened
+
+
+def simulate(job: Job) -> list[Record]:
+    """Run a job and return what happened, leaving nothing on disk."""
+    return build(job).run()
+
+
+def build(job: Job, threads: int = 1) -> Simulation:
+    """Load, build and price what a job describes; ConfigError or DataError if wrong."""
+    find(job.scheme)
+    dataset = data.load(
+        job.data.name, Path(job.data.folder) if job.data.folder else None
+    )
+    model = models.build(job.model, job.seed)
+    models.check_fits(model, dataset)
+    names = [
+        group.name if group.count == 1 else f"{group.name}-{i}"
+        for group in job.learners
+        for i in range(1, group.count + 1)
+    ]
+    law, probability = _law(job, workload_of(job, model, dataset))
+    task = Task(
+        name=job.name,
+        model=model,
+        data=dataset,
+        scheme=job.scheme,
+        cycles=job.cycles,
+        deadline_s=float(job.deadline),
+        seed=job.seed,
+        samples=job.samples,
+        shard=job.shard,
+        steps=job.steps,
+        least=job.least,
+        most=job.most,
+        own_rows=_own_rows(job, dataset, len(names)),
+    )
+    fleet = SimulatedFleet(
+        names,
+        law,
+        model=model,
+        data=dataset,
+        training=Training(
+            optimiser=job.training.optimiser,
+            rate=job.training.rate,
+            batch=job.training.batch,
+        ),
+        seed=job.seed,
+        conditions=Conditions(
+            probability=probability, noise=job.noise, halting=job.halt
+        ),
+        threads=threads,
+    )
+    return Simulation(job, task, fleet)
+
+
+def workload_of(job: Job, model: Model, dataset: Dataset) -> Workload:
+    """What the job says the model costs, and the rest counted."""
+    shape = tuple(dataset.train_x.shape[1:])
+    given = job.workload
+    cycles = given.cycles or 0.0
+    if not given.cycles and any(group.clock for group in job.learners):
+        cycles = float(models.cycles_per_sample(model, shape))
+    sample_bytes = given.sample_size or float(dataset.sample_bytes)
+    model_bytes = given.model_size or float(models.model_bytes(model))
+    return Workload(
+        sample_bits=8 * sample_bytes,
+        model_bits=8 * model_bytes,
+        cycles_per_sample=cycles,
+    )
+
+
+def _law(job: Job, workload: Workload) -> tuple[DelayLaw, Floats | None]:
+    """The law of all learners; learners × states, and γ, where some have states."""
+    width = max(len(group.states) or 1 for group in job.learners)
+    rows = []
+    for group in job.learners:
+        law, gamma = _group_law(group, job, workload)
+        spare = (0, width - gamma.size)
+        # A state that a learner does not have repeats its last one, with γ = 0.
+        coefficients = [
+            np.pad(values, spare, mode="edge")
+            for values in (law.step_s, law.sample_s, law.fixed_s)
+        ]
+        rows += [np.stack([*coefficients, np.pad(gamma, spare)])] * group.count
+    step_s, sample_s, fixed_s, gamma = np.stack(rows, axis=1)
+    law = DelayLaw(step_s=step_s, sample_s=sample_s, fixed_s=fixed_s)
+    return (law, gamma) if width > 1 else (law.expected(gamma), None)
+
+
+def _group_law(
+    group: LearnersTable, job: Job, workload: Workload
+) -> tuple[DelayLaw, Floats]:
+    """One learner's coefficients in each of its states, and the states' γ."""
+    if group.clock is not None and group.distance is not None:
+        channel = Channel(
+            bandwidth_hz=job.channel.bandwidth,
+            power_w=job.channel.power,
+            noise_w_per_hz=job.channel.noise,
+            intercept_db=job.channel.intercept,
+            slope_db=job.channel.slope,
+        )
+        law = DelayLaw.from_channel(
+            workload,
+            clock_hz=group.clock,
+            rate_bps=channel.rate_bps(group.distance),
+            mode=job.mode,
+        )
+        return law, np.ones(1)
+    law = DelayLaw.from_rates(
+        samples_per_s=[state.rate for state in group.states] or group.rate or 0.0,
+        bytes_per_s=[state.bandwidth for state in group.states]
+        or group.bandwidth
+        or 0.0,
+        sample_bytes=workload.sample_bits / 8,
+        model_bytes=workload.model_bits / 8,
+        mode=job.mode,
+    )
+    gamma = np.array([state.probability for state in group.states] or [1.0])
+    return law, gamma
+
+
+def _own_rows(job: Job, dataset: Dataset, learners: int) -> list[Ints] | None:
+    """In federated mode, the rows that lie on each learner."""
+    if job.mode == Mode.PARALLEL:
+        return None
+    rng = np.random.default_rng([job.seed, learners])
+    labels = dataset.train_y.numpy()
+    match job.data.split:
+        case Split.IID:
+            return splits.iid(len(labels), learners, rng)
+        case Split.DIRICHLET:
+            return splits.dirichlet(
+                labels, learners, job.data.alpha, rng, least=job.shard
+            )
+        case Split.LABELS:
+            return splits.label_skew(labels, learners, job.data.classes, rng)

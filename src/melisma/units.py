@@ -1,0 +1,121 @@
+"""Quantities with units, as people write them: "15 s", "2.4 GHz", "23 dBm".
+
+Each kind is a float in SI units. A bare number is in SI units already.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+from melisma.errors import ConfigError
+from melisma.maths.channel import watts
+
+
+class Quantity(float):
+    """A float that knows the units it may be written in."""
+
+    units: ClassVar[Mapping[str, float]]  #: unit → how many SI units it is
+
+    @classmethod
+    def of(cls, written: object) -> "Quantity":
+        """Read a number, or a number and a unit; ConfigError otherwise.
+
+        >>> Seconds.of("1.5 min")
+        90.0
+        """
+        if isinstance(written, int | float) and not isinstance(written, bool):
+            return cls(written)
+        parts = re.fullmatch(r"\s*([-+.\deE]+)\s*([A-Za-z/]+)\s*", str(written))
+        try:
+            number = float(parts[1]) if parts else None
+        except ValueError:
+            number = None
+        if parts is None or number is None:
+            raise ConfigError(f"{written!r} is not a number and a unit: {cls._help()}")
+        if parts[2] not in cls.units:
+            raise ConfigError(
+                f"unknown unit {parts[2]!r} in {written!r}: {cls._help()}"
+            )
+        return cls(cls.convert(number, parts[2]))
+
+    @classmethod
+    def convert(cls, number: float, unit: str) -> float:
+        """Return the value in SI units."""
+        return number * cls.units[unit]
+
+    @classmethod
+    def _help(cls) -> str:
+        return f"use one of {', '.join(cls.units)}"
+
+
+class Seconds(Quantity):
+    """Time."""
+
+    units: ClassVar = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0}
+
+
+class Hertz(Quantity):
+    """Frequency: clocks, bandwidths."""
+
+    units: ClassVar = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9}
+
+
+class Metres(Quantity):
+    """Distance."""
+
+    units: ClassVar = {"m": 1.0, "km": 1e3}
+
+
+class Decibels(Quantity):
+    """Attenuation, the one quantity that stays in decibels: so its law is printed."""
+
+    units: ClassVar = {"dB": 1.0}
+
+
+class SamplesPerSecond(Quantity):
+    """How fast a learner trains."""
+
+    units: ClassVar = {"samples/s": 1.0, "/s": 1.0}
+
+
+class Bytes(Quantity):
+    """Size."""
+
+    units: ClassVar = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "bit": 0.125}
+
+
+class BytesPerSecond(Quantity):
+    """How fast data travels."""
+
+    units: ClassVar = {
+        "B/s": 1.0,
+        "kB/s": 1e3,
+        "MB/s": 1e6,
+        "GB/s": 1e9,
+        "bit/s": 0.125,
+        "kbit/s": 125.0,
+        "Mbit/s": 125e3,
+        "Gbit/s": 125e6,
+    }
+
+
+class Watts(Quantity):
+    """Power."""
+
+    units: ClassVar = {"W": 1.0, "mW": 1e-3, "dBm": 1.0}
+
+    @classmethod
+    def convert(cls, number: float, unit: str) -> float:
+        """Return watts; dBm is a level, not a multiple."""
+        return watts(number) if unit == "dBm" else super().convert(number, unit)
+
+
+class WattsPerHertz(Quantity):
+    """Density of noise."""
+
+    units: ClassVar = {"W/Hz": 1.0, "dBm/Hz": 1.0}
+
+    @classmethod
+    def convert(cls, number: float, unit: str) -> float:
+        """Return watts per hertz; dBm/Hz is a level, not a multiple."""
+        return watts(number) if unit == "dBm/Hz" else super().convert(number, unit)

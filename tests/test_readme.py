@@ -1,0 +1,30 @@
+"""What the README shows is what happens."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_first_screen_prints_what_it_says() -> None:
+    text = README.read_text(encoding="utf-8")
+    code, printed = re.findall(r"```(?:python)?\n(.*?)```", text, flags=re.DOTALL)[:2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == printed, done.stderr
+
+
+def test_runnable_code_comes_before_line_30() -> None:
+    lines = README.read_text(encoding="utf-8").splitlines()
+    assert lines.index("```python") < 30
+    assert len(lines) < 150
+
+
+def test_every_link_leads_somewhere() -> None:
+    for page in (README, *README.parent.glob("docs/*.md"), *README.parent.glob("*.md")):
+        prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        for link in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
