@@ -1,0 +1,41 @@
+# Every target sets up .venv first. `make help` lists them.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow check bench papers
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: .venv/ready  ## train a real model on unlike learners, compare the schemes
+	$(BIN)/melisma compare examples/demo.toml --schemes csa,eta,sync,dab --seeds 5
+
+test: .venv/ready  ## run the tests (the slow ones apart)
+	$(BIN)/pytest -q -m 'not slow'
+
+test-slow: .venv/ready  ## run the slow tests
+	$(BIN)/pytest -q -m slow
+
+check: .venv/ready  ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# The peers pin other versions of what we use, so they live apart.
+.venv-bench/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	touch $@
+
+bench: .venv-bench/ready  ## run the benchmarks beside their peers
+	.venv-bench/bin/python benchmarks/bench_csa.py
+	.venv-bench/bin/python benchmarks/bench_simulation.py
+
+papers: .venv/ready  ## regenerate the papers' figures (CSA's Fig. 2 so far)
+	$(BIN)/python papers/csa.py
