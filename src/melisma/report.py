@@ -114,7 +114,8 @@ figure { margin: 1rem 0; padding: .5rem; background: #fff; border-radius: 6px; }
 img { width: 100%; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid #8884; text-align: right; white-space: nowrap; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid #8884; text-align: right;
+  white-space: nowrap; }
 th:first-child, td.why { text-align: left; }
 td.why { white-space: normal; }
 pre { padding: 1rem; background: #8881; border-radius: 6px; overflow-x: auto; }

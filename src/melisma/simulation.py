@@ -14,6 +14,7 @@ from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, save
 from melisma.learning.settings import Training
 from melisma.maths.arrays import Floats, Ints
+from melisma.runtime.chance import Stream
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS
 from melisma.runtime.orchestrator import Task, run
 from melisma.runtime.records import Record, write
@@ -184,7 +185,7 @@ def _own_rows(job: Job, dataset: Dataset, learners: int) -> list[Ints] | None:
     """In federated mode, the rows that lie on each learner."""
     if job.mode == Mode.PARALLEL:
         return None
-    rng = np.random.default_rng([job.seed, learners])
+    rng = np.random.default_rng([job.seed, Stream.SPLIT])
     labels = dataset.train_y.numpy()
     match job.data.split:
         case Split.IID:

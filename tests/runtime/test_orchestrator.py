@@ -9,6 +9,7 @@ from tests.runtime.fleets import fleet_of, law, ran, small_data, small_model, ta
 
 from melisma.errors import ConfigError, InfeasibleError, TrainingError
 from melisma.learning.parameters import parameters_of
+from melisma.runtime.chance import Stream
 from melisma.runtime.orchestrator import run, share_out
 from melisma.runtime.records import (
     Aggregated,
@@ -66,7 +67,7 @@ def test_the_model_is_the_mean_weighted_by_samples() -> None:
     ] == [40]
     # Whole batches: no order within. Learners 0 and 1 do 4 and 2 steps on their half.
     expected = {name: torch.zeros_like(v) for name, v in parameters.items()}
-    rows = np.random.default_rng([0, 1]).permutation(40)
+    rows = np.random.default_rng([0, Stream.ROWS, 1]).permutation(40)
     for half, steps in ((rows[:20], 4), (rows[20:], 2)):
         model = copy.deepcopy(start)
         step = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -181,9 +182,11 @@ def test_a_learner_that_diverges_is_dropped_and_the_rest_go_on() -> None:
 
 
 def test_a_learner_that_trains_nothing_is_dropped_with_its_reason() -> None:
-    slow = law([[0.1, 0.1], [0.1, 99.0]], [[0.0, 0.0]] * 2, [[0.2, 0.2]] * 2)
-    fleet = fleet_of(slow, Conditions(probability=np.array([[1.0, 0.0], [0.9, 0.1]])))
-    _, happened = ran(task_of("eta", 200.0, cycles=20), fleet)
+    # Its 20 samples are one batch: 9.02 s on average, but 18 s in its slow state.
+    states = law([[0.1, 0.1], [0.002, 0.9]], [[0.0, 0.0]] * 2, [[0.2, 0.2]] * 2)
+    gamma = np.array([[1.0, 0.0], [0.5, 0.5]])
+    fleet = fleet_of(states, Conditions(probability=gamma), batch=40)
+    _, happened = ran(task_of("eta", 10.0, cycles=8), fleet)
     dropped = [record for record in happened if isinstance(record, Dropped)]
     assert {record.reason for record in dropped} == {"nothing trained by the deadline"}
     assert {record.learner for record in dropped} == {"learner-1"}

@@ -19,6 +19,7 @@ from melisma.learning.evaluation import evaluate
 from melisma.learning.parameters import Model, Parameters, parameters_of, put
 from melisma.maths.arrays import Floats, Ints
 from melisma.runtime import records
+from melisma.runtime.chance import Stream
 from melisma.runtime.fleet import Fleet, Order, Report, Updates
 from melisma.schemes import DECENTRALISED, find
 from melisma.system.metrics import (
@@ -120,7 +121,7 @@ def share_out(task: Task, allocation: Allocation, cycle: int) -> list[Order]:
     In parallel mode learners take the next shards of one shuffled round of all of
     them, so that none is sent twice before all were sent once.
     """
-    rng = np.random.default_rng([task.seed, cycle])
+    rng = np.random.default_rng([task.seed, Stream.ROWS, cycle])
     if task.own_rows is not None:
         drawn = [
             _some(own, int(shards) * task.shard, rng)

@@ -13,6 +13,7 @@ from melisma.learning.parameters import Model, Parameters
 from melisma.learning.settings import Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Floats, Ints
+from melisma.runtime.chance import Stream
 from melisma.runtime.fleet import Order, Report, Updates
 from melisma.schemes.dab import dab
 from melisma.system.law import DelayLaw
@@ -56,7 +57,7 @@ class SimulatedFleet:
         self._law = law
         self._model, self._data, self._training = model, data, training
         self._conditions = conditions or Conditions()
-        self._rng = np.random.default_rng([seed, len(names)])
+        self._rng = np.random.default_rng([seed, Stream.FLEET])
         self._threads = threads
         self._now_s = 0.0
 

@@ -1,0 +1,11 @@
+"""Streams of random numbers: one seed, and no stream that depends on another."""
+
+from enum import IntEnum
+
+
+class Stream(IntEnum):
+    """What the numbers are for; a generator is made from [seed, stream, …]."""
+
+    FLEET = 1  #: states, noise and the order of batches
+    ROWS = 2  #: which samples each learner gets in a cycle
+    SPLIT = 3  #: where the data lies in federated mode
