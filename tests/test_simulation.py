@@ -111,7 +111,7 @@ def test_in_federated_mode_no_data_travels() -> None:
     [
         (Job(scheme="cas"), "unknown scheme 'cas': did you mean 'csa'"),
         (Job(model="TwoNM"), "unknown model 'TwoNM': did you mean 'TwoNN'"),
-        (Job(samples=5000), "5000 samples a cycle: mnist-5k has 4000"),
+        (Job(samples=5000), "5000 samples a cycle: there are 4000 of mnist-5k"),
         (Job(noise=-1.0), "noise of -1.0"),
         (Job(model="CifarCNN"), r"does not take samples of shape \(1, 28, 28\)"),
     ],

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from melisma.learning import batched, models
-from melisma.learning.batched import linear_layers, train_many
+from melisma.learning.batched import Lesson, linear_layers, train_many
 from melisma.learning.parameters import parameters_of
 from melisma.learning.settings import Optimiser, Training
 from melisma.learning.training import batch_plan, train
@@ -18,6 +18,10 @@ X = torch.rand(300, 1, 28, 28, generator=torch.Generator().manual_seed(1))
 Y = torch.randint(0, 10, (300,), generator=torch.Generator().manual_seed(2))
 
 TANH = nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.Tanh(), nn.Linear(8, 10))
+
+
+def lesson(model: nn.Module, training: Training) -> Lesson:
+    return Lesson(model, parameters_of(model), X, Y, training)
 
 
 def unlike_plans(training: Training, learners: int = 7) -> list[Ints]:
@@ -50,7 +54,7 @@ def test_learners_side_by_side_learn_what_they_learn_alone(
     training = Training(optimiser=optimiser, rate=rate, batch=16)
     plans = unlike_plans(training)
     seen = []
-    for chunk in train_many(model, parameters_of(model), X, Y, plans, training):
+    for chunk in train_many(lesson(model, training), plans):
         for row, k in enumerate(chunk.learners):
             alone = copy.deepcopy(model)
             trained = train(alone, X, Y, plans[k], training)
@@ -65,38 +69,38 @@ def test_learners_side_by_side_learn_what_they_learn_alone(
 def test_chunks_come_in_the_order_of_the_plans() -> None:
     training, model = Training(), models.build("TwoNN", 0)
     plans = unlike_plans(training, learners=150)
-    chunks = list(train_many(model, parameters_of(model), X, Y, plans, training))
+    chunks = list(train_many(lesson(model, training), plans))
     firsts = [min(chunk.learners) for chunk in chunks]
     assert len(chunks) > 1
     assert firsts == sorted(firsts)
 
 
-def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("model", [models.build("TwoNN", 0), TANH])
+def test_threads_change_nothing(
+    model: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batched, "CHUNK_LEARNERS", 2)
-    training, model = Training(), models.build("TwoNN", 0)
-    plans, start = unlike_plans(training), parameters_of(model)
-    one = list(train_many(model, start, X, Y, plans, training))
-    two = list(train_many(model, start, X, Y, plans, training, threads=2))
+    training = Training()
+    plans = unlike_plans(training)
+    one = list(train_many(lesson(model, training), plans))
+    two = list(train_many(lesson(model, training), plans, threads=2))
     assert [a.learners for a in one] == [b.learners for b in two]
     for a, b in zip(one, two, strict=True):
-        assert all(
-            torch.equal(a.parameters[name], b.parameters[name]) for name in start
-        )
+        assert all(map(torch.equal, a.parameters.values(), b.parameters.values()))
 
 
 def test_the_start_is_left_as_it_was() -> None:
-    training, model = Training(), models.build("TwoNN", 0)
-    start = parameters_of(model)
-    before = copy.deepcopy(start)
-    list(train_many(model, start, X, Y, unlike_plans(training), training))
-    assert all(torch.equal(start[name], before[name]) for name in start)
+    shared = lesson(models.build("TwoNN", 0), Training())
+    before = copy.deepcopy(shared.parameters)
+    list(train_many(shared, unlike_plans(Training())))
+    assert all(map(torch.equal, shared.parameters.values(), before.values()))
 
 
 def test_dropout_and_batch_normalisation_train_one_by_one() -> None:
     normal = nn.Sequential(nn.Flatten(), nn.Linear(784, 4), nn.BatchNorm1d(4))
     dropping = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(784, 10))
     for model in (normal, dropping, models.build("ConvNet", 0)):
-        assert batched._engine(model, Training()) is batched.one_by_one
+        assert batched.engine_for(lesson(model, Training())) is batched.one_by_one
 
 
 def test_only_plain_perceptrons_are_taken_for_perceptrons() -> None:

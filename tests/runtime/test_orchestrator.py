@@ -173,6 +173,14 @@ def test_in_federated_mode_learners_use_their_own_rows() -> None:
         assert len(set(order.rows.tolist())) == allocation.samples[order.learner]
 
 
+def test_in_federated_mode_all_own_rows_are_used_unless_told_otherwise() -> None:
+    own = [np.arange(20), np.arange(10, 20), np.arange(5)]
+    delays = law([0.1] * 3, [0.0] * 3, [0.2] * 3)
+    _, happened = ran(task_of("eta", 10.0, own_rows=own, cycles=1), fleet_of(delays))
+    given = [record for record in happened if isinstance(record, Allocated)]
+    assert [record.samples for record in given] == [20, 10, 5]
+
+
 def test_a_learner_that_diverges_is_dropped_and_the_rest_go_on() -> None:
     fleet = fleet_of(TWO, rate=1e38)
     with pytest.raises(
@@ -205,7 +213,7 @@ def test_an_infeasible_task_fails_before_anything_is_recorded() -> None:
         ({"cycles": 0}, "cycles is 0"),
         ({"shard": 0}, "shard is 0"),
         ({"steps": 0}, "steps is 0"),
-        ({"samples": 41}, "41 samples a cycle: small has 40"),
+        ({"samples": 41}, "41 samples a cycle: there are 40 of small"),
         ({"samples": 5, "shard": 8}, "5 samples a cycle.*shards of 8"),
     ],
 )

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,6 +41,17 @@ CHUNK_BYTES, CHUNK_LEARNERS = 10_000_000, 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Lesson:
+    """What all learners of a cycle have in common."""
+
+    model: nn.Module
+    parameters: Parameters  #: where everyone starts
+    x: Tensor
+    y: Tensor
+    training: Training
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
     """Some learners' results, one row each."""
 
@@ -50,29 +61,21 @@ class Chunk:
 
 
 def train_many(
-    model: nn.Module,
-    parameters: Parameters,
-    x: Tensor,
-    y: Tensor,
-    plans: Sequence[Ints],
-    training: Training,
-    threads: int = 1,
+    lesson: Lesson, plans: Sequence[Ints], threads: int = 1
 ) -> Iterator[Chunk]:
-    """Train one copy of ``model`` from ``parameters`` for each batch plan.
+    """Train one learner for each batch plan.
 
     Chunks come in the order of the plans and do not depend on ``threads``; at most
     ``threads`` + 1 are in memory.
     """
-    engine = _engine(model, training)
-    size = chunk_size(parameters)
+    engine = engine_for(lesson)
+    size = chunk_size(lesson.parameters)
 
     def work(start: int) -> Chunk:
         torch.set_num_threads(1)
         some = range(start, min(start + size, len(plans)))
         learners = sorted(some, key=lambda k: -len(plans[k]))
-        mine = [plans[k] for k in learners]
-        stack, loss = engine(model, parameters, x, y, mine, training)
-        return Chunk(learners, stack, loss)
+        return Chunk(learners, *engine(lesson, [plans[k] for k in learners]))
 
     starts = range(0, len(plans), size)
     if threads == 1:
@@ -94,27 +97,16 @@ def chunk_size(parameters: Parameters) -> int:
     return max(1, min(CHUNK_LEARNERS, CHUNK_BYTES // max(size, 1)))
 
 
-class Engine(Protocol):
-    """Trains the learners of a chunk, sorted by their number of batches."""
-
-    def __call__(
-        self,
-        model: nn.Module,
-        parameters: Parameters,
-        x: Tensor,
-        y: Tensor,
-        plans: Sequence[Ints],
-        training: Training,
-    ) -> tuple[Parameters, Floats]:
-        """Return the stack of trained parameters and each learner's mean loss."""
+#: Trains the learners of a chunk, sorted by their number of batches: returns the
+#: stack of their parameters and each one's mean loss.
+Engine = Callable[[Lesson, Sequence[Ints]], tuple[Parameters, Floats]]
 
 
-def _engine(model: nn.Module, training: Training) -> Engine:
-    if linear_layers(model) and training.optimiser == Optimiser.SGD:
+def engine_for(lesson: Lesson) -> Engine:
+    """Return the fastest engine that does what each learner alone would do."""
+    if linear_layers(lesson.model) and lesson.training.optimiser == Optimiser.SGD:
         return perceptrons
-    if _is_function(model):
-        return functional
-    return one_by_one
+    return functional if _is_function(lesson.model) else one_by_one
 
 
 def linear_layers(model: nn.Module) -> list[str]:
@@ -188,32 +180,24 @@ def _stacked(parameters: Parameters, learners: int) -> Parameters:
     }
 
 
-def perceptrons(
-    model: nn.Module,
-    parameters: Parameters,
-    x: Tensor,
-    y: Tensor,
-    plans: Sequence[Ints],
-    training: Training,
-) -> tuple[Parameters, Floats]:
+def perceptrons(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     """Batched matrix products; each layer's gradient goes straight into its weights."""
-    stack = _stacked(parameters, len(plans))
+    stack = _stacked(lesson.parameters, len(plans))
     layers = [
         (stack[f"{name}.weight"], stack[f"{name}.bias"])
-        for name in linear_layers(model)
+        for name in linear_layers(lesson.model)
     ]
-    mean, flat = _MeanLoss(len(plans)), x.flatten(1)
-    buffer = torch.empty(0)
+    mean, flat = _MeanLoss(len(plans)), lesson.x.flatten(1)
+    buffer = torch.empty(len(plans) * lesson.training.batch, flat.shape[1])
     for batch in _batches(plans):
-        shape = (*batch.rows.shape, flat.shape[1])
-        if buffer.shape != shape:
-            buffer = torch.empty(shape)
-        torch.index_select(
-            flat, 0, batch.rows.flatten(), out=buffer.view(-1, shape[-1])
-        )
-        here = [(W[: batch.active], b[: batch.active]) for W, b in layers]
+        rows = batch.rows.flatten()
+        x = torch.index_select(flat, 0, rows, out=buffer[: len(rows)])
         loss = _perceptron_step(
-            here, buffer, y[batch.rows], batch.weight, training.rate
+            [(W[: batch.active], b[: batch.active]) for W, b in layers],
+            x.view(*batch.rows.shape, -1),
+            lesson.y[batch.rows],
+            batch.weight,
+            lesson.training.rate,
         )
         mean.add(batch, loss)
     return stack, mean.result()
@@ -227,51 +211,48 @@ def _perceptron_step(
     rate: float,
 ) -> Tensor:
     """One SGD step of every learner; returns their losses before it."""
-    inputs = [x]
+    inputs = [x.transpose(1, 2)]
     for W, b in layers:
-        # aₗ = relu(aₗ₋₁·Wᵀ + b), the last without relu
-        a = torch.baddbmm(b.unsqueeze(1), inputs[-1], W.transpose(1, 2))
+        # aₗ = relu(W·aₗ₋₁ + b), units × samples, the last without relu
+        a = torch.baddbmm(b.unsqueeze(2), W, inputs[-1])
         inputs.append(a.relu_() if len(inputs) < len(layers) else a)
-    log_p = inputs.pop().log_softmax(dim=2)
-    target = y.unsqueeze(2)
-    loss = -(log_p.gather(2, target).squeeze(2) * weight).sum(dim=1)
+    log_p = inputs.pop().log_softmax(dim=1)
+    target = y.unsqueeze(1)
+    loss = -(log_p.gather(1, target).squeeze(1) * weight).sum(dim=1)
     # δ = (softmax − onehot) / samples
     delta = log_p.exp_()
-    delta.scatter_add_(2, target, delta.new_full((1, 1, 1), -1.0).expand_as(target))
-    delta.mul_(weight.unsqueeze(2))
+    delta.scatter_add_(1, target, delta.new_full((1, 1, 1), -1.0).expand_as(target))
+    delta.mul_(weight.unsqueeze(1))
     for i in reversed(range(len(layers))):
         W, b = layers[i]
-        # δₗ₋₁ = (δₗ·Wₗ) ∘ [aₗ₋₁ > 0]   before W moves
-        below = relu_backward(torch.bmm(delta, W), inputs[i], 0.0) if i else delta
-        # W ← W − η·δᵀ·aₗ₋₁,   b ← b − η·Σ δ
-        W.baddbmm_(delta.transpose(1, 2), inputs[i], alpha=-rate)
-        b.sub_(delta.sum(dim=1), alpha=rate)
+        # δₗ₋₁ = (Wₗᵀ·δₗ) ∘ [aₗ₋₁ > 0]   before W moves
+        below = delta
+        if i:
+            below = relu_backward(torch.bmm(W.transpose(1, 2), delta), inputs[i], 0.0)
+        # W ← W − η·δ·aₗ₋₁ᵀ,   b ← b − η·Σ δ
+        W.baddbmm_(delta, inputs[i].transpose(1, 2), alpha=-rate)
+        b.sub_(delta.sum(dim=2), alpha=rate)
         delta = below
     return loss
 
 
-def functional(
-    model: nn.Module,
-    parameters: Parameters,
-    x: Tensor,
-    y: Tensor,
-    plans: Sequence[Ints],
-    training: Training,
-) -> tuple[Parameters, Floats]:
+def functional(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     """Map the gradient of one learner's loss over the chunk."""
+    # A functional call lends the module its parameters: every thread needs its own.
+    model = copy.deepcopy(lesson.model).train()
 
     def loss_of(theta: Parameters, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         each = cross_entropy(functional_call(model, theta, (x,)), y, reduction="none")
         return (each * weight).sum()
 
     gradient: Callable[..., Any] = vmap(grad_and_value(loss_of))
-    stack = _stacked(parameters, len(plans))
+    stack, training = _stacked(lesson.parameters, len(plans)), lesson.training
     step = _Adam(stack) if training.optimiser == Optimiser.ADAM else _sgd
     mean = _MeanLoss(len(plans))
-    model.train()
     for batch in _batches(plans):
         here = {name: value[: batch.active] for name, value in stack.items()}
-        gradients, loss = gradient(here, x[batch.rows], y[batch.rows], batch.weight)
+        x, y = lesson.x[batch.rows], lesson.y[batch.rows]
+        gradients, loss = gradient(here, x, y, batch.weight)
         step(here, gradients, training.rate)
         mean.add(batch, loss)
     return stack, mean.result()
@@ -306,19 +287,14 @@ class _Adam:
             value.addcdiv_(m, scale, value=-rate / (1 - beta1**self._steps))
 
 
-def one_by_one(
-    model: nn.Module,
-    parameters: Parameters,
-    x: Tensor,
-    y: Tensor,
-    plans: Sequence[Ints],
-    training: Training,
-) -> tuple[Parameters, Floats]:
+def one_by_one(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     """Train the learners in turn, as each would train itself."""
-    own, rows, losses = copy.deepcopy(model), [], []
+    model, rows, losses = copy.deepcopy(lesson.model), [], []
     for plan in plans:
-        put(parameters, own)
-        losses.append(train(own, x, y, plan, training).loss)
-        rows.append(parameters_of(own))
-    stack = {name: torch.stack([row[name] for row in rows]) for name in parameters}
+        put(lesson.parameters, model)
+        losses.append(train(model, lesson.x, lesson.y, plan, lesson.training).loss)
+        rows.append(parameters_of(model))
+    stack = {
+        name: torch.stack([row[name] for row in rows]) for name in lesson.parameters
+    }
     return stack, np.array(losses)

@@ -56,12 +56,23 @@ class Task:
         for name in ("cycles", "shard", "steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
-        have = len(self.data.train_y)
-        if self.samples is not None and not self.shard <= self.samples <= have:
+        if not self.shard <= self.cycle_samples <= self.rows:
             raise ConfigError(
-                f"{self.samples} samples a cycle: {self.data.name} has {have} to train "
-                f"on, in shards of {self.shard}"
+                f"{self.cycle_samples} samples a cycle: there are {self.rows} of "
+                f"{self.data.name} to train on, in shards of {self.shard}"
             )
+
+    @property
+    def rows(self) -> int:
+        """Samples there are: all of the training set, or what the learners have."""
+        if self.own_rows is None:
+            return len(self.data.train_y)
+        return sum(len(rows) for rows in self.own_rows)
+
+    @property
+    def cycle_samples(self) -> int:
+        """D, samples to train on in a cycle."""
+        return self.rows if self.samples is None else self.samples
 
     def most_shards(self, learners: int) -> Ints:
         """Shards that each learner may take at most."""
@@ -106,7 +117,7 @@ async def allocate(task: Task, fleet: Fleet) -> tuple[Allocation, Floats | None]
         return Allocation(samples=shards, steps=(shards > 0) * task.steps), None
     problem = Problem.of(
         (await fleet.law()).per_shard(task.shard),
-        samples=(task.samples or len(task.data.train_y)) // task.shard,
+        samples=task.cycle_samples // task.shard,
         deadline_s=task.deadline_s,
         least=task.least,
         most=most,

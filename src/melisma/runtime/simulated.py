@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from melisma.errors import ConfigError
-from melisma.learning.batched import train_many
+from melisma.learning.batched import Lesson, train_many
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, Parameters
 from melisma.learning.settings import Training
@@ -87,15 +87,14 @@ class SimulatedFleet:
         prices = self._price(orders, deadline_s)
         arrival = np.argsort(prices.uploaded_s, kind="stable")
         plans = [self._plan(orders[i])[: prices.batches[i]] for i in arrival]
-        for chunk in train_many(
+        lesson = Lesson(
             self._model,
             parameters,
             self._data.train_x,
             self._data.train_y,
-            plans,
             self._training,
-            self._threads,
-        ):
+        )
+        for chunk in train_many(lesson, plans, self._threads):
             reports = [
                 prices.report(i, orders[i].learner, loss)
                 for i, loss in zip(
