@@ -1,5 +1,6 @@
 """Local training: τ passes over d samples, batch by batch, until told to halt."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -71,6 +72,18 @@ def train(
         samples=np.unique(plan[: len(counts)][plan[: len(counts)] >= 0]).size,
         loss=float(sum(losses, torch.tensor(0.0))) / max(sum(counts), 1),
     )
+
+
+def after(
+    budget_s: float, clock: Callable[[], float] = time.monotonic
+) -> Callable[[], bool]:
+    """Return a ``halt`` that holds once ``budget_s`` have passed from now.
+
+    The budget is relative and the clock monotonic: a device's wrong time of day does
+    not matter.
+    """
+    began = clock()
+    return lambda: clock() - began >= budget_s
 
 
 def _optimiser(model: nn.Module, training: Training) -> torch.optim.Optimizer:
