@@ -27,7 +27,8 @@ def test_parts_sum_up_and_are_shares_rounded_down_or_up(
     shares: list[float], total: int
 ) -> None:
     parts = apportion(np.array(shares), total)
-    exact = np.array(shares) * (total / sum(shares))
+    exact = np.array(shares) / max(shares)
+    exact *= total / exact.sum()
     assert parts.sum() == total
     assert (np.abs(parts - exact) <= 1.0 + 1e-6).all()
 

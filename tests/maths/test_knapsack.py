@@ -65,6 +65,16 @@ def test_no_choice_for_many_items_gains_more(seed: int, most: int) -> None:
     assert picked(gain, pick).sum() == most_gain(gain, size, total)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_no_choice_for_items_of_two_kinds_gains_more(seed: int) -> None:
+    # Alike, they make the same trade several times over.
+    kind = np.random.default_rng(seed).integers(2, size=12)
+    gain, size = (table[:, kind] for table in tables(seed, 2, 5, most=40)[:2])
+    total = int(size.mean(axis=0).sum())
+    pick = multiple_choice(gain, size, total)
+    assert picked(gain, pick).sum() == most_gain(gain, size, total)
+
+
 def most_gain(gain: Ints, size: Ints, total: int) -> int:
     """Largest Σ gain by HiGHS."""
     options, items = gain.shape

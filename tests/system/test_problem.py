@@ -71,6 +71,10 @@ def test_nothing_fits_a_learner_that_cannot_fetch_the_model() -> None:
     assert problem.steps_within([1]).tolist() == [-1]
 
 
+def test_no_samples_no_steps() -> None:
+    assert cell(2, 15.0).steps_within([0, 0]).tolist() == [0, 0]
+
+
 def test_nobody_takes_more_than_most_or_than_there_are() -> None:
     problem = alone(1e-9, 0.0, 0.0, deadline_s=1.0)
     assert problem.samples_within(1).tolist() == [10**6]

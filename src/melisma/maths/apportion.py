@@ -18,7 +18,8 @@ def apportion(shares: Floats, total: int) -> Ints:
     whole = float(shares.sum())
     if not (np.isfinite(whole) and whole > 0 and shares.min() >= 0):
         raise ValueError(f"shares that sum to {whole}: give finite ones, not all 0")
-    exact = shares * (total / whole)
+    shares = shares / shares.max()  # the sum of tiny ones may have no reciprocal
+    exact = shares * (total / float(shares.sum()))
     whole_shares = np.floor(exact).astype(np.int64)
     return nearest(exact, np.zeros_like(whole_shares), whole_shares + 1, total)
 

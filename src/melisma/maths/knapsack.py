@@ -182,8 +182,8 @@ def _most_gain(trades: _Trades, step: _Step, spare: int) -> _Trades:
             break
         gain = np.add.outer(gain, np.append(own.gain, 0)).ravel()
         cost = np.add.outer(cost, np.append(own.cost, 0)).ravel()
-        order = np.lexsort((cost, -gain))
-        order = order[step.loss(gain, cost)[order] <= gap]
+        open_ = np.flatnonzero(step.loss(gain, cost) <= gap)
+        order = open_[np.lexsort((cost[open_], -gain[open_]))]
         least = np.minimum.accumulate(cost[order])
         keep = order[np.append(True, cost[order][1:] < least[:-1])]
         gain, cost = gain[keep], cost[keep]

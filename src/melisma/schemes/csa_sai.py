@@ -6,11 +6,13 @@ the point that its multipliers (11) and (12) describe:
     Σₖ (T − C⁰ₖ) / (C¹ₖ + τ* C²ₖ) = D,   dₖ the k-th term, within least and most
 
 Improve. Floor d, hand out what is missing, and let τₖ be the most that fits. Then, as
-long as it helps: a learner gives up just the samples that keep it from one step more,
-those with the fewest steps first, to others that have time to spare at the steps they
-do, or that are more than a step ahead. A move helps if it narrows the window of steps
-(down to a width of one), else raises the least τ, else leaves fewer learners at it,
-else adds to Σ τ.
+long as there is a move: of the learners with the fewest steps first, one gives up just
+the samples that keep it from more steps, though not from more than the most that
+anyone does, or one above the fewest. Others take them that have time to spare at the
+steps they do. If there is no such move, the last may still gain a step from those who
+are more than a step ahead of it. No move widens the window, unless it is to get
+someone a first step; each raises the least τ, leaves fewer learners there, or adds to
+Σ τ, so there is an end.
 
 Paper: U. Mohammad, S. Sorour, "Asynchronous Task Allocation for Federated and
 Parallelized Mobile Edge Learning", section IV.
@@ -54,26 +56,31 @@ def _suggestion(problem: Problem) -> Floats:
 
 
 def _move(problem: Problem, d: Ints) -> Ints | None:
-    """Samples after the first move that helps; None if there is none."""
-    tau = problem.steps_within(d)
-    fewer = problem.samples_within(tau + 1)
-    need = d - fewer
-    spare = problem.samples_within(np.maximum(tau, 0)) - d
-    ahead = problem.samples_within(np.minimum(tau, tau.min() + 1)) - d
-    for k in np.lexsort((need, tau)):
-        if fewer[k] < problem.low[k]:
-            continue
-        for room in (spare, ahead):
-            others = np.where(np.arange(d.size) == k, 0, room)
-            if others.sum() >= need[k]:
-                moved = d + between(np.zeros_like(d), others, int(need[k]))
-                moved[k] = fewer[k]
-                if _merit(problem.steps_within(moved)) > _merit(tau):
-                    return moved
+    """Samples after the next move; None if there is none."""
+    h, f = problem.samples_within, problem.steps_within
+    low, tau = problem.low, f(d)
+    bottom, top = int(tau.min()), max(int(tau.max()), int(tau.min()) + 1)
+    # As many steps as others can pay for who lose none, up to the top.
+    room = np.maximum(h(np.maximum(tau, 0)) - d, 0)
+    fewest = np.maximum(np.maximum(low, h(top + 1) + 1), d - (room.sum() - room))
+    reach = f(fewest)
+    if (more := reach > tau).any():
+        return _give(d, np.where(more, h(np.maximum(reach, 0)), d), room, tau)
+    # One step of the last, paid by those who are further ahead of it.
+    room = np.maximum(h(np.maximum(np.minimum(tau, bottom + 1), 0)) - d, 0)
+    keep = h(bottom + 1)
+    paid = (keep >= low) & (d - keep <= room.sum() - room)
+    within = (f(keep) <= top) | (bottom < 1)
+    if (last := (tau == bottom) & paid & within).any():
+        return _give(d, np.where(last, keep, d), room, tau)
     return None
 
 
-def _merit(tau: Ints) -> tuple[int, int, int, int]:
-    low = tau.min()
-    width, crowd = int(np.ptp(tau)), int((tau == low).sum())
-    return -max(width, 1), int(low), -crowd, int(tau.sum())
+def _give(d: Ints, keep: Ints, room: Ints, tau: Ints) -> Ints:
+    """Let one learner, of the fewest steps, keep only so many; others take the rest."""
+    givers = np.flatnonzero(keep < d)
+    k = givers[np.lexsort(((d - keep)[givers], tau[givers]))[0]]
+    others = np.where(np.arange(d.size) == k, 0, room)
+    moved = d + between(np.zeros_like(d), others, int(d[k] - keep[k]))
+    moved[k] = keep[k]
+    return moved

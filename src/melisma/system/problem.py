@@ -115,16 +115,15 @@ class Problem(DelayLaw):
 
         Exact, as ``samples_within`` is: f(d) ≥ τ just where d ≤ h(τ).
         """
-        d = np.asarray(samples, dtype=np.int64)
-        room = self.deadline_s - self.fixed_s - self.sample_s * d
+        d, T = np.asarray(samples, dtype=np.int64), self.deadline_s
+        room = T - self.fixed_s - self.sample_s * d
         guess = np.floor(room / (self.step_s * np.maximum(d, 1)))
         tau: Ints = np.clip(guess, -1, STEPS_LIMIT).astype(np.int64)
-        while (high := (tau >= 0) & (self.seconds(d, tau) > self.deadline_s)).any():
-            tau = tau - high
-        while (
-            low := (tau < STEPS_LIMIT) & (self.seconds(d, tau + 1) <= self.deadline_s)
-        ).any():
-            tau = tau + low
+        while (over := (tau >= 0) & (self.seconds(d, tau) > T)).any():
+            tau = tau - over
+        more = (d > 0) & (tau < STEPS_LIMIT)
+        while (under := more & (self.seconds(d, tau + 1) <= T)).any():
+            tau = tau + under
         return np.where(d > 0, tau, 0)
 
     def check_room(self) -> None:
