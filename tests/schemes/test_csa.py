@@ -43,6 +43,19 @@ def test_a_bound_forces_a_wider_window() -> None:
     assert allocation.steps.tolist() == [49, 11]
 
 
+def test_fewer_steps_close_together_beat_more_that_are_apart() -> None:
+    # In 64ths of a second, f = ⌊50.5/d⌋ − 1 and ⌊(46.5/d − 1)/7⌋: 10 and 1 samples make
+    # 4 and 6 steps, 9 and 2 make 4 and 3, 8 and 3 make 5 and 2.
+    problem = Problem(
+        step_s=np.array([1.0, 7.0]) / 64,
+        sample_s=np.array([1.0, 1.0]) / 64,
+        fixed_s=np.array([13.5, 17.5]) / 64,
+        samples=11,
+        deadline_s=1.0,
+    )
+    assert csa(problem).steps.tolist() == [4, 3]
+
+
 @pytest.mark.parametrize("least_steps", [0, 1])
 @pytest.mark.parametrize("seed", range(2))
 def test_no_allocation_is_better(seed: int, least_steps: int) -> None:

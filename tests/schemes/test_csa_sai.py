@@ -8,7 +8,7 @@ from tests.schemes.problems import heterogeneous, small, twins
 from melisma.errors import InfeasibleError
 from melisma.schemes.csa import csa
 from melisma.schemes.csa_sai import csa_sai
-from melisma.system import cell, max_staleness
+from melisma.system import Problem, cell, max_staleness
 
 
 def test_twins_share_equally() -> None:
@@ -21,6 +21,20 @@ def test_twins_share_equally() -> None:
 def test_spare_samples_are_a_step_more_for_someone() -> None:
     # h(19) = ⌊1000/20⌋ = 50 and h(20) = ⌊1000/21⌋ = 47: a 20th step costs 3 samples.
     assert sorted(csa_sai(replace(twins(), samples=97)).steps.tolist()) == [19, 20]
+
+
+def test_a_first_step_is_paid_by_those_ahead() -> None:
+    # In 64ths of a second: 4·(12 + 4) = 64 ≤ 64.5 < 5·(12 + 1), 5·(9 + 3) = 60 ≤ 61.5,
+    # 6·(9 + 1) = 60. The suggestion of 5 and 5 leaves the first without a step.
+    problem = Problem(
+        step_s=np.array([1.0, 1.0]) / 64,
+        sample_s=np.array([12.0, 9.0]) / 64,
+        fixed_s=np.array([39.5, 42.5]) / 64,
+        samples=10,
+        deadline_s=104 / 64,
+        most=np.array([10, 6]),
+    )
+    assert csa_sai(problem).steps.tolist() == [4, 1]
 
 
 @pytest.mark.parametrize("most", [None, 3300, 3600])

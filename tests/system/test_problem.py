@@ -59,6 +59,13 @@ def test_a_time_that_is_just_the_deadline_fits() -> None:
     assert problem.steps_within([3]).tolist() == [1]
 
 
+def test_a_step_that_rounds_past_the_deadline_does_not_fit() -> None:
+    # On paper 0.05·1043·4 + 1.35·4 + 2.66 = 216.66 s; in floats it is a hair more.
+    problem = alone(0.05, 1.35, 2.66, deadline_s=216.66)
+    assert problem.seconds([4], [1043]) > 216.66
+    assert problem.steps_within([4]).tolist() == [1042]
+
+
 def test_samples_within_takes_steps_of_each_learner() -> None:
     problem = cell(2, 15.0)
     both = problem.samples_within(np.array([3, 5]))

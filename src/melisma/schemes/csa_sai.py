@@ -9,10 +9,10 @@ Improve. Floor d, hand out what is missing, and let τₖ be the most that fits.
 long as there is a move: of the learners with the fewest steps first, one gives up just
 the samples that keep it from more steps, though not from more than the most that
 anyone does, or one above the fewest. Others take them that have time to spare at the
-steps they do. If there is no such move, the last may still gain a step from those who
-are more than a step ahead of it. No move widens the window, unless it is to get
-someone a first step; each raises the least τ, leaves fewer learners there, or adds to
-Σ τ, so there is an end.
+steps they do. If there is no such move, a learner that is last alone gains a step from
+those who are more than a step ahead of it, and so does any that has no step at all.
+Each move raises the least τ, leaves fewer learners without a step, or adds to Σ τ, so
+there is an end.
 
 Paper: U. Mohammad, S. Sorour, "Asynchronous Task Allocation for Federated and
 Parallelized Mobile Edge Learning", section IV.
@@ -67,13 +67,13 @@ def _move(problem: Problem, d: Ints) -> Ints | None:
     if (more := reach > tau).any():
         return _give(d, np.where(more, h(np.maximum(reach, 0)), d), room, tau)
     # One step of the last, paid by those who are further ahead of it.
+    last = tau == bottom
     room = np.maximum(h(np.maximum(np.minimum(tau, bottom + 1), 0)) - d, 0)
     keep = h(bottom + 1)
-    paid = (keep >= low) & (d - keep <= room.sum() - room)
-    within = (f(keep) <= top) | (bottom < 1)
-    if (last := (tau == bottom) & paid & within).any():
-        return _give(d, np.where(last, keep, d), room, tau)
-    return None
+    paid = last & (keep >= low) & (d - keep <= room.sum() - room)
+    if bottom >= 1:
+        paid &= (f(keep) <= top) & (last.sum() == 1)
+    return _give(d, np.where(paid, keep, d), room, tau) if paid.any() else None
 
 
 def _give(d: Ints, keep: Ints, room: Ints, tau: Ints) -> Ints:

@@ -1,0 +1,61 @@
+"""Melisma as a user gets it: the orchestrator on a simulated fleet, records written."""
+
+import asyncio
+import tempfile
+
+import numpy as np
+
+from melisma.learning.data import Dataset
+from melisma.learning.parameters import Parameters
+from melisma.learning.settings import Training
+from melisma.runtime import orchestrator, records
+from melisma.runtime.simulated import SimulatedFleet
+from melisma.system.law import DelayLaw
+from peers.meter import Meter
+from peers.workload import (
+    BATCH,
+    RATE,
+    SAMPLES,
+    Workload,
+    initial_model,
+    pool,
+    rows,
+)
+
+
+def run(workload: Workload, meter: Meter) -> Parameters:
+    """Federated mode; by the delay law an epoch takes 1 s, so that just one fits."""
+    K = workload.learners
+    x, y = pool()
+    x = x.view(-1, 1, 28, 28)
+    model, data = initial_model(), Dataset("normal", x, y, x[:10], y[:10])
+    law = DelayLaw(
+        step_s=np.full(K, 1.0 / SAMPLES), sample_s=np.zeros(K), fixed_s=np.zeros(K)
+    )
+    fleet = SimulatedFleet(
+        [f"learner {k}" for k in range(K)],
+        law,
+        model=model,
+        data=data,
+        training=Training(rate=RATE, batch=BATCH, shuffle=False),
+        seed=0,
+    )
+    task = orchestrator.Task(
+        name="benchmark",
+        model=model,
+        data=data,
+        scheme="eta",
+        cycles=workload.cycles,
+        deadline_s=1.5,
+        seed=0,
+        own_rows=[rows(k) for k in range(K)],
+    )
+    with tempfile.TemporaryFile() as file:
+
+        def sink(record: records.Record) -> None:
+            records.write(record, file)
+            if isinstance(record, records.Evaluated):
+                meter.tick()
+
+        meter.tick()
+        return asyncio.run(orchestrator.run(task, fleet, sink))
