@@ -156,7 +156,8 @@ def verdict(claim: str, met: bool) -> str:
 def main() -> None:
     """Print the table and hold it against the bars."""
     print(
-        "  learners  case    scheme              time    of csa    max    mean      Σ τ"
+        f"{'learners':>9}  {'case':<6}  {'scheme':<14}{'time':>15}{'of csa':>12}"
+        f"{'max':>7}{'mean':>8}{'Σ τ':>12}"
     )
     table: dict[tuple[int, str, str], Row] = {}
     cases = [(K, "free") for K in (20, 100, 200, 1000, 10**5, 10**6)]

@@ -151,7 +151,9 @@ def test_the_deadline_that_the_message_names_would_do() -> None:
 
 def test_a_learner_too_slow_for_its_least_samples_is_named() -> None:
     slow = replace(twins(), least=np.array([1, 60]), deadline_s=0.1)
-    message = r"learner 1 needs 0\.12 s for 1 step over 60 samples, past .* 0\.12 s$"
+    message = (
+        r"learner 1 needs 0\.12 s for 1 step over its least of 60, past .* 0\.12 s$"
+    )
     with pytest.raises(InfeasibleError, match=message):
         csa(slow)
 

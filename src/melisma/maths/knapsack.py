@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from melisma.maths.arrays import Ints
 
 #: The search for the least spread looks at so many trades and keeps so many states.
-TRADES, STATES = 200, 1000
+TRADES, STATES = 96, 500
 
 _Way = tuple[int, int, int, tuple[int, ...]]  # digit, loss, gain and place of a trade
 

@@ -59,23 +59,21 @@ def _guess(problem: Problem) -> int:
 
 def _too_little_time(problem: Problem, steps: int) -> InfeasibleError:
     """Say what does not fit, and a deadline that would do."""
-    T, low, D = problem.deadline_s, problem.low, problem.samples
-    least_s = problem.seconds(low, steps)
-    fitting, k = problem.samples_within(steps), int(np.argmax(least_s))
+    T, D, low = problem.deadline_s, problem.samples, problem.low
+    seconds, fitting = problem.seconds(low, steps), problem.samples_within(steps).sum()
+    k = int(np.argmax(seconds))
     what = f"{steps} step" + "s" * (steps != 1)
-    if least_s[k] > T:
-        problem_is = (
-            f"learner {k} needs {least_s[k]:.6g} s for {what} over {low[k]} samples, "
-            f"past the deadline of {T:.6g} s: leave it out, lower 'least'"
+    if seconds[k] > T:
+        reason = (
+            f"learner {k} needs {seconds[k]:.6g} s for {what} over its least of "
+            f"{low[k]}, past the deadline of {T:.6g} s: leave it out, lower 'least'"
         )
     else:
-        problem_is = (
+        reason = (
             f"{D} samples do not fit in {T:.6g} s, even for {what} of each learner: "
-            f"{fitting.sum()} do; use fewer samples, more learners"
+            f"{fitting} do; use fewer samples, more learners"
         )
-    return InfeasibleError(
-        f"{problem_is} or a deadline of {_enough_s(problem, steps):g} s"
-    )
+    return InfeasibleError(f"{reason} or a deadline of {_enough_s(problem, steps):g} s")
 
 
 def _enough_s(problem: Problem, steps: int) -> float:

@@ -127,7 +127,10 @@ def _narrow(problem: Problem, h: Within, a: int, b: int) -> Allocation:
 
 
 def _wide(problem: Problem, h: Within, a: int, b: int) -> Allocation:
-    """Fill a window of three levels or more, which only bounds or few samples force."""
+    """Fill a window of three levels or more, which only bounds or few samples force.
+
+    Takes memory for a table of levels (or of samples to choose from) × learners.
+    """
     D = problem.samples
     least, most = _floor(problem, h, b), h(a)
     choices = int((most - least).max()) + 1
