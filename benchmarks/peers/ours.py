@@ -23,7 +23,7 @@ from peers.workload import (
 )
 
 
-def run(workload: Workload, meter: Meter) -> Parameters:
+def run(workload: Workload, meter: Meter, threads: int = 1) -> Parameters:
     """Federated mode; by the delay law an epoch takes 1 s, so that just one fits."""
     K = workload.learners
     x, y = pool()
@@ -39,6 +39,7 @@ def run(workload: Workload, meter: Meter) -> Parameters:
         data=data,
         training=Training(rate=RATE, batch=BATCH, shuffle=False),
         seed=0,
+        threads=threads,
     )
     task = orchestrator.Task(
         name="benchmark",

@@ -33,8 +33,9 @@ class Engine:
     module: str  #: in ``peers``
     packages: Sequence[str] = ()  #: it needs, and may not find installed
     repeats: int | None = None  #: at most, where a run takes long
+    cores: int = 1  #: that it keeps busy
     family: bool = False  #: whether it works in several processes
-    bar: float = 1.0  #: seconds of its best cycle, at least, in those of ours
+    bar: float = 1.0  #: best cycle, at least, in those of ours on as many cores
 
 
 @dataclass(slots=True, eq=False)
