@@ -56,7 +56,7 @@ class TrainingTable(Table, frozen=True, kw_only=True):
     """How every learner trains."""
 
     optimiser: Optimiser = Optimiser.SGD
-    rate: float = 0.1
+    rate: float = 0.05
     batch: int = 32
 
 

@@ -76,7 +76,7 @@ def test_what_a_learner_learns_is_what_it_would_learn_alone() -> None:
     plans.standard_normal((2, 2))  # the noise is drawn first
     alone = {}
     for k in (1, 0):  # in the order of arrival
-        model, training = small_model(), Training(batch=4)
+        model, training = small_model(), Training(batch=4, rate=0.1)
         plan = batch_plan(orders[k].rows, orders[k].steps, training, plans)
         train(model, small_data().train_x, small_data().train_y, plan, training)
         alone[k] = parameters_of(model)

@@ -18,7 +18,7 @@ class Training:
     """How every learner trains."""
 
     optimiser: Optimiser = Optimiser.SGD
-    rate: float = 0.1  #: learning rate
+    rate: float = 0.05  #: learning rate
     batch: int = 32  #: samples in a batch
     shuffle: bool = True  #: a new order in every pass
 
