@@ -17,7 +17,7 @@ from melisma.errors import MelismaError, TrainingError
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
 from melisma.runtime.folder import run_folder
-from melisma.runtime.records import Aggregated, Evaluated, Record
+from melisma.runtime.records import Aggregated, Evaluated, Record, evaluations
 from melisma.schemes import find
 from melisma.simulation import build
 
@@ -39,7 +39,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
 def course(records: Sequence[Record]) -> Course:
     """Pick the cycle-wide figures from a run's records."""
     merged = [record for record in records if isinstance(record, Aggregated)]
-    tested = [record for record in records if isinstance(record, Evaluated)]
+    tested = evaluations(records)
     return Course(
         time_s=[record.time_s for record in tested],
         accuracy=[record.accuracy for record in tested],

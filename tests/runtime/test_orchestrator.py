@@ -181,7 +181,7 @@ def test_in_federated_mode_all_own_rows_are_used_unless_told_otherwise() -> None
     assert [record.samples for record in given] == [20, 10, 5]
 
 
-def test_a_learner_that_diverges_is_dropped_and_the_rest_go_on() -> None:
+def test_when_everyone_diverges_the_run_ends_and_says_so() -> None:
     fleet = fleet_of(TWO, rate=1e38)
     with pytest.raises(
         TrainingError, match=r"not finite \(2\).*lower the learning rate"
