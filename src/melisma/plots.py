@@ -90,14 +90,12 @@ def label_ends(ax: Axes, ends: Sequence[tuple[str, str, float]]) -> None:
         )
 
 
-def save(
-    path: Path, draw: Callable[[Figure], None], size: tuple[float, float] | None = None
-) -> None:
+def save(path: Path, draw: Callable[[Figure], None]) -> None:
     """Make a figure in the project's style, have it drawn, and write it."""
     with (
         as_file(files("melisma") / "melisma.mplstyle") as style,
         mpl.rc_context(fname=style),
     ):
-        figure = Figure(figsize=size)
+        figure = Figure()
         draw(figure)
         figure.savefig(path)

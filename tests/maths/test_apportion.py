@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from melisma.maths.apportion import apportion, between, level, nearest
+from melisma.maths.apportion import between, level, nearest
 from melisma.maths.arrays import Ints
 
 Bounds = tuple[Ints, Ints, int]
@@ -17,32 +17,6 @@ def bounds(draw: st.DrawFn, largest: int = 50) -> Bounds:
     pairs = st.tuples(st.integers(0, largest), st.integers(0, largest)).map(sorted)
     low, high = np.array(draw(st.lists(pairs, min_size=1, max_size=8))).T
     return low, high, draw(st.integers(int(low.sum()), int(high.sum())))
-
-
-@given(
-    shares=st.lists(st.floats(0, 1e6), min_size=1, max_size=20).filter(any),
-    total=st.integers(0, 10**9),
-)
-def test_parts_sum_up_and_are_shares_rounded_down_or_up(
-    shares: list[float], total: int
-) -> None:
-    parts = apportion(np.array(shares), total)
-    exact = np.array(shares) / max(shares)
-    exact *= total / exact.sum()
-    assert parts.sum() == total
-    assert (np.abs(parts - exact) <= 1.0 + 1e-6).all()
-
-
-@given(st.lists(st.integers(0, 1000), min_size=1, max_size=20).filter(any), st.data())
-def test_no_part_passes_a_whole_share(shares: list[int], data: st.DataObject) -> None:
-    total = data.draw(st.integers(0, sum(shares)))
-    assert (apportion(np.array(shares, dtype=float), total) <= shares).all()
-
-
-@pytest.mark.parametrize("shares", [[0.0, 0.0], [1.0, np.nan], [np.inf, 1.0], [-1, 3]])
-def test_shares_that_say_nothing_are_refused(shares: list[float]) -> None:
-    with pytest.raises(ValueError, match="shares that sum to"):
-        apportion(np.array(shares), 10)
 
 
 @given(bounds())

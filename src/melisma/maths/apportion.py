@@ -6,24 +6,6 @@ from melisma.maths.arrays import Floats, Ints
 from melisma.maths.search import last_true
 
 
-def apportion(shares: Floats, total: int) -> Ints:
-    """Split ``total`` into integers proportional to ``shares`` (largest remainder).
-
-    Each part is its exact share rounded down or up, so no part passes a whole-number
-    share when ``total`` does not pass their sum.
-
-    >>> apportion(np.array([1.0, 1.0, 2.0]), 10).tolist()
-    [3, 2, 5]
-    """
-    whole = float(shares.sum())
-    if not (np.isfinite(whole) and whole > 0 and shares.min() >= 0):
-        raise ValueError(f"shares that sum to {whole}: give finite ones, not all 0")
-    shares = shares / shares.max()  # the sum of tiny ones may have no reciprocal
-    exact = shares * (total / float(shares.sum()))
-    whole_shares = np.floor(exact).astype(np.int64)
-    return nearest(exact, np.zeros_like(whole_shares), whole_shares + 1, total)
-
-
 def nearest(values: Floats, low: Ints, high: Ints, total: int) -> Ints:
     """Round ``values`` down within bounds, then up to ``total`` by largest remainder.
 

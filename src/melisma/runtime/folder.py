@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from melisma.runtime.records import Record, read
-
 CONFIG, RECORDS, MODEL = "config.toml", "records.jsonl", "model.safetensors"
 
 
@@ -38,8 +36,3 @@ def _first_free(root: Path, name: str) -> Path:
             continue
         break
     return folder
-
-
-def records_of(folder: Path) -> list[Record]:
-    """Read what happened in a run."""
-    return read(folder / RECORDS)
