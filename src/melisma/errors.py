@@ -4,6 +4,11 @@ MelismaError
 ├── ConfigError          a file, flag or value does not describe a runnable system
 ├── DataError            a data set is missing, damaged or of another shape
 ├── InfeasibleError      no allocation meets the constraints
+├── RpcError
+│   ├── AccessError      the far side lets this peer, or this call, not in
+│   ├── CallTimeout      no answer within the time the caller gave
+│   ├── RemoteError      the call arrived, and the far side raised
+│   └── TransportError   the message did not arrive, or nobody can tell
 ├── SolverError          a numerical solver stopped without an answer
 └── TrainingError        a cycle ended without one update that counts
 
@@ -28,6 +33,32 @@ class DataError(MelismaError):
 
 class InfeasibleError(MelismaError):
     """No allocation meets the constraints."""
+
+
+class RpcError(MelismaError):
+    """A call to another process did not bring back its answer."""
+
+
+class AccessError(RpcError):
+    """The far side does not let this peer in, or not to this function."""
+
+
+class CallTimeout(RpcError, TimeoutError):
+    """No answer came within the time the caller gave; the far side is told."""
+
+
+class RemoteError(RpcError):
+    """The far side raised: its exception's type, message and traceback, as text."""
+
+    def __init__(self, type: str, message: str, traceback: str = "") -> None:
+        super().__init__(f"{type}: {message}" if message else type)
+        self.type = type
+        self.message = message
+        self.traceback = traceback
+
+
+class TransportError(RpcError):
+    """The message did not arrive, or nobody can tell whether it did."""
 
 
 class SolverError(MelismaError):

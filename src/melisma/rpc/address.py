@@ -1,0 +1,97 @@
+"""Where a server is, and what it takes to come in: the join string.
+
+melisma://TOKEN@HOST:PORT#FINGERPRINT     TLS, pinned to one certificate
+melisma://TOKEN@HOST:PORT                 TLS, certificate checked as on the web
+HOST:PORT                                 plain, which servers offer on loopback only
+"""
+
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from melisma.errors import ConfigError
+
+SCHEME = "melisma"
+DEFAULT_PORT = 8765
+_SHAPES = "HOST:PORT, or the join string that the server printed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A server to dial."""
+
+    host: str
+    port: int
+    tls: bool = False
+    token: str | None = field(default=None, repr=False)
+    fingerprint: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> "Address":
+        """Read an address; ConfigError says what is wrong with it, never its token."""
+        try:
+            parts = urlsplit(text if "//" in text else f"//{text}")
+            host, port = parts.hostname, parts.port
+        except ValueError:  # whose message may quote the token
+            raise ConfigError(f"no address: write {_SHAPES}") from None
+        if parts.scheme not in ("", SCHEME) or not host or parts.path not in ("", "/"):
+            raise ConfigError(f"no address: write {_SHAPES}")
+        fingerprint = parts.fragment or None
+        if fingerprint and not re.fullmatch(r"[0-9a-f]{64}", fingerprint):
+            raise ConfigError(
+                "the fingerprint after # should be 64 hexadecimal digits: copy the"
+                " whole join string, in quotes"
+            )
+        return cls(
+            host=host,
+            port=port or DEFAULT_PORT,
+            tls=parts.scheme == SCHEME,
+            token=parts.username,
+            fingerprint=fingerprint,
+        )
+
+    def join_string(self) -> str:
+        """Return all of it as one string, token included."""
+        place = f"{_bracketed(self.host)}:{self.port}"
+        if not self.tls:
+            return place
+        token = f"{self.token}@" if self.token else ""
+        pin = f"#{self.fingerprint}" if self.fingerprint else ""
+        return f"{SCHEME}://{token}{place}{pin}"
+
+    @property
+    def url(self) -> str:
+        """Return the URL of the server's root."""
+        scheme = "https" if self.tls else "http"
+        return f"{scheme}://{_bracketed(self.host)}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{_bracketed(self.host)}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is reached from this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def reachable(host: str) -> str:
+    """Return an address of this machine for others to dial."""
+    if host not in ("0.0.0.0", "::", ""):
+        return host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing; asks for the way out
+        except OSError:
+            return socket.gethostname()
+        return str(probe.getsockname()[0])
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

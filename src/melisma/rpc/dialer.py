@@ -1,0 +1,208 @@
+"""The side that dials, and keeps dialling: a device behind a router, or any client."""
+
+import asyncio
+import logging
+import random
+import secrets
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import aiohttp
+
+from melisma.errors import AccessError, RpcError, TransportError
+from melisma.rpc import certificates, frames
+from melisma.rpc.address import Address
+from melisma.rpc.carrier import Carrier, Closed
+from melisma.rpc.exchange import Exchange
+from melisma.rpc.hub import HELLO_S, check_protocol
+from melisma.rpc.metrics import Metrics
+from melisma.rpc.values import Malformed
+from melisma.rpc.websocket import CLOSE_S, ClientEnd, WebSocket
+
+log = logging.getLogger("melisma.rpc")
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 15.0
+CONNECT_S = 10.0
+
+Dial = Callable[[], Awaitable[Carrier]]
+
+
+class Dialer:
+    """Keeps an exchange connected until it is closed or the server says never."""
+
+    def __init__(self, exchange: Exchange, name: str, dial: Dial) -> None:
+        self._exchange, self._name, self._dial = exchange, name, dial
+        self._resumes = False
+        self._carrier: Carrier | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, patience_s: float) -> None:
+        """Connect, trying for up to ``patience_s``; then stay connected."""
+        loop = asyncio.get_running_loop()
+        until, pause_s = loop.time() + patience_s, FIRST_PAUSE_S
+        while True:
+            try:
+                carrier = await self._connect()
+                break
+            except TransportError:
+                if loop.time() + pause_s > until:
+                    raise
+                await asyncio.sleep(pause_s)
+                pause_s = _longer(pause_s)
+        self._task = loop.create_task(self._stay(carrier))
+
+    async def wait(self) -> None:
+        """Wait until the connection is given up; raise why, unless it was closed."""
+        assert self._task is not None
+        await asyncio.shield(self._task)
+
+    async def close(self) -> None:
+        """Hang up and dial no more."""
+        self._exchange.end("the connection was closed on this side")
+        await self._exchange.farewell()  # before the line goes
+        if self._task:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError, RpcError):
+                await self._task
+
+    async def _stay(self, carrier: Carrier | None) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                carrier = carrier or await self._connect()
+                pause_s = FIRST_PAUSE_S
+                await self._exchange.converse(carrier)
+                self._resumes = self._exchange.over is None
+                log.warning("the line to %s broke", self._exchange.name)
+            except AccessError as error:
+                self._exchange.end(error)
+                raise
+            except TransportError as error:
+                log.info("dialling again: %s", error)
+            carrier = None
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = _longer(pause_s)
+
+    async def _connect(self) -> Carrier:
+        """Dial once and say hello; AccessError or TransportError if it fails."""
+        carrier = await self._dial()
+        exchange, resumes = self._exchange, self._resumes and not self._exchange.over
+        try:
+            await carrier.send(exchange.hello(self._name, resumes))
+            async with asyncio.timeout(HELLO_S):
+                answer = frames.decode(await carrier.receive())
+            if type(answer) is frames.Refused:
+                raise TransportError(
+                    f"{exchange.name} refused: {frames.readable(answer.reason)}"
+                )
+            if type(answer) is not frames.Hello:
+                raise Malformed("a conversation starts with Hello")
+            check_protocol(answer)
+            if not resumes or answer.session != exchange.link.key:
+                exchange.begin(answer.session)
+            exchange.resume(answer)
+        except (Closed, Malformed, TimeoutError) as error:
+            await carrier.close()
+            raise TransportError(
+                f"{exchange.name} does not answer as melisma does: {error or 'silence'}"
+            ) from error
+        except RpcError:
+            await carrier.close()
+            raise
+        exchange.metrics.reconnections += self._resumes
+        self._resumes = True
+        return carrier
+
+
+def _longer(pause_s: float) -> float:
+    return min(LONGEST_PAUSE_S, 2.0 * pause_s)
+
+
+def default_name() -> str:
+    """Return a name for who gave none."""
+    return f"{socket.gethostname()[:40]}-{secrets.token_hex(4)}"
+
+
+class Pin(aiohttp.Fingerprint):
+    """The one certificate that is trusted, until it expires."""
+
+    def check(self, transport: asyncio.Transport) -> None:
+        """Raise before anything is said to a server with another certificate."""
+        super().check(transport)
+        der = transport.get_extra_info("ssl_object").getpeercert(True)
+        if until := certificates.expired(der):
+            transport.abort()
+            raise AccessError(
+                f"the server's certificate expired on {until:%Y-%m-%d}: it needs a new"
+                " one, and this device a new join string"
+            )
+
+
+class WebDial:
+    """Dials a server's WebSocket; the token is shown to the right certificate only."""
+
+    def __init__(
+        self, address: Address, tls: ssl.SSLContext, metrics: Metrics, silence_s: float
+    ) -> None:
+        self._address, self._tls = address, tls
+        self._metrics, self._silence_s = metrics, silence_s
+        pin = address.fingerprint
+        self._session = aiohttp.ClientSession(
+            ws_response_class=ClientEnd,
+            connector=aiohttp.TCPConnector(
+                force_close=True,
+                ssl=Pin(bytes.fromhex(pin)) if pin else True,
+            ),
+        )
+
+    async def __call__(self) -> Carrier:
+        """Open a WebSocket; AccessError or TransportError if that fails."""
+        address = self._address
+        token = {"Authorization": f"Bearer {address.token}"} if address.token else {}
+        refusal: RpcError | None = None
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                end = await self._session.ws_connect(
+                    f"{address.url}/rpc",
+                    headers=token,
+                    ssl=self._tls if address.tls else True,
+                    compress=0,
+                    max_msg_size=frames.FRAME_BYTES,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            refusal = _refusal(address, error)
+        except aiohttp.ServerFingerprintMismatch:
+            raise AccessError(
+                f"{address} shows another certificate than the join string names:"
+                " somebody is in between, or the server has a new one"
+            ) from None
+        except (aiohttp.ClientConnectorCertificateError, ssl.SSLError) as error:
+            raise AccessError(f"no TLS with {address}: {error}") from None
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise TransportError(
+                f"nobody answers at {address} ({error or 'no answer in time'}): is the"
+                " server running, and is this its address?"
+            ) from None
+        if refusal:  # raised here, because the error above holds the token
+            raise refusal
+        return WebSocket(end, self._metrics, self._silence_s)
+
+    async def close(self) -> None:
+        """Let the network be."""
+        await self._session.close()
+
+
+def _refusal(address: Address, error: aiohttp.WSServerHandshakeError) -> RpcError:
+    match error.status:
+        case 401 | 403:
+            return AccessError(
+                f"{address} does not let this token in: ask for a new join string"
+            )
+        case 503:
+            return TransportError(f"{address} has no room for another connection")
+        case status:
+            return TransportError(f"{address} answers {status}: no melisma server")

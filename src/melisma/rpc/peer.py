@@ -1,0 +1,337 @@
+"""A peer, called as if its functions were here.
+
+    peer.add(1, 2)                     blocks; in a coroutine: await peer.add(1, 2)
+    peer.add.submit(1, 2).result()     starts at once, waits later
+    for item in peer.watch(): ...      a remote generator; async for in a coroutine
+
+Inside a coroutine nothing blocks: a call returns a Call, to be awaited.
+"""
+
+import asyncio
+import concurrent.futures
+from collections.abc import (
+    AsyncIterator,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import TYPE_CHECKING, Any
+
+from melisma.errors import RpcError
+from melisma.rpc.caller import Incoming, Outgoing
+from melisma.rpc.threads import in_coroutine, run
+from melisma.rpc.values import pack_call
+
+if TYPE_CHECKING:
+    from melisma.rpc.exchange import Exchange
+
+
+class Peer:
+    """Somebody whose functions can be called, whoever of the two dialled.
+
+    Functions are attributes; ``peer["name"]`` reaches those whose name is taken here.
+    """
+
+    def __init__(self, exchange: "Exchange") -> None:
+        self._exchange = exchange
+
+    @property
+    def name(self) -> str:
+        """Return the name under which the peer is known here."""
+        return self._exchange.name
+
+    @property
+    def connected(self) -> bool:
+        """Return whether there is a connection at this moment."""
+        return self._exchange.carrier is not None
+
+    @property
+    def functions(self) -> list[str]:
+        """Return the names of what the peer lets this side call."""
+        return sorted(self._exchange.functions)
+
+    def __getattr__(self, name: str) -> "Function":
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Function(self._exchange, name)
+
+    def __getitem__(self, name: str) -> "Function":
+        return Function(self._exchange, name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.functions]
+
+    def __repr__(self) -> str:
+        state = "connected" if self.connected else "not connected"
+        return f"<Peer {self.name}: {state}>"
+
+
+class Function:
+    """A function of a peer."""
+
+    __slots__ = ("_exchange", "_name", "_within_s")
+
+    def __init__(
+        self, exchange: "Exchange", name: str, within_s: float | None = None
+    ) -> None:
+        self._exchange, self._name, self._within_s = exchange, name, within_s
+
+    def within(self, seconds: float) -> "Function":
+        """Return the function with a time limit, after which both sides give up."""
+        return Function(self._exchange, self._name, seconds)
+
+    def submit(self, *args: Any, **kwargs: Any) -> "Call":
+        """Start the call and return its handle.
+
+        Arrays are sent from their own memory: leave them as they are until the answer.
+        """
+        body, memories = pack_call(args, kwargs)
+        exchange, here = self._exchange, _running_loop()
+        future: asyncio.Future[Any] | concurrent.futures.Future[Any]
+        if here is exchange.loop:
+            future = here.create_future()
+        else:
+            future = concurrent.futures.Future()
+        call = Outgoing(self._name, body, memories, self._within_s, future)
+        if here is exchange.loop:
+            exchange.caller.start(call)
+        else:
+            exchange.loop.call_soon_threadsafe(exchange.caller.start, call)
+        return Call(exchange, call)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the answer; in a coroutine, the Call to await."""
+        call = self.submit(*args, **kwargs)
+        return call if in_coroutine() else call.result()
+
+    def __repr__(self) -> str:
+        return f"<Function {self._name} of {self._exchange.name}>"
+
+
+class Call:
+    """A call under way: wait for it, await it, iterate over it, or cancel it."""
+
+    __slots__ = ("_exchange", "_outgoing")
+
+    def __init__(self, exchange: "Exchange", outgoing: Outgoing) -> None:
+        self._exchange, self._outgoing = exchange, outgoing
+
+    @property
+    def peer(self) -> Peer:
+        """Return the peer that was called."""
+        return self._exchange.peer
+
+    @property
+    def function(self) -> str:
+        """Return the name of the function that was called."""
+        return self._outgoing.function
+
+    def done(self) -> bool:
+        """Return whether there is an answer, an error, or nothing to wait for."""
+        return self._outgoing.future.done()
+
+    def cancel(self) -> bool:
+        """Give up, and let the far side know; False if it was over already."""
+        if isinstance(self._outgoing.future, concurrent.futures.Future):
+            return self._outgoing.future.cancel()
+        if _running_loop() is self._exchange.loop:
+            return self._outgoing.future.cancel()
+        self._exchange.loop.call_soon_threadsafe(self._outgoing.future.cancel)
+        return True
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """Wait for the answer; after a TimeoutError the call still goes on."""
+        future = self._outgoing.future
+        if isinstance(future, asyncio.Future):
+            if future.done():
+                return self._opened(future.result())
+            if in_coroutine():
+                raise RuntimeError("this would block the event loop: await the call")
+            future = asyncio.run_coroutine_threadsafe(
+                _answer(future), self._exchange.loop
+            )
+        try:
+            return self._opened(future.result(timeout_s))
+        except KeyboardInterrupt:
+            self.cancel()
+            raise
+
+    join = result
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        future = self._outgoing.future
+        if isinstance(future, asyncio.Future):
+            if _running_loop() is self._exchange.loop:
+                return self._opened((yield from future))
+            future = asyncio.run_coroutine_threadsafe(
+                _answer(future), self._exchange.loop
+            )
+        return self._opened((yield from asyncio.wrap_future(future)))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.result())
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        items = await self
+        try:
+            async for item in items:
+                yield item
+        finally:
+            if isinstance(items, Stream):
+                items.close()
+
+    def _opened(self, value: Any) -> Any:
+        return Stream(self._exchange, value) if isinstance(value, Incoming) else value
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "under way"
+        return f"<Call of {self.function} on {self._exchange.name}: {state}>"
+
+
+class Stream:
+    """The items of a remote generator, as they come; closing it stops the generator."""
+
+    def __init__(self, exchange: "Exchange", items: Incoming) -> None:
+        self._exchange, self._items = exchange, items
+
+    def __iter__(self) -> "Stream":
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return run(self._next(), self._exchange.loop, "use async for")
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def __aiter__(self) -> "Stream":
+        return self
+
+    async def __anext__(self) -> Any:
+        if _running_loop() is self._exchange.loop:
+            return await self._items.next()
+        item = asyncio.run_coroutine_threadsafe(self._next(), self._exchange.loop)
+        return await asyncio.wrap_future(item)
+
+    async def _next(self) -> Any:
+        return await self._items.next()
+
+    def close(self) -> None:
+        """Stop the remote generator."""
+        if not self._exchange.loop.is_closed():
+            self._exchange.loop.call_soon_threadsafe(self._items.cancel)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Group(Mapping[str, Peer]):
+    """Several peers, called at once: each answers for itself."""
+
+    def __init__(self, peers: Mapping[str, Peer]) -> None:
+        self._peers = dict(peers)
+
+    def __getitem__(self, name: str) -> Peer:
+        try:
+            return self._peers[name]
+        except KeyError:
+            raise RpcError(
+                f"no peer is named '{name}'; there are: {', '.join(self) or 'none'}"
+            ) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._peers)
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def only(self, names: Sequence[str]) -> "Group":
+        """Return the peers of those names; RpcError if one is not there."""
+        return Group({name: self[name] for name in names})
+
+    def __getattr__(self, name: str) -> "GroupFunction":
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return GroupFunction({peer: self._peers[peer][name] for peer in self})
+
+
+class GroupFunction:
+    """The same function of several peers."""
+
+    def __init__(self, functions: Mapping[str, Function]) -> None:
+        self._functions = functions
+
+    def within(self, seconds: float) -> "GroupFunction":
+        """Return the functions with a time limit."""
+        return GroupFunction(
+            {
+                name: function.within(seconds)
+                for name, function in self._functions.items()
+            }
+        )
+
+    def submit(self, *args: Any, **kwargs: Any) -> dict[str, Call]:
+        """Start one call on each peer and return their handles by the peers' names."""
+        return {
+            name: function.submit(*args, **kwargs)
+            for name, function in self._functions.items()
+        }
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the answers by name, or raise an ExceptionGroup of what went wrong.
+
+        In a coroutine, to be awaited.
+        """
+        calls = self.submit(*args, **kwargs)
+        if in_coroutine():
+            return _gather(calls)
+        answers: dict[str, Any] = {}
+        errors: list[Exception] = []
+        for name, call in calls.items():
+            try:
+                answers[name] = call.result()
+            except RpcError as error:
+                errors.append(_named(error, name))
+        return _all_or_raise(answers, errors)
+
+
+async def _gather(calls: Mapping[str, Call]) -> dict[str, Any]:
+    async def outcome(call: Call) -> Any:
+        return await call
+
+    outcomes = await asyncio.gather(
+        *map(outcome, calls.values()), return_exceptions=True
+    )
+    answers: dict[str, Any] = {}
+    errors: list[Exception] = []
+    for name, value in zip(calls, outcomes, strict=True):
+        if isinstance(value, RpcError):
+            errors.append(_named(value, name))
+        elif isinstance(value, BaseException):
+            raise value
+        else:
+            answers[name] = value
+    return _all_or_raise(answers, errors)
+
+
+def _named(error: RpcError, name: str) -> RpcError:
+    error.add_note(f"from peer {name}")
+    return error
+
+
+def _all_or_raise(answers: dict[str, Any], errors: list[Exception]) -> dict[str, Any]:
+    if errors:
+        failed, total = len(errors), len(errors) + len(answers)
+        raise ExceptionGroup(f"{failed} of {total} peers did not answer", errors)
+    return answers
+
+
+async def _answer(future: asyncio.Future[Any]) -> Any:
+    return await future
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

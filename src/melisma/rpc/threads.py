@@ -1,0 +1,116 @@
+"""Threads that do the work of others: functions of peers, and our own event loop."""
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Job = tuple[Future[Any], Callable[[], Any]]
+
+
+class Threads(concurrent.futures.Executor):
+    """Up to ``most`` threads, none of which keeps the process from ending.
+
+    The standard pool is joined when the interpreter ends, so that Ctrl-C would wait for
+    whatever a peer's call is doing.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._started = 0
+        self._idle = threading.Semaphore(0)
+
+    def submit(
+        self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        """Run a function in a thread of the pool."""
+        future: Future[T] = Future()
+        self._jobs.put((future, lambda: fn(*args, **kwargs)))
+        if not self._idle.acquire(blocking=False) and self._started < self._most:
+            self._started += 1
+            name = f"melisma-rpc-{self._started}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let the threads end after what they do now."""
+        for _ in range(self._started):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, function = job
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except BaseException as error:
+                    future.set_exception(error)
+            del job, future, function
+            self._idle.release()
+
+
+_loop: asyncio.AbstractEventLoop | None = None
+_starting = threading.Lock()
+
+
+def background_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of a thread of this process, started when first needed."""
+    global _loop
+    with _starting:
+        if _loop is None:
+            _loop = _new_loop()
+            threading.Thread(
+                target=_loop.run_forever, name="melisma-rpc-loop", daemon=True
+            ).start()
+        return _loop
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Return a new event loop: uvloop's, where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _forget_loop() -> None:
+    """Start anew in a forked process, which has none of its parent's threads."""
+    global _loop, _starting
+    _loop, _starting = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_loop)
+
+
+def in_coroutine() -> bool:
+    """Return whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def run(
+    work: Coroutine[Any, Any, T],
+    loop: asyncio.AbstractEventLoop,
+    advice: str = "use its async twin",
+) -> T:
+    """Block until a coroutine on another thread's loop is done."""
+    if in_coroutine():
+        work.close()
+        raise RuntimeError(f"this would block the running event loop: {advice}")
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise

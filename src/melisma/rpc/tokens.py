@@ -1,0 +1,155 @@
+"""Who may come in: one secret per device or one for all, kept as hashes in a file.
+
+A token is ``<id>.<secret>``. The file holds the SHA-256 of each secret: secrets have
+256 random bits, so a slow hash would protect nothing more. A token may be bound to one
+peer's name, and to the functions that whoever shows it may call.
+"""
+
+import fcntl
+import fnmatch
+import hashlib
+import hmac
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from melisma.errors import AccessError, ConfigError
+
+EVERYTHING = ("*",)
+_WRONG = "this token does not let anybody in: ask for a new join string"
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the file knows of one token."""
+
+    id: str
+    sha256: str
+    name: str | None = None  # the only name its bearer may take; None for any
+    may_call: tuple[str, ...] = EVERYTHING  # names, or patterns as in file names
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who somebody has proven to be."""
+
+    id: str
+    name: str | None = None
+    patterns: tuple[str, ...] = EVERYTHING
+
+    def may_call(self, function: str) -> bool:
+        """Return whether this peer may call a function of that name."""
+        return any(fnmatch.fnmatchcase(function, p) for p in self.patterns)
+
+
+#: Whoever reaches a server that listens on loopback and asks for no token.
+ANYBODY = Identity("")
+
+
+class Tokens:
+    """The tokens in a file, which is read anew whenever it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: tuple[int, int] | None = None
+        self._entries: dict[str, Entry] = {}
+
+    def add(
+        self, name: str | None = None, may_call: tuple[str, ...] = EVERYTHING
+    ) -> str:
+        """Make a token and return it: the only time that it is seen."""
+        if name is not None:
+            check_name(name)
+        id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
+        entry = Entry(id=id, sha256=_hash(secret), name=name, may_call=may_call)
+        with alone_in(self.path.parent):
+            self._write({**self._read(), id: entry})
+        return f"{id}.{secret}"
+
+    def revoke(self, id: str) -> None:
+        """Let the token of that id in no more."""
+        with alone_in(self.path.parent):
+            entries = dict(self._read())
+            if entries.pop(id, None) is None:
+                known = ", ".join(sorted(entries)) or "none"
+                raise ConfigError(f"no token has the id '{id}'; there are: {known}")
+            self._write(entries)
+
+    def list(self) -> list[Entry]:
+        """Return what is known of each token."""
+        return list(self._read().values())
+
+    def reserves(self, name: str) -> bool:
+        """Return whether a token is bound to that name."""
+        return any(entry.name == name for entry in self._read().values())
+
+    def identify(self, token: str) -> Identity:
+        """Return who shows ``token``; AccessError if nobody should."""
+        id, _, secret = token.partition(".")
+        entry = self._read().get(id)
+        expected = entry.sha256 if entry else "0" * 64
+        if not hmac.compare_digest(_hash(secret), expected) or entry is None:
+            raise AccessError(_WRONG)
+        return Identity(entry.id, entry.name, entry.may_call)
+
+    def _read(self) -> dict[str, Entry]:
+        try:
+            status = self.path.stat()
+            if (status.st_mtime_ns, status.st_ino) != self._seen:
+                entries = msgspec.json.decode(self.path.read_bytes(), type=list[Entry])
+                self._entries = {entry.id: entry for entry in entries}
+                self._seen = (status.st_mtime_ns, status.st_ino)
+        except FileNotFoundError:
+            self._entries, self._seen = {}, None
+        except msgspec.DecodeError as error:
+            raise ConfigError(
+                f"{self.path} is not a file of tokens: {error}"
+            ) from error
+        return self._entries
+
+    def _write(self, entries: dict[str, Entry]) -> None:
+        text = msgspec.json.format(msgspec.json.encode(list(entries.values())))
+        write_private(self.path, text)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Let no other thread or process change the folder meanwhile."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner reads, all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def check_name(name: str) -> str:
+    """Return a peer's name; ConfigError unless it is 1 to 64 printable characters."""
+    if not (1 <= len(name) <= 64 and name.isprintable() and name == name.strip()):
+        raise ConfigError(
+            f"{name[:80]!r} is no name for a peer: use 1 to 64 printable characters"
+        )
+    return name
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()

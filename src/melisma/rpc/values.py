@@ -1,0 +1,294 @@
+"""Values as bytes: a msgpack body, with the memory of large arrays beside it.
+
+Sent are None, bool, int, float, str, bytes, list, tuple, set, frozenset, dict, numpy
+arrays and scalars, torch tensors, and dataclasses and msgspec structs that both sides
+registered. All arrive as they were sent. Anything else is a TypeError that says where
+in the value it stands. What arrives can name a registered class, and nothing else.
+"""
+
+import dataclasses
+import sys
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar, overload
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from melisma.errors import ConfigError
+
+Memory = NDArray[np.uint8]
+C = TypeVar("C", bound=type[Any])
+
+#: Arrays up to this size travel inside the body.
+INLINE_BYTES = 4096
+
+TUPLE, SET, FROZENSET, ARRAY, SCALAR, TENSOR, RECORD = range(1, 8)
+SEQUENCES: dict[type[Any], int] = {tuple: TUPLE, set: SET, frozenset: FROZENSET}
+SEQUENCE_TYPES = {code: kind for kind, code in SEQUENCES.items()}
+ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+DICTS = frozenset({dict, OrderedDict, defaultdict})
+DTYPES = {
+    np.dtype(name).str: np.dtype(name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64"),
+        *("uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+}
+
+_encode = msgspec.msgpack.Encoder().encode
+_records: dict[str, type[Any]] = {}
+_record_names: dict[type[Any], str] = {}
+
+
+class Unsendable(TypeError):
+    """A value has a part that cannot be sent; ``path`` leads to it."""
+
+    def __init__(self, problem: str, path: str = "") -> None:
+        super().__init__(problem)
+        self.problem, self.path = problem, path
+
+    def __str__(self) -> str:
+        return f"{self.path or 'the value'}: {self.problem}"
+
+    def below(self, step: str) -> "Unsendable":
+        """Return the same problem as seen from one level up."""
+        return Unsendable(self.problem, step + self.path)
+
+
+class Malformed(ValueError):
+    """Bytes that no honest sender would have written."""
+
+
+@overload
+def register(cls: C, *, name: str | None = None) -> C: ...
+@overload
+def register(*, name: str | None = None) -> Callable[[C], C]: ...
+def register(cls: Any = None, *, name: str | None = None) -> Any:
+    """Let a dataclass or msgspec struct travel, under its own name unless told.
+
+    Both sides register the class; the name alone crosses the wire. Fields are checked
+    against their annotations when a value arrives.
+    """
+    if cls is None:
+        return partial(register, name=name)
+    if not (dataclasses.is_dataclass(cls) or issubclass(cls, msgspec.Struct)):
+        raise ConfigError(f"{cls.__name__} is neither a dataclass nor a msgspec struct")
+    name = name or cls.__name__
+    if _records.get(name, cls) is not cls:
+        raise ConfigError(
+            f"another class is registered as '{name}': give this one a name"
+        )
+    _records[name] = cls
+    _record_names[cls] = name
+    return cls
+
+
+def pack(value: Any) -> tuple[bytes, list[Memory]]:
+    """Return the body of ``value`` and the memory of its large arrays, uncopied."""
+    if type(value) in ATOMS:  # most answers
+        return _pack_plain(value), []
+    memories: list[Memory] = []
+    return _pack_plain(_at("", value, memories)), memories
+
+
+def pack_call(
+    args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[bytes, list[Memory]]:
+    """Return the body and memory of a call's arguments; ``unpack`` gives a pair."""
+    memories: list[Memory] = []
+    plain_args = [
+        arg if type(arg) in ATOMS else _at(f"argument {i}", arg, memories)
+        for i, arg in enumerate(args, 1)
+    ]
+    plain_kwargs = {
+        key: arg if type(arg) in ATOMS else _at(f"argument {key}", arg, memories)
+        for key, arg in kwargs.items()
+    }
+    return _pack_plain([plain_args, plain_kwargs]), memories
+
+
+def unpack(body: bytes | memoryview | msgspec.Raw, memories: Sequence[Memory]) -> Any:
+    """Return the value that ``pack`` took; Malformed where nothing honest fits."""
+    unused = dict(enumerate(memories))
+    try:
+        value = _decoder(unused).decode(body) if memories else _plain_decode(body)
+    except Exception as error:  # the edge: hostile bytes, or a record's own checks
+        raise Malformed(f"a value cannot be read: {error}") from error
+    if unused:
+        raise Malformed(f"{len(unused)} buffers belong to no array of the value")
+    return value
+
+
+def _pack_plain(value: Any) -> bytes:
+    try:
+        return _encode(value)
+    except OverflowError:
+        raise Unsendable("holds an integer of more than 64 bits") from None
+    except RecursionError:
+        raise Unsendable("is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise Unsendable("holds text that is not valid Unicode") from None
+
+
+def _at(step: str, value: Any, memories: list[Memory]) -> Any:
+    try:
+        return _plain(value, memories)
+    except Unsendable as error:
+        raise error.below(step) from None
+    except RecursionError:
+        raise Unsendable("is nested too deeply", step) from None
+
+
+def _plain(value: Any, memories: list[Memory]) -> Any:
+    """Return ``value`` in msgpack's own types, its large arrays put in ``memories``."""
+    kind = type(value)
+    if kind in ATOMS:
+        return value
+    if kind is list:
+        return _items(value, memories)
+    if kind in DICTS:
+        return _entries(value, memories)
+    if kind in SEQUENCES:
+        return _ext(SEQUENCES[kind], _items(list(value), memories))
+    if kind is np.ndarray or kind is np.memmap:
+        return _array(ARRAY, value.dtype.str, value, memories)
+    if isinstance(value, np.generic):
+        dtype = _known(value.dtype)
+        return _ext(SCALAR, [dtype.str, value.tobytes()])
+    if kind in _record_names:
+        return _ext(RECORD, [_record_names[kind], _entries(_fields(value), memories)])
+    if "torch" in sys.modules and kind.__module__.partition(".")[0] == "torch":
+        return _tensor(value, memories)
+    raise Unsendable(f"{kind.__name__} cannot be sent; {_advice(kind)}")
+
+
+def _advice(kind: type[Any]) -> str:
+    if dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct):
+        return "register the class on both sides: melisma.rpc.register"
+    return "send plain values, arrays, tensors or a registered dataclass"
+
+
+def _items(items: list[Any], memories: list[Memory]) -> list[Any]:
+    if ATOMS.issuperset(map(type, items)):
+        return items
+    plain = []
+    for i, item in enumerate(items):
+        try:
+            plain.append(_plain(item, memories))
+        except Unsendable as error:
+            raise error.below(f"[{i}]") from None
+    return plain
+
+
+def _entries(entries: dict[Any, Any], memories: list[Memory]) -> dict[Any, Any]:
+    plain = {}
+    for key, item in entries.items():
+        if type(key) not in ATOMS:
+            raise Unsendable(f"key {key!r} is a {type(key).__name__}: use str or int")
+        try:
+            plain[key] = _plain(item, memories)
+        except Unsendable as error:
+            raise error.below(f"[{key!r}]") from None
+    return plain
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in _field_names(type(record))}
+
+
+def _field_names(cls: type[Any]) -> tuple[str, ...]:
+    if dataclasses.is_dataclass(cls):
+        return tuple(field.name for field in dataclasses.fields(cls) if field.init)
+    return tuple(cls.__struct_fields__)
+
+
+def _ext(code: int, content: Any) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(code, _pack_plain(content))
+
+
+def _known(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.str in DTYPES:
+        return dtype
+    if dtype.str[0] == ">":
+        little = dtype.newbyteorder("<").name
+        raise Unsendable(f"big-endian {dtype} cannot be sent: use astype('{little}')")
+    raise Unsendable(f"an array of {dtype} cannot be sent: use a plain number type")
+
+
+def _array(
+    code: int, type_name: str, array: NDArray[Any], memories: list[Memory]
+) -> msgspec.msgpack.Ext:
+    _known(array.dtype)
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if flat.size <= INLINE_BYTES:
+        return _ext(code, [type_name, array.shape, flat.tobytes()])
+    memories.append(flat)
+    return _ext(code, [type_name, array.shape, len(memories) - 1])
+
+
+def _tensor(tensor: Any, memories: list[Memory]) -> msgspec.msgpack.Ext:
+    from melisma.learning import tensors  # only where somebody uses torch already
+
+    if not hasattr(tensor, "layout"):
+        raise Unsendable(f"{type(tensor).__name__} cannot be sent; send its tensors")
+    try:
+        name, array = tensors.to_array(tensor)
+    except TypeError as error:
+        raise Unsendable(str(error)) from None
+    return _array(TENSOR, name, array.reshape(tuple(tensor.shape)), memories)
+
+
+def _decoder(unused: dict[int, Memory]) -> msgspec.msgpack.Decoder[Any]:
+    """Return a decoder that takes arrays' memory out of ``unused``."""
+
+    def extension(code: int, data: memoryview) -> Any:
+        content = decoder.decode(data)
+        if code in SEQUENCE_TYPES:
+            return SEQUENCE_TYPES[code](content)
+        if code == SCALAR:
+            name, memory = content
+            return np.frombuffer(memory, DTYPES[name])[0]
+        if code == RECORD:
+            return _record(*content)
+        if code not in (ARRAY, TENSOR):
+            raise ValueError(f"unknown extension {code}")
+        name, shape, source = content
+        if not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError(f"{shape} is no shape")
+        memory = unused.pop(source) if type(source) is int else _own(source)
+        if code == ARRAY:
+            return memory.view(DTYPES[name]).reshape(shape)
+        from melisma.learning import tensors  # only where somebody sends tensors
+
+        return tensors.from_array(name, memory).reshape(shape)
+
+    decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ext_hook=extension)
+    return decoder
+
+
+def _own(data: bytes) -> Memory:
+    if type(data) is not bytes:  # a number would ask for that much memory
+        raise TypeError(f"{type(data).__name__} is no memory")
+    return np.frombuffer(bytearray(data), np.uint8)
+
+
+_plain_decode = _decoder({}).decode
+
+
+def _record(name: str, fields: dict[str, Any]) -> Any:
+    cls = _records.get(name)
+    if cls is None:
+        raise ValueError(f"'{name}' is not registered here: melisma.rpc.register")
+    if not fields.keys() <= set(_field_names(cls)):
+        raise ValueError(f"{name} has no fields {sorted(fields)}")
+    return msgspec.convert(fields, cls, dec_hook=_instance)
+
+
+def _instance(expected: Any, value: Any) -> Any:
+    if isinstance(value, getattr(expected, "__origin__", expected)):
+        return value
+    raise ValueError(f"expected {expected}, got {type(value).__name__}")

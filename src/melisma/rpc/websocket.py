@@ -1,0 +1,85 @@
+"""Frames over a WebSocket of aiohttp."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from melisma.rpc.carrier import Closed, begin
+from melisma.rpc.metrics import Metrics
+
+#: How long closing may wait for the far side's part of the ceremony.
+CLOSE_S = 0.5
+
+
+class ClientEnd(aiohttp.ClientWebSocketResponse):
+    """Lets go of its connection also where aiohttp, having lost it, forgets to."""
+
+    async def close(self, *, code: int = 1000, message: bytes = b"") -> bool:
+        """Close, and let go."""
+        try:
+            return await super().close(code=code, message=message)
+        finally:
+            self._response.close()
+
+
+class WebSocket:
+    """A carrier over either end of a WebSocket."""
+
+    def __init__(
+        self,
+        end: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
+        metrics: Metrics,
+        silence_s: float,
+    ) -> None:
+        self._end, self._metrics = end, metrics
+        self._closed = False
+        self._socket = end.get_extra_info("socket")
+        _harden(self._socket, silence_s)
+
+    async def send(self, frame: bytes) -> None:
+        """Send one binary message."""
+        if self._closed:
+            raise Closed
+        self._metrics.sent_bytes += len(frame)
+        try:
+            await self._end.send_bytes(frame)
+        except (ConnectionError, RuntimeError) as error:
+            raise Closed(str(error)) from error
+
+    def begin(self, frame: bytes) -> Awaitable[None] | None:
+        """Write a message to the socket; what is left is to wait for room."""
+        return begin(self.send(frame))
+
+    async def receive(self) -> bytes:
+        """Return the next binary message."""
+        message = await self._end.receive()
+        if message.type is aiohttp.WSMsgType.BINARY:
+            data: bytes = message.data
+            return data
+        raise Closed(f"{message.type.name}: {message.extra or message.data or ''}")
+
+    async def close(self) -> None:
+        """Close the connection, politely if that is quick."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            async with asyncio.timeout(2 * CLOSE_S):
+                await self._end.close()
+        except TimeoutError:  # it reads nothing, so that not even a goodbye fits in
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        except (ConnectionError, RuntimeError):
+            pass
+
+
+def _harden(connection: Any, silence_s: float) -> None:
+    """Let the kernel, too, give up on a host that confirms nothing."""
+    if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+        patience_ms = int(silence_s * 1000)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
