@@ -1,4 +1,4 @@
-"""The command line: `melisma simulate`, `compare`, `schemes`, `version`.
+"""The command line: `melisma simulate`, `compare`, `schemes`, `token`, `version`.
 
 Numbers go to standard output, progress and errors to standard error. What is wrong with
 the input is one line and exit code 2. What needs torch is imported by the command
@@ -22,6 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from melisma import __version__
 from melisma.errors import ConfigError, MelismaError
@@ -29,6 +30,7 @@ from melisma.errors import ConfigError, MelismaError
 if TYPE_CHECKING:
     from melisma.comparison import Comparison, Course
     from melisma.config import Job
+    from melisma.rpc.tokens import Tokens
     from melisma.runtime.records import Record
 
 app = typer.Typer(
@@ -37,6 +39,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+token = typer.Typer(
+    help="Let devices join this user's servers, and keep them out again.",
+    no_args_is_help=True,
+)
+app.add_typer(token, name="token")
 out, err = Console(), Console(stderr=True)
 
 JobFile = Annotated[
@@ -45,6 +52,14 @@ JobFile = Annotated[
 ]
 Runs = Annotated[Path, typer.Option(help="Folder in which runs are kept.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and no progress.")]
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder of certificate and tokens.",
+        show_default="~/.melisma",
+    ),
+]
 
 
 def main() -> None:
@@ -151,6 +166,83 @@ def schemes(as_json: Json = False) -> None:
     for name in SCHEMES:
         table.add_row(name, summary(name))
     out.print(table)
+
+
+@token.command("add")
+def add_token(
+    name: Annotated[
+        str | None,
+        typer.Option(help="The one device that may use it; any if left out."),
+    ] = None,
+    may_call: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN", help="What it may call, as read_*; repeatable."
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="Where devices reach the server; this machine if left out."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Its port; 8765 if left out.")
+    ] = None,
+    folder: Home = None,
+) -> None:
+    """Make a token and print the join string with it: the only time it is seen."""
+    from melisma.rpc import certificates
+    from melisma.rpc.address import DEFAULT_PORT, Address, reachable
+    from melisma.rpc.tokens import EVERYTHING
+
+    with _tokens(folder) as tokens:
+        certificate, _ = certificates.ensure(tokens.path.parent)
+        address = Address(
+            host=host or reachable("0.0.0.0"),
+            port=port or DEFAULT_PORT,
+            tls=True,
+            token=tokens.add(name, tuple(may_call or EVERYTHING)),
+            fingerprint=certificates.fingerprint_of(certificate),
+        )
+    out.print(address.join_string(), markup=False, highlight=False, soft_wrap=True)
+
+
+@token.command("list")
+def list_tokens(folder: Home = None) -> None:
+    """List the tokens that let devices in; what is secret in them is not kept."""
+    with _tokens(folder) as tokens:
+        entries = tokens.list()
+    if not entries:
+        out.print("No tokens yet: `melisma token add` makes one.")
+        return
+    table = Table("id", "name", "may call", box=None, header_style="bold")
+    for entry in entries:
+        table.add_row(
+            entry.id, Text(entry.name or "any"), Text(", ".join(entry.may_call))
+        )
+    out.print(table)
+
+
+@token.command("revoke")
+def revoke_token(
+    id: Annotated[str, typer.Argument(help="As `melisma token list` shows it.")],
+    folder: Home = None,
+) -> None:
+    """Let a token in no more; a device that is connected stays until it reconnects."""
+    with _tokens(folder) as tokens:
+        tokens.revoke(id)
+    out.print(f"Revoked {id}.", highlight=False)
+
+
+@contextmanager
+def _tokens(folder: Path | None) -> Iterator["Tokens"]:
+    """The tokens in ``folder``, or this user's own."""
+    from melisma.rpc.endpoints import HOME
+    from melisma.rpc.tokens import Tokens
+
+    try:
+        yield Tokens((folder or HOME) / "tokens.json")
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from error
 
 
 @app.command()

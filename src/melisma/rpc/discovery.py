@@ -1,0 +1,98 @@
+"""Servers on the local network, by zeroconf (``pip install melisma[discovery]``).
+
+What is told is a name, a place and a certificate's fingerprint: never a token. Anybody
+on the network can tell anything, so what is found proves nothing: a device still joins
+with a join string, whose fingerprint it checks.
+"""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from melisma.errors import ConfigError
+from melisma.rpc.address import reachable
+
+if TYPE_CHECKING:
+    from melisma.rpc.endpoints import Server
+
+KIND = "_melisma._tcp.local."
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A server that says it is there."""
+
+    name: str
+    address: str  #: HOST:PORT
+    fingerprint: str | None  #: of its certificate; None for a plain server
+
+
+@contextmanager
+def advertised(server: "Server", name: str) -> Iterator[None]:
+    """Tell the local network about ``server`` while the context lasts."""
+    zeroconf = _zeroconf()
+    host, _, port = server.address.rpartition(":")
+    address = socket.gethostbyname(reachable(host))
+    info = zeroconf.ServiceInfo(
+        KIND,
+        f"{name}.{KIND}",
+        addresses=[socket.inet_aton(address)],
+        port=int(port),
+        properties={"sha256": server.fingerprint or ""},
+    )
+    with _open(zeroconf, address) as announcer:
+        try:
+            announcer.register_service(info)
+        except zeroconf.NonUniqueNameException:
+            raise ConfigError(
+                f"another server is advertised as '{name}': choose another name"
+            ) from None
+        yield
+        announcer.unregister_service(info)
+
+
+def discover(wait_s: float = 2.0, on: str | None = None) -> list[Found]:
+    """Return the servers that make themselves known within ``wait_s``.
+
+    ``on`` is the address of the network interface to listen on; all if None.
+    """
+    zeroconf = _zeroconf()
+    names: set[str] = set()
+
+    def heard(name: str, **_: Any) -> None:
+        names.add(name)
+
+    with _open(zeroconf, on) as listener:
+        browser = zeroconf.ServiceBrowser(listener, KIND, handlers=[heard])
+        threading.Event().wait(wait_s)
+        infos = {name: listener.get_service_info(KIND, name) for name in list(names)}
+        browser.cancel()
+    return sorted(
+        (_found(name, info) for name, info in infos.items() if info),
+        key=lambda found: found.name,
+    )
+
+
+def _found(name: str, info: Any) -> Found:
+    pin = (info.properties.get(b"sha256") or b"").decode("ascii", "replace")
+    place = f"{info.parsed_addresses()[0]}:{info.port}"
+    return Found(name.removesuffix(f".{KIND}"), place, pin or None)
+
+
+def _open(zeroconf: Any, address: str | None) -> Any:
+    """Listen on one interface, or on all."""
+    where = [address] if address else zeroconf.InterfaceChoice.All
+    return zeroconf.Zeroconf(interfaces=where)
+
+
+def _zeroconf() -> Any:
+    try:
+        import zeroconf
+    except ImportError:
+        raise ConfigError(
+            "discovery needs zeroconf: pip install 'melisma[discovery]'"
+        ) from None
+    return zeroconf
