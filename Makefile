@@ -36,6 +36,7 @@ check: .venv/ready  ## format, lint and types
 bench: .venv-bench/ready  ## run the benchmarks beside their peers
 	.venv-bench/bin/python benchmarks/bench_csa.py
 	.venv-bench/bin/python benchmarks/bench_simulation.py
+	.venv-bench/bin/python benchmarks/bench_rpc.py
 
 papers: .venv/ready  ## regenerate the papers' figures (CSA's Fig. 2 so far)
 	$(BIN)/python papers/csa.py
