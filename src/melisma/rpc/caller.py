@@ -171,8 +171,13 @@ class Caller:
         for call in carried:
             if self._waiting.get(call.id) is not call:
                 continue
-            if call.bulk:
+            if call.bulk and call.bulk.bytes <= self._exchange.link.room_bytes:
                 self._exchange.post_bulk(call.bulk)
+            elif call.bulk:
+                self._settle(call, TransportError(
+                    f"{self._exchange.name} takes less than the {call.bulk.bytes} bytes"
+                    f" of this call of {call.function}"
+                ))  # fmt: skip
             else:
                 self._send(call)
 
@@ -184,6 +189,9 @@ class Caller:
             )
         except TransportError as error:
             self._settle(call, error)
+            return
+        except UnicodeEncodeError as error:
+            self._settle(call, TransportError(f"no name of a function: {error}"))
             return
         self._exchange.post_bulk(call.bulk)
         if not self._exchange.functions.get(call.function):

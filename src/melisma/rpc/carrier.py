@@ -46,8 +46,11 @@ def _rest(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any
     yield from work.__await__()
 
 
-async def _raise(error: Exception) -> None:
+@types.coroutine
+def _raise(error: Exception) -> Generator[Any, Any, None]:
+    """Raise when awaited; unlike a coroutine, it may be left alone."""
     raise error
+    yield
 
 
 class Memory:

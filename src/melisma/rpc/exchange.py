@@ -29,6 +29,8 @@ from melisma.rpc.values import INLINE_BYTES, Malformed, Memory
 
 #: Bodies above this size travel as memory.
 BODY_BYTES = 1 << 16
+#: Signs of life that are rarer than this do not make this side wait longer.
+PING_MOST_S = 60.0
 #: How long a farewell may take.
 BYE_S = 1.0
 
@@ -85,6 +87,7 @@ class Exchange:
         self.caller = Caller(self)
         self.answerer = Answerer(self, service, may_call, executor)
         self._lost = lost
+        self._silence_s = limits.silence_s
         self._heard = self.loop.time()
         self._transfers = 0
         self._arriving: dict[int, Arriving] = {}
@@ -153,6 +156,7 @@ class Exchange:
                 received=self.link.received if resumes else 0,
                 message_bytes=self.limits.message_bytes,
                 functions=self.answerer.offered(),
+                ping_s=self.limits.ping_s,
             )
         )
 
@@ -171,6 +175,8 @@ class Exchange:
     def resume(self, far: frames.Hello) -> None:
         """Go on with the session from where the far side's Hello says it stands."""
         self.functions = far.functions
+        if 0 < far.ping_s < PING_MOST_S:  # it may be in less of a hurry than this side
+            self._silence_s = max(self.limits.silence_s, 3 * far.ping_s)
         self.link.room_bytes = far.message_bytes
         self.link.resume(far.received)
         self.caller.carry_over()
@@ -253,7 +259,7 @@ class Exchange:
             now = self.loop.time()
             # Waking late means that this process stood still, not the far side.
             punctual = now - due < self.limits.ping_s
-            if punctual and now - self._heard > self.limits.silence_s:
+            if punctual and now - self._heard > self._silence_s:
                 await carrier.close()
                 return
             self.link.acknowledge()

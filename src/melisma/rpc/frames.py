@@ -42,6 +42,7 @@ class Hello(Frame, tag=1, frozen=True):
     received: int  # frames of that session that have arrived here
     message_bytes: int  # the most memory that may be under way to this side
     functions: dict[str, bool]  # what this side exposes; true where idempotent
+    ping_s: float  # how often this side gives a sign of life
 
 
 class Refused(Frame, tag=2, frozen=True):
@@ -138,6 +139,7 @@ encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyFrame)
 _PREFIX = struct.Struct("<BQ")
 _LENGTH = struct.Struct("<I")
+LENGTH_BYTES: Final = _LENGTH.size
 #: Stands for a body that is the first memory of its transfer.
 NOT_HERE = msgspec.Raw(b"\xc0")
 
@@ -182,10 +184,10 @@ def split_batch(data: bytes) -> Iterator[bytes]:
     """Return the frames of a batch one by one; Malformed if it is cut short."""
     at, end = 1, len(data)
     while at < end:
-        start = at + _LENGTH.size
+        start = at + LENGTH_BYTES
         if start > end:
             raise Malformed("a batch ends within a length")
-        at = start + _LENGTH.unpack_from(data, start - _LENGTH.size)[0]
+        at = start + _LENGTH.unpack_from(data, start - LENGTH_BYTES)[0]
         if at > end:
             raise Malformed("a batch ends within a frame")
         yield data[start:at]

@@ -126,11 +126,10 @@ class Link:
         taken, size = [], 0
         while self._outbox and size < BATCH_BYTES:
             frame = self._outbox.popleft()
-            size += len(frame)
+            self._outbox_bytes -= len(frame)
+            self._keep(frame)
             taken.append(frame)
-        self._outbox_bytes -= size
-        self._kept += taken
-        self._kept_bytes += size
+            size += len(frame) + frames.LENGTH_BYTES
         return frames.batch(taken)
 
     def send_bulk(self, bulk: Bulk) -> None:

@@ -18,7 +18,7 @@ from collections.abc import (
 )
 from typing import TYPE_CHECKING, Any
 
-from melisma.errors import RpcError
+from melisma.errors import ConfigError, RpcError
 from melisma.rpc.caller import Incoming, Outgoing
 from melisma.rpc.threads import in_coroutine, run
 from melisma.rpc.values import pack_call
@@ -79,6 +79,8 @@ class Function:
 
     def within(self, seconds: float) -> "Function":
         """Return the function with a time limit, after which both sides give up."""
+        if not seconds > 0:
+            raise ConfigError(f"a time limit of {seconds} s: give more than 0")
         return Function(self._exchange, self._name, seconds)
 
     def submit(self, *args: Any, **kwargs: Any) -> "Call":
