@@ -375,6 +375,31 @@ def test_waiting_for_a_result_may_end_and_begin_again(
     assert call.result(PATIENCE_S) == "released"
 
 
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_a_time_limit_is_more_than_nothing(
+    peer: rpc.Connection, seconds: float
+) -> None:
+    with pytest.raises(ConfigError, match="give more than 0"):
+        peer.add.within(seconds)
+
+
+def test_a_name_that_cannot_be_sent_is_an_error(peer: rpc.Connection) -> None:
+    with pytest.raises(TransportError, match="no name of a function"):
+        peer["\ud800"]()
+
+
+def test_a_peer_in_less_of_a_hurry_is_not_taken_for_dead() -> None:
+    hurried = rpc.Limits(ping_s=0.01, silence_s=0.03, grace_s=0.1)
+    calm = rpc.Limits(ping_s=0.2, silence_s=0.6)
+    with (
+        rpc.serve(Workshop(), port=None, limits=hurried) as server,
+        rpc.connect(server, limits=calm) as peer,
+    ):
+        threading.Event().wait(0.5)  # far longer than the hurried side's patience
+        assert peer.metrics.reconnections == 0
+        assert peer.add(1, 1) == 2
+
+
 def test_the_function_knows_who_calls_and_how_long_they_wait(
     workshop: Workshop,
 ) -> None:
