@@ -1,0 +1,287 @@
+"""Benchmarks of the device one runs on: a subset of the work itself, and FLOPS.
+
+    time = latency + amount / rate
+
+Subset benchmarking (SB) downloads a few shards and trains a dummy model on them once.
+Connections, first batches and lazy imports would bias a small subset, so everything is
+warmed up, and two sizes tell what a call costs from what a sample or a byte does.
+
+Paper: D. Mays, S. Elsayed, H. Hassanein, "Decentralized Data Allocation via Local
+Benchmarking".
+
+Differences from the paper:
+1. Two sizes and a line through their medians; the paper divides one size by its time.
+2. The FLOPS baseline multiplies matrices and divides by the result: see
+   ``predicted_by_flops``.
+"""
+
+import copy
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from melisma.errors import ConfigError
+from melisma.learning.settings import Training
+from melisma.learning.training import batch_plan, train
+from melisma.maths.arrays import Floats
+
+Clock = Callable[[], float]
+
+#: Batches that are trained, and products that are made, before the clock is read.
+WARM_UP = 5
+#: Time that grows by less, as a share of the longest, has grown by rounding alone.
+_FLAT = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What some amount takes: a call's own cost, then so much a second."""
+
+    latency_s: float
+    rate: float  #: samples or bytes a second
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.latency_s) and self.latency_s >= 0):
+            raise ConfigError(f"latency of {self.latency_s} s: give a time from 0 s up")
+        if not (math.isfinite(self.rate) and self.rate > 0):
+            raise ConfigError(f"rate of {self.rate}/s: give a finite number above 0")
+
+    def seconds(self, amount: float) -> float:
+        """Return the time of ``amount`` samples or bytes in one call."""
+        return self.latency_s + amount / self.rate
+
+
+def fit(amounts: ArrayLike, seconds: ArrayLike) -> Line:
+    """Return the line of least squares whose latency is not negative.
+
+    It goes through the origin where the best one would have a negative latency, where
+    all amounts are equal, and where more did not take longer: then noise outweighs what
+    was measured, and no finite rate could tell a latency from it. Raises ConfigError
+    unless amounts are above 0 and some time passed.
+
+    >>> fit([1, 2], [3.0, 4.0])
+    Line(latency_s=2.0, rate=1.0)
+    """
+    x, t = _measured(amounts, seconds)
+    # Shares of the greatest: their squares neither overflow nor vanish.
+    u, v = x / x.max(), t / t.max()
+    off = u - u.mean()
+    spread = float(off @ off)
+    slope = float(off @ v) / spread if spread > 0 else 0.0
+    latency = float(v.mean()) - slope * float(u.mean())
+    if slope <= _FLAT or latency < 0:
+        slope, latency = float(u @ v) / float(u @ u), 0.0
+    return Line(
+        latency_s=latency * float(t.max()),
+        rate=float(x.max()) / (slope * float(t.max())),
+    )
+
+
+def time_training(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    training: Training,
+    *,
+    sizes: Sequence[int],
+    repeats: int = 3,
+    clock: Clock = time.perf_counter,
+    before_batch: Callable[[int], None] | None = None,
+) -> Line:
+    """Time one pass over the first n samples, for each n in ``sizes``.
+
+    A copy of ``model`` is trained; the model and torch's generator stay as they were.
+    ``before_batch`` is called with each batch's number of samples, the warm-up's as
+    well, so that a throttled learner can slow itself down. Raises ConfigError unless
+    every size is within the data.
+    """
+    _check_sizes(sizes, repeats)
+    if max(sizes) > len(y):
+        raise ConfigError(
+            f"a benchmark on {max(sizes)} samples: there are {len(y)}; take fewer"
+        )
+    with _warm_pass(model, x, y, training, before_batch) as work:
+        return _line(lambda n: work(n, 1), sizes, repeats, clock)
+
+
+def time_cycle(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    training: Training,
+    *,
+    steps: int,
+    clock: Clock = time.perf_counter,
+) -> float:
+    """Return the seconds that ``steps`` passes over all samples really take.
+
+    What ``time_training`` predicts: its line at steps · samples. Again a copy is
+    trained, and warmed up before.
+    """
+    with _warm_pass(model, x, y, training, None) as work:
+        began = clock()
+        work(len(y), steps)
+        return clock() - began
+
+
+def time_transfers(
+    fetch: Callable[[int], int],
+    sizes: Sequence[int],
+    *,
+    repeats: int = 3,
+    clock: Clock = time.perf_counter,
+) -> Line:
+    """Time the download of n shards, for each n in ``sizes``.
+
+    ``fetch(n)`` downloads n shards, none from a cache, and returns the bytes received,
+    which the line counts. It is called once before the clock is read.
+    """
+    _check_sizes(sizes, repeats)
+    fetch(min(sizes))
+    return _line(fetch, sizes, repeats, clock)
+
+
+def flops(
+    *, size: int = 512, products: int = 100, clock: Clock = time.perf_counter
+) -> float:
+    """Return the FLOP/s of products of two ``size`` × ``size`` float32 matrices.
+
+    A product is size³ multiplications and as many additions.
+    """
+    if size < 1 or products < 1:
+        raise ConfigError(
+            f"{products} products of size {size}: give at least 1 of each"
+        )
+    own = torch.Generator().manual_seed(0)
+    a, b = (torch.rand(size, size, generator=own) for _ in range(2))
+    c = torch.empty(size, size)
+
+    def multiply(times: int) -> None:
+        for _ in range(times):
+            torch.mm(a, b, out=c)
+
+    multiply(WARM_UP)
+    began = clock()
+    multiply(products)
+    took_s = clock() - began
+    if not took_s > 0:
+        raise ConfigError(f"{products} products took {took_s} s: make more or larger")
+    return 2.0 * size**3 * products / took_s
+
+
+def predicted_by_flops(
+    reference_s: float, reference_flops: float, flops: float
+) -> float:
+    """Return a device's seconds for work that took a reference device ``reference_s``.
+
+    reference_s · reference_flops / flops: twice the FLOP/s, half the time.
+
+    The author's published code multiplies instead, reference_s / reference_flops ·
+    flops, so that the faster of two devices is predicted to take longer: on a device
+    twice as fast as the reference it says 2 where 1/2 is right, four times too much.
+    It also times element-wise products, of size² operations, while counting those of
+    matrix products, so its FLOP/s follow the memory's speed and not the processor's.
+    """
+    for value in (reference_s, reference_flops, flops):
+        if not (math.isfinite(value) and value > 0):
+            raise ConfigError(
+                f"{reference_s} s at {reference_flops} FLOP/s, predicted for {flops} "
+                "FLOP/s: give finite numbers above 0"
+            )
+    return reference_s * reference_flops / flops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a benchmark's result depends on besides the work."""
+
+    threads: int  #: that torch computes with
+    cores: int  #: of the machine
+    load: float | None  #: mean number of busy threads in the last minute, where known
+
+
+def machine() -> Machine:
+    """Look at this machine; do so before a benchmark, which is a load itself."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return Machine(
+        threads=torch.get_num_threads(), cores=os.cpu_count() or 1, load=load
+    )
+
+
+@contextmanager
+def _warm_pass(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    training: Training,
+    before_batch: Callable[[int], None] | None,
+) -> Iterator[Callable[[int, int], int]]:
+    """Yield what trains a dummy on n samples some times; the dummy is warmed up."""
+    dummy, rng = copy.deepcopy(model), np.random.default_rng(0)
+
+    def work(n: int, steps: int) -> int:
+        plan = batch_plan(np.arange(n), steps, training, rng)
+        counts = iter((plan >= 0).sum(axis=1).tolist())
+
+        def halt() -> bool:
+            if before_batch is not None:
+                before_batch(next(counts))
+            return False
+
+        train(dummy, x, y, plan, training, halt)
+        return n
+
+    with torch.random.fork_rng(devices=[]):
+        work(min(WARM_UP * training.batch, len(y)), 1)
+        yield work
+
+
+def _line(
+    work: Callable[[int], int], sizes: Sequence[int], repeats: int, clock: Clock
+) -> Line:
+    """Fit the medians of each size.
+
+    The sizes take turns: a machine that slows down then does so for all of them.
+    """
+
+    def measure(n: int) -> tuple[float, float]:
+        began = clock()
+        amount = work(n)
+        return amount, clock() - began
+
+    rounds = [[measure(n) for n in sizes] for _ in range(repeats)]
+    amounts, seconds = np.median(np.array(rounds), axis=0).T
+    return fit(amounts, seconds)
+
+
+def _check_sizes(sizes: Sequence[int], repeats: int) -> None:
+    if not sizes or min(sizes) < 1 or repeats < 1:
+        raise ConfigError(
+            f"a benchmark of sizes {list(sizes)}, {repeats} times: give sizes from 1 "
+            "up, and at least 1 repeat"
+        )
+
+
+def _measured(amounts: ArrayLike, seconds: ArrayLike) -> tuple[Floats, Floats]:
+    x = np.asarray(amounts, dtype=np.float64)
+    t = np.asarray(seconds, dtype=np.float64)
+    if x.ndim != 1 or x.shape != t.shape or not x.size:
+        raise ConfigError(
+            f"amounts of shape {x.shape} and seconds of shape {t.shape}: give a list "
+            "of each, of one length"
+        )
+    if not (np.isfinite(x).all() and (x > 0).all()):
+        raise ConfigError(f"amounts {x.tolist()}: give finite numbers above 0")
+    if not (np.isfinite(t).all() and (t >= 0).all() and (t > 0).any()):
+        raise ConfigError(
+            f"amounts {x.tolist()} took {t.tolist()} s: measure sizes that take time"
+        )
+    return x, t

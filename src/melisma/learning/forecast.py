@@ -1,0 +1,110 @@
+"""What a cycle would take this machine alone: predicted two ways, and trained.
+
+Nothing is sent: what the network adds is measured where there is one.
+"""
+
+from dataclasses import dataclass
+
+from melisma.errors import ConfigError
+from melisma.learning.benchmark import (
+    Machine,
+    flops,
+    machine,
+    time_cycle,
+    time_training,
+)
+from melisma.learning.data import Dataset
+from melisma.learning.models import cycles_per_sample
+from melisma.learning.parameters import Model
+from melisma.learning.settings import Training
+
+#: Samples of a shard, where a job has none: the papers' number.
+SHARD = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What was measured, what it predicts, and what came to pass."""
+
+    samples_per_s: float  #: one pass, by the subset benchmark
+    shards_per_s: float
+    latency_s: float  #: of one call, however many samples
+    flops: float  #: FLOP/s of matrix products
+    machine: Machine  #: as it was before
+    subset_s: float  #: the cycle, by the subset benchmark
+    flops_s: float | None  #: the cycle, by FLOPS; None where operations are unknown
+    trained_s: float | None  #: the cycle, as it was; None if it was not trained
+
+    @property
+    def errors_percent(self) -> tuple[float | None, float | None]:
+        """Predicted minus trained time of subset and FLOPS, in % of the trained one."""
+        if self.trained_s is None:
+            return None, None
+        subset = 100.0 * (self.subset_s / self.trained_s - 1.0)
+        if self.flops_s is None:
+            return subset, None
+        return subset, 100.0 * (self.flops_s / self.trained_s - 1.0)
+
+
+def shard_size(given: int, shards: int, samples: int) -> int:
+    """Return the samples of a shard: what a job gives, or 500 if as many are there.
+
+    Raises ConfigError if there are not enough samples for so many shards.
+
+    >>> shard_size(1, 8, 60_000), shard_size(1, 8, 800), shard_size(20, 8, 800)
+    (500, 100, 20)
+    """
+    size = given if given > 1 else min(SHARD, samples // shards)
+    if not 1 <= size * shards <= samples:
+        raise ConfigError(
+            f"{shards} shards of {max(size, 1)} samples: there are {samples} samples; "
+            "take fewer shards or smaller ones"
+        )
+    return size
+
+
+def operations_of(model: Model, data: Dataset) -> float | None:
+    """Return operations to train on a sample once, None where a layer's are unknown."""
+    try:
+        return float(cycles_per_sample(model, data.train_x.shape[1:]))
+    except ConfigError:
+        return None
+
+
+def forecast(
+    model: Model,
+    data: Dataset,
+    training: Training,
+    *,
+    samples: int,
+    steps: int,
+    shard: int,
+    shards: int,
+    repeats: int,
+    operations: float | None,
+    check: bool,
+) -> Forecast:
+    """Benchmark with ``shards`` and half of them; predict ``steps`` over ``samples``.
+
+    ``operations`` are those of one sample, once. Where ``check``, the cycle is then
+    trained as well.
+    """
+    x, y, before = data.train_x, data.train_y, machine()
+    sizes = [shards // 2 * shard, shards * shard]
+    line = time_training(model, x, y, training, sizes=sizes, repeats=repeats)
+    score = flops()
+    work = steps * samples
+    trained_s = None
+    if check:
+        x, y = x[:samples], y[:samples]
+        trained_s = time_cycle(model, x, y, training, steps=steps)
+    return Forecast(
+        samples_per_s=line.rate,
+        shards_per_s=line.rate / shard,
+        latency_s=line.latency_s,
+        flops=score,
+        machine=before,
+        subset_s=line.seconds(work),
+        flops_s=None if operations is None else work * operations / score,
+        trained_s=trained_s,
+    )
