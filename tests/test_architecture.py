@@ -17,7 +17,8 @@ LINES = [
     {"learning"},
     {"rpc"},
     {"runtime"},
-    {"units", "config", "simulation", "comparison", "plots", "report", "dashboard"},
+    {"units", "config", "simulation", "comparison", "plots", "report", "dashboard"}
+    | {"live"},
     {"cli", "__main__"},
 ]
 EVERYBODY = {"__version__"}

@@ -1,4 +1,4 @@
-"""The command line: `melisma simulate`, `compare`, `schemes`, `token`, `version`.
+"""The command line: `melisma simulate`, `compare`, `benchmark`, `schemes` and more.
 
 Numbers go to standard output, progress and errors to standard error. What is wrong with
 the input is one line and exit code 2. What needs torch is imported by the command
@@ -30,6 +30,8 @@ from melisma.errors import ConfigError, MelismaError
 if TYPE_CHECKING:
     from melisma.comparison import Comparison, Course
     from melisma.config import Job
+    from melisma.learning.forecast import Forecast
+    from melisma.rpc import Server
     from melisma.rpc.tokens import Tokens
     from melisma.runtime.records import Record
 
@@ -91,32 +93,150 @@ def simulate(
     """Train a job on simulated learners: time is priced, gradients are real."""
     job = _job(job_file, scheme=scheme, seed=seed)
     from melisma import simulation
-    from melisma.comparison import course
     from melisma.runtime.folder import run_folder
-    from melisma.runtime.records import Evaluated
 
     ready = simulation.build(job, threads)
-    with (
-        run_folder(runs, job.name) as folder,
-        _progress(f"{job.name} by {job.scheme}", job.cycles, as_json) as tick,
-    ):
-        records = ready.run(
-            folder, lambda record: tick() if isinstance(record, Evaluated) else None
+    with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
+        records = ready.run(folder, watch)
+    _print_run(job, folder, records, as_json)
+
+
+@app.command("run")
+def run_job(
+    job_file: JobFile = None,
+    scheme: Annotated[
+        str | None, typer.Option(help="Scheme to use in place of the job's.")
+    ] = None,
+    runs: Runs = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Train a job for real, with its learners as processes on this machine.
+
+    Each learner slows itself down to the rate and bandwidth that the job gives it.
+    """
+    from melisma import live
+    from melisma.config import load
+
+    job = load(job_file) if job_file else live.DEMO
+    job = msgspec.structs.replace(job, scheme=scheme or job.scheme)
+    from melisma.runtime.folder import run_folder
+
+    with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
+        records = live.run_locally(job, folder, watch)
+    _print_run(job, folder, records, as_json)
+
+
+@app.command()
+def serve(
+    job_file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
+    learners: Annotated[
+        int, typer.Option(min=1, help="Start when this many have joined.")
+    ] = 1,
+    host: Annotated[
+        str, typer.Option(help="Where to listen: 0.0.0.0 for other machines, with TLS.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="0: any free one.")
+    ] = 8765,
+    runs: Runs = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Train a job with the learners that join; prints how to join."""
+    from melisma import live
+    from melisma.runtime.folder import run_folder
+
+    job = _job(job_file)
+    with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
+        records = live.orchestrate(
+            job,
+            folder,
+            learners=learners,
+            watch=watch,
+            ready=_tell_how_to_join,
+            host=host,
+            port=port,
         )
-    if as_json:
-        _print_json(
-            {
-                "job": job.name,
-                "scheme": job.scheme,
-                "seed": job.seed,
-                "folder": str(folder),
-                "cycles": course(records),
-            }
-        )
-        return
-    _print_learners(records)
-    _print_cycles(course(records))
-    out.print(f"Configuration, records and model: {folder}")
+    _print_run(job, folder, records, as_json)
+
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    learners: Annotated[
+        int, typer.Option(min=1, help="Go on when this many are there.")
+    ] = 1,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="0: any free one.")
+    ] = 8765,
+    locally: Annotated[
+        bool, typer.Option(help="Start its learners here, as `melisma run` does.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run that was cut short, from its last whole cycle."""
+    from melisma import live
+
+    job = _job(live.resumable(run))
+    with _cycles(job, as_json) as watch:
+        if locally:
+            records = live.run_locally(job, run, watch)
+        else:
+            records = live.orchestrate(
+                job,
+                run,
+                learners=learners,
+                watch=watch,
+                ready=_tell_how_to_join,
+                host=host,
+                port=port,
+            )
+    _print_run(job, run, records, as_json)
+
+
+@app.command()
+def join(
+    address: Annotated[
+        str, typer.Argument(help="HOST:PORT, or the join string that `serve` printed.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="What to be called; this machine's name.")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(help="In place of the one in the join string.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Train no faster, as '400 samples/s'.")
+    ] = None,
+    bandwidth: Annotated[
+        str | None, typer.Option(help="Transfer no faster, as '1 MB/s'.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads that train.")] = 1,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
+) -> None:
+    """Be a learner: dial an orchestrator, and train what it sends until Ctrl-C."""
+    import math
+    import socket
+
+    from melisma import rpc
+    from melisma.learning.training import use_threads
+    from melisma.runtime.learner import Learner
+    from melisma.runtime.pace import Pace
+    from melisma.units import BytesPerSecond, SamplesPerSecond
+
+    pace = Pace(
+        float(SamplesPerSecond.of(rate)) if rate else math.inf,
+        float(BytesPerSecond.of(bandwidth)) if bandwidth else math.inf,
+    )
+    use_threads(threads)
+    name = name or socket.gethostname()
+    learner = Learner(name=name, pace=pace)
+    with rpc.connect(
+        address, learner, name=name, token=token, patience_s=30.0, threads=2
+    ) as line:
+        if not quiet:
+            err.print(f"{name} has joined {line.name}; Ctrl-C to leave", markup=False)
+        line.wait()
 
 
 @app.command()
@@ -152,6 +272,64 @@ def compare(
     _print_comparison(comparison)
     out.print(f"Picture: {folder / report.PICTURE}")
     out.print(f"Report:  {folder / report.PAGE}")
+
+
+@app.command()
+def benchmark(
+    job_file: JobFile = None,
+    shards: Annotated[
+        int, typer.Option(min=2, help="Shards to train on: all, and half of them.")
+    ] = 8,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Passes over each; the median counts.")
+    ] = 3,
+    threads: Annotated[int, typer.Option(min=1, help="Threads that train.")] = 1,
+    check: Annotated[
+        bool, typer.Option("--check", help="Train the cycle too and show the errors.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure how fast this machine trains a job, and predict a cycle of it alone.
+
+    Subset benchmark: one pass over half of the shards, one over all. A shard
+    has the job's size, or 500 samples. FLOPS: matrix products. The cycle is
+    the job's steps over its samples; network and learners have no part in it.
+    """
+    job = _job(job_file)
+    from melisma.learning.forecast import forecast, operations_of, shard_size
+    from melisma.learning.settings import Training
+    from melisma.learning.training import use_threads
+    from melisma.simulation import names_of, task_of
+
+    task = task_of(job, len(names_of(job)))
+    use_threads(threads)
+    shard = shard_size(job.shard, shards, len(task.data.train_y))
+    with _working(f"{job.model}, {shards} shards of {shard}", as_json):
+        told = forecast(
+            task.model,
+            task.data,
+            Training(
+                optimiser=job.training.optimiser,
+                rate=job.training.rate,
+                batch=job.training.batch,
+            ),
+            samples=task.cycle_samples,
+            steps=job.steps,
+            shard=shard,
+            shards=shards,
+            repeats=repeats,
+            operations=job.workload.cycles or operations_of(task.model, task.data),
+            check=check,
+        )
+    if as_json:
+        measured = msgspec.to_builtins(told)
+        errors = dict(zip(("subset", "flops"), told.errors_percent, strict=True))
+        _print_json(
+            {"job": job.name, "shard": shard, **measured, "errors_percent": errors}
+        )
+        return
+    _print_machine(told, f"{job.model} on {job.data.name}, shards of {shard}")
+    _print_forecast(told, f"{job.steps} steps over {task.cycle_samples:,} samples")
 
 
 @app.command()
@@ -278,8 +456,98 @@ def _progress(title: str, total: int, quiet: bool) -> Iterator[Callable[[], None
         yield lambda: progress.advance(bar)
 
 
+@contextmanager
+def _cycles(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
+    """A bar that moves with each cycle of a run."""
+    from melisma.runtime.records import Evaluated
+
+    with _progress(f"{job.name} by {job.scheme}", job.cycles, quiet) as tick:
+        yield lambda record: tick() if isinstance(record, Evaluated) else None
+
+
+def _tell_how_to_join(server: "Server") -> None:
+    err.print(
+        f"Join with: melisma join '{server.invite()}'", markup=False, soft_wrap=True
+    )
+
+
+def _print_run(
+    job: "Job", folder: Path, records: "list[Record]", as_json: bool
+) -> None:
+    from melisma.comparison import course
+
+    if as_json:
+        _print_json(
+            {
+                "job": job.name,
+                "scheme": job.scheme,
+                "seed": job.seed,
+                "folder": str(folder),
+                "cycles": course(records),
+            }
+        )
+        return
+    _print_learners(records)
+    _print_cycles(course(records))
+    out.print(f"Configuration, records and model: {folder}")
+
+
 def _print_json(value: object) -> None:
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+
+
+@contextmanager
+def _working(title: str, quiet: bool) -> Iterator[None]:
+    """Something that moves, where there is no telling how long."""
+    if quiet or not err.is_terminal:
+        yield
+        return
+    with err.status(title):
+        yield
+
+
+def _print_machine(told: "Forecast", title: str) -> None:
+    """What the benchmark measured, and under which conditions."""
+    machine = told.machine
+    load = "not known" if machine.load is None else f"{machine.load:.2f}"
+    rows = {
+        "compute rate (samples/s)": f"{told.samples_per_s:,.0f}",
+        "compute rate (shards/s)": f"{told.shards_per_s:,.2f}",
+        "latency of a call (ms)": f"{1e3 * told.latency_s:.2f}",
+        "matrix products (GFLOP/s)": f"{told.flops / 1e9:,.1f}",
+        "threads, of cores": f"{machine.threads}, of {machine.cores}",
+        "machine load before": load,
+    }
+    out.print(title, style="italic", markup=False)
+    table = Table(box=None, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    out.print(table)
+
+
+def _print_forecast(told: "Forecast", title: str) -> None:
+    """What a cycle takes this machine: predicted, and trained if it was."""
+    out.print(f"\nA cycle of this machine alone, no network: {title}", style="italic")
+    table = Table("by", header_style="bold", box=None)
+    for column in ("predicted (s)", "trained (s)", "error (%)"):
+        table.add_column(column, justify="right")
+    predicted = (told.subset_s, told.flops_s)
+    names = ("subset benchmark", "FLOPS, machine-independent")
+    for name, seconds, error in zip(names, predicted, told.errors_percent, strict=True):
+        table.add_row(
+            name,
+            "not counted" if seconds is None else f"{seconds:.3f}",
+            "" if told.trained_s is None else f"{told.trained_s:.3f}",
+            "" if error is None else f"{error:+.1f}",
+        )
+    out.print(table)
+    out.print(
+        "FLOPS: the model's operations, counted and not run, over the FLOP/s above."
+        if told.flops_s is not None
+        else "FLOPS: this model's operations cannot be counted: give workload.cycles."
+    )
 
 
 def _print_learners(records: "list[Record]") -> None:
@@ -288,7 +556,8 @@ def _print_learners(records: "list[Record]") -> None:
 
     first = [record for record in records if record.cycle == 1]
     trained = {r.learner: r for r in first if isinstance(r, Trained | Halted)}
-    back_s = {r.learner: r.time_s for r in first if isinstance(r, Uploaded)}
+    began_s = min((r.time_s for r in first), default=0.0)
+    back_s = {r.learner: r.time_s - began_s for r in first if isinstance(r, Uploaded)}
     table = Table(
         "learner",
         *("samples", "steps", "predicted (s)", "measured (s)", "trained"),

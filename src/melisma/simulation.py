@@ -67,21 +67,15 @@ def simulate(job: Job) -> list[Record]:
     return build(job).run()
 
 
-def build(job: Job, threads: int = 1) -> Simulation:
-    """Load, build and price what a job describes; ConfigError or DataError if wrong."""
+def task_of(job: Job, learners: int) -> Task:
+    """Load and build what is to be trained; ConfigError or DataError if wrong."""
     find(job.scheme)
     dataset = data.load(
         job.data.name, Path(job.data.folder) if job.data.folder else None
     )
     model = models.build(job.model, job.seed)
     models.check_fits(model, dataset)
-    names = [
-        group.name if group.count == 1 else f"{group.name}-{i}"
-        for group in job.learners
-        for i in range(1, group.count + 1)
-    ]
-    law, probability = _law(job, workload_of(job, model, dataset))
-    task = Task(
+    return Task(
         name=job.name,
         model=model,
         data=dataset,
@@ -94,8 +88,25 @@ def build(job: Job, threads: int = 1) -> Simulation:
         steps=job.steps,
         least=job.least,
         most=job.most,
-        own_rows=_own_rows(job, dataset, len(names)),
+        own_rows=_own_rows(job, dataset, learners),
     )
+
+
+def names_of(job: Job) -> list[str]:
+    """Return the learners' names, numbered where several are alike."""
+    return [
+        group.name if group.count == 1 else f"{group.name}-{i}"
+        for group in job.learners
+        for i in range(1, group.count + 1)
+    ]
+
+
+def build(job: Job, threads: int = 1) -> Simulation:
+    """Load, build and price what a job describes; ConfigError or DataError if wrong."""
+    names = names_of(job)
+    task = task_of(job, len(names))
+    model, dataset = task.model, task.data
+    law, probability = _law(job, workload_of(job, model, dataset))
     fleet = SimulatedFleet(
         names,
         law,

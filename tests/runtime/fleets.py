@@ -63,8 +63,11 @@ def carried_out(
     fleet: Fleet, orders: Sequence[Order], deadline_s: float
 ) -> list[Updates]:
     async def collect() -> list[Updates]:
-        parameters = parameters_of(small_model())
-        return [u async for u in fleet.carry_out(orders, parameters, deadline_s)]
+        parameters, arrived = parameters_of(small_model()), []
+        async for updates in fleet.carry_out(orders, parameters, deadline_s):
+            assert isinstance(updates, Updates)
+            arrived.append(updates)
+        return arrived
 
     return asyncio.run(collect())
 

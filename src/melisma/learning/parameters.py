@@ -1,10 +1,12 @@
 """A model's parameters, apart from the model: taken, put back, saved, loaded."""
 
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from melisma.errors import DataError
@@ -33,16 +35,35 @@ def put(parameters: Parameters, model: nn.Module) -> None:
             state[name].copy_(value)
 
 
-def save(parameters: Parameters, path: Path) -> None:
-    """Write a safetensors file, whole or not at all."""
+def stacked(updates: Sequence[Parameters]) -> Parameters:
+    """Return several learners' parameters as one stack."""
+    return {
+        name: torch.stack([update[name] for update in updates]) for name in updates[0]
+    }
+
+
+def save(
+    parameters: Parameters, path: Path, notes: Mapping[str, str] | None = None
+) -> None:
+    """Write a safetensors file, whole or not at all, and safe on disk."""
     unfinished = path.with_suffix(".part")
-    save_file(parameters, unfinished)
+    save_file(parameters, unfinished, dict(notes) if notes else None)
+    with unfinished.open("rb") as file:
+        os.fsync(file.fileno())
     unfinished.replace(path)
 
 
 def load(path: Path) -> Parameters:
     """Read a safetensors file; DataError if it is not there or damaged."""
+    return load_noted(path)[0]
+
+
+def load_noted(path: Path) -> tuple[Parameters, dict[str, str]]:
+    """Read a safetensors file and the notes in it; DataError if it is damaged."""
     try:
-        return load_file(path)
+        with safe_open(path, "pt") as file:
+            notes = file.metadata() or {}
+            names = list(file.keys())
+            return {name: file.get_tensor(name) for name in names}, notes
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path} is not a readable model: {error}") from error

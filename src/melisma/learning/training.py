@@ -74,6 +74,11 @@ def train(
     )
 
 
+def use_threads(threads: int) -> None:
+    """Train on that many cores of this machine."""
+    torch.set_num_threads(threads)
+
+
 def after(
     budget_s: float, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[], bool]:

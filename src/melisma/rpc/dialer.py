@@ -76,7 +76,8 @@ class Dialer:
                 pause_s = FIRST_PAUSE_S
                 await self._exchange.converse(carrier)
                 self._resumes = self._exchange.over is None
-                log.warning("the line to %s broke", self._exchange.name)
+                if self._resumes:
+                    log.warning("the line to %s broke", self._exchange.name)
             except AccessError as error:
                 self._exchange.end(error)
                 raise

@@ -9,3 +9,4 @@ class Stream(IntEnum):
     FLEET = 1  #: states, noise and the order of batches
     ROWS = 2  #: which samples each learner gets in a cycle
     SPLIT = 3  #: where the data lies in federated mode
+    LEARNER = 4  #: the order of batches on a live learner

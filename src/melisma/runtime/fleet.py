@@ -45,12 +45,24 @@ class Updates:
     parameters: Parameters  #: a stack, in the order of ``reports``
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A learner whose work of this cycle does not count."""
+
+    learner: int
+    reason: str
+    after_s: float  #: since its order was given
+
+
 class Fleet(Protocol):
     """Learners that can be given orders."""
 
     @property
     def learners(self) -> Sequence[str]:
-        """Their names."""
+        """Names of those who take part in this cycle."""
+
+    async def muster(self) -> None:
+        """See who is there, at the start of a cycle."""
 
     def now_s(self) -> float:
         """Seconds on the fleet's clock since the run began."""
@@ -63,5 +75,5 @@ class Fleet(Protocol):
 
     def carry_out(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
-    ) -> AsyncIterator[Updates]:
+    ) -> AsyncIterator[Updates | Lost]:
         """Have the orders carried out; yield updates as they arrive."""

@@ -20,7 +20,7 @@ from melisma.learning.parameters import Model, Parameters, parameters_of, put
 from melisma.maths.arrays import Floats, Ints
 from melisma.runtime import records
 from melisma.runtime.chance import Stream
-from melisma.runtime.fleet import Fleet, Order, Report, Updates
+from melisma.runtime.fleet import Fleet, Lost, Order, Report, Updates
 from melisma.schemes import DECENTRALISED, find
 from melisma.system.metrics import (
     cycle_s,
@@ -83,16 +83,31 @@ class Task:
         return most if self.most is None else np.minimum(most, self.most)
 
 
-async def run(task: Task, fleet: Fleet, sink: Sink) -> Parameters:
-    """Train ``task`` on ``fleet`` for all its cycles; return the model's parameters."""
+async def run(
+    task: Task,
+    fleet: Fleet,
+    sink: Sink,
+    *,
+    done: int = 0,
+    keep: Callable[[int, Parameters], None] = lambda cycle, parameters: None,
+) -> Parameters:
+    """Train ``task`` on ``fleet`` for all its cycles; return the model's parameters.
+
+    ``done`` cycles are behind it already, in the model as it is. ``keep`` gets each
+    cycle's number and parameters once all that happened in it is recorded.
+    """
     parameters = parameters_of(task.model)
-    for number in range(1, task.cycles + 1):
+    for number in range(done + 1, task.cycles + 1):
+        await fleet.muster()
         log = _Log(task, fleet, sink, number)
         allocation, predicted_s = await allocate(task, fleet)
         log.allocated(allocation, predicted_s)
         orders = share_out(task, allocation, number)
         mean = WeightedMean()
         async for updates in fleet.carry_out(orders, parameters, task.deadline_s):
+            if isinstance(updates, Lost):
+                log.lost(updates)
+                continue
             refused = mean.add(updates.parameters, [r.samples for r in updates.reports])
             log.arrived(updates, refused)
         log.check_anything_counts()
@@ -100,6 +115,7 @@ async def run(task: Task, fleet: Fleet, sink: Sink) -> Parameters:
         log.aggregated(allocation)
         put(parameters, task.model)
         log.evaluated(*evaluate(task.model, task.data.test_x, task.data.test_y))
+        keep(number, parameters)
     return parameters
 
 
@@ -196,6 +212,11 @@ class _Log:
                 self._dropped[reason] += 1
             else:
                 self._counted.append(report.samples)
+
+    def lost(self, lost: Lost) -> None:
+        self._seconds[lost.learner] = lost.after_s
+        self._learner(records.Dropped, lost.learner, lost.after_s, reason=lost.reason)
+        self._dropped[lost.reason] += 1
 
     def check_anything_counts(self) -> None:
         if not self._counted:

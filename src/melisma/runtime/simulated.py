@@ -65,6 +65,9 @@ class SimulatedFleet:
         """Virtual seconds since the fleet was made."""
         return self._now_s
 
+    async def muster(self) -> None:
+        """Everybody is always there."""
+
     async def law(self) -> DelayLaw:
         """The law, expected over the learners' states."""
         probability = self._conditions.probability

@@ -51,7 +51,7 @@ def shards(
         sample_bytes=shard_bytes,
         model_bytes=model_bytes,
     )
-    return _before(law, deadline_s, passes)
+    return most_before(law, deadline_s, passes)
 
 
 def dab(problem: Problem, *, steps: int = 5) -> Allocation:
@@ -60,7 +60,7 @@ def dab(problem: Problem, *, steps: int = 5) -> Allocation:
     At most its most; one that cannot do its least sits out. The total is not D.
     Raises InfeasibleError if all sit out.
     """
-    d = np.minimum(_before(problem, problem.deadline_s, steps), problem.high)
+    d = np.minimum(most_before(problem, problem.deadline_s, steps), problem.high)
     d = np.where(d >= problem.low, d, 0)
     if not d.any():
         least_s = problem.seconds(problem.low, steps)
@@ -73,7 +73,7 @@ def dab(problem: Problem, *, steps: int = 5) -> Allocation:
     return Allocation(samples=d, steps=np.where(d > 0, steps, 0))
 
 
-def _before(law: DelayLaw, deadline_s: float, steps: int) -> Ints:
+def most_before(law: DelayLaw, deadline_s: float, steps: int) -> Ints:
     """Most samples of each learner that take it less than the deadline."""
     if not (np.isfinite(deadline_s) and deadline_s > 0 and steps >= 1):
         raise ConfigError(

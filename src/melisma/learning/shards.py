@@ -1,0 +1,109 @@
+"""The training set in shards as they travel: a byte a value, known by content."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from melisma.errors import DataError
+from melisma.learning.data import Dataset
+from melisma.maths.arrays import Ints
+
+#: Images and classes of one shard, as bytes.
+Shard = tuple[Tensor, Tensor]
+
+
+def packed(x: Tensor, y: Tensor) -> Shard:
+    """Return images from 0 to 1 and their classes as bytes."""
+    return (x * 255).round().to(torch.uint8), y.to(torch.uint8)
+
+
+def unpacked(shards: Sequence[Shard]) -> tuple[Tensor, Tensor]:
+    """Return the images and classes of several shards, ready to train on."""
+    x = torch.cat([x for x, _ in shards]).float() / 255
+    return x, torch.cat([y for _, y in shards]).long()
+
+
+def key_of(shard: Shard) -> str:
+    """Return the hash of a shard's content."""
+    digest = hashlib.sha256()
+    for part in shard:
+        digest.update(repr(tuple(part.shape)).encode())
+        digest.update(part.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
+class Shelf:
+    """All shards of a training set, cut and hashed when first asked for."""
+
+    def __init__(self, data: Dataset, size: int) -> None:
+        self._data, self._size = data, size
+        self._keys: dict[int, str] = {}
+        self._places: dict[str, int] = {}
+
+    def keys(self, rows: Ints) -> list[str]:
+        """Return the keys of the shards that whole runs of ``rows`` lie in."""
+        return [self._key(int(first) // self._size) for first in rows[:: self._size]]
+
+    def first(self, number: int) -> list[str]:
+        """Return the keys of the first shards."""
+        return [self._key(place) for place in range(number)]
+
+    def take(self, keys: Iterable[str]) -> list[Shard]:
+        """Return shards by key; DataError for a key that was never given out."""
+        try:
+            return [self._cut(self._places[key]) for key in keys]
+        except KeyError as error:
+            raise DataError(f"there is no shard {error.args[0]!r}") from None
+
+    def _key(self, place: int) -> str:
+        if place not in self._keys:
+            key = key_of(self._cut(place))
+            self._keys[place] = key
+            self._places[key] = place
+        return self._keys[place]
+
+    def _cut(self, place: int) -> Shard:
+        rows = slice(place * self._size, (place + 1) * self._size)
+        return packed(self._data.train_x[rows], self._data.train_y[rows])
+
+
+class Cache:
+    """Shards that a learner has had; the least used go first when there is no room."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes, self._bytes = most_bytes, 0
+        self._shards: OrderedDict[str, Shard] = OrderedDict()
+
+    def get(
+        self, keys: Sequence[str], fetch: Callable[[list[str]], list[Shard]]
+    ) -> list[Shard]:
+        """Return shards by key; ``fetch`` those that are not here.
+
+        Raises DataError if what is fetched is not what its key says.
+        """
+        missing = [key for key in dict.fromkeys(keys) if key not in self._shards]
+        fetched = dict(zip(missing, fetch(missing) if missing else [], strict=True))
+        for key, shard in fetched.items():
+            if key_of(shard) != key:
+                raise DataError(f"shard {key} arrived damaged")
+        found = [fetched.get(key) or self._shards[key] for key in keys]
+        for key in dict.fromkeys(keys):
+            self._keep(key, fetched.get(key))
+        return found
+
+    def _keep(self, key: str, shard: Shard | None) -> None:
+        if shard is not None:
+            self._shards[key] = shard
+            self._bytes += _bytes(shard)
+        if key in self._shards:  # unless there was no room for it at all
+            self._shards.move_to_end(key)
+        while self._bytes > self._most_bytes:
+            _, dropped = self._shards.popitem(last=False)
+            self._bytes -= _bytes(dropped)
+
+
+def _bytes(shard: Shard) -> int:
+    return sum(part.nbytes for part in shard)

@@ -1,0 +1,78 @@
+"""What orchestrator and learners say to each other, over ``melisma.rpc``.
+
+The orchestrator calls a learner:
+
+    prepare(brief)        have a model ready; its name must be one the learner knows
+    measure(keys)         benchmark yourself on these shards, and keep the result
+    speeds()              tell the result; never asked under a decentralised scheme
+    bid(…)                how many shards do you take?
+    carry_out(errand)     fetch, train, halt in time, and answer with an Update
+
+A learner calls the orchestrator:
+
+    parameters(cycle)     the model as it stands in that cycle
+    shards(keys)          data, by the hash of its content
+"""
+
+import msgspec
+
+from melisma import rpc
+from melisma.learning.parameters import Parameters
+
+
+@rpc.register
+class Brief(msgspec.Struct, frozen=True, kw_only=True):
+    """The task that a learner is to get ready for."""
+
+    task: str
+    model: str  #: a name that the learner knows
+    seed: int
+    optimiser: str
+    rate: float
+    batch: int
+    shard: int  #: samples in a shard
+    federated: bool  #: train on one's own data
+    private: bool  #: keep speeds and times to oneself (decentralised schemes)
+
+
+@rpc.register
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """A learner's answer to a brief."""
+
+    samples: int  #: of its own data
+    measured: bool  #: whether it has benchmarked itself for this task
+
+
+@rpc.register
+class Errand(msgspec.Struct, frozen=True, kw_only=True):
+    """One learner's work in a cycle."""
+
+    cycle: int
+    keys: list[str]  #: shards to train on; none where data is the learner's own
+    rows: int  #: of one's own data to train on, in federated mode
+    steps: int  #: passes over them
+    deadline_s: float  #: from now until the update must have arrived
+    halt: bool  #: stop in time and send what there is; else finish, however late
+
+
+@rpc.register
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    """What a learner made of an errand."""
+
+    cycle: int
+    parameters: Parameters
+    samples: int  #: seen at least once
+    batches: int
+    loss: float
+    halted: bool
+    downloaded_s: float | None = None  #: since the errand came; None if private
+    trained_s: float | None = None
+
+
+@rpc.register
+class Speeds(msgspec.Struct, frozen=True, kw_only=True):
+    """A learner's delay law, in seconds, by its own benchmark."""
+
+    step_s: float  #: to train on one sample once
+    sample_s: float  #: to receive one sample
+    fixed_s: float  #: to fetch the model, to start, and to send the update
