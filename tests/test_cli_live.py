@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from melisma.runtime.testbed import Testbed, missing
+
 pytestmark = pytest.mark.slow
 
 JOB = """
@@ -110,12 +112,24 @@ def test_serve_and_join_meet_over_tls_and_resume_goes_on(
     assert json.loads(again.stdout)["cycles"] == json.loads(out)["cycles"]
 
 
+@pytest.mark.skipif(bool(missing()), reason=f"no testbed here: {missing()}")
+def test_the_testbed_trains_on_emulated_devices(job: Path, tmp_path: Path) -> None:
+    devices = "2070-super,jetson-nano"
+    done = melisma("testbed", str(job), "--devices", devices, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    records = (tmp_path / "runs" / "tiny" / "records.jsonl").read_text()
+    assert '"learner":"2070-super-1"' in records
+    assert '"learner":"jetson-nano-2"' in records
+    assert Testbed.sweep() == []  # nothing was left
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (("resume", "nowhere"), "is no run"),
         (("join", "127.0.0.1:1", "--rate", "fast"), "'fast' is not a number"),
         (("serve", "missing.toml"), "missing.toml"),
+        (("testbed", "--devices", "pie1"), "unknown device 'pie1': did you mean"),
     ],
 )
 def test_misuse_is_one_line(

@@ -126,6 +126,40 @@ def run_job(
     _print_run(job, folder, records, as_json)
 
 
+@app.command("testbed")
+def run_on_testbed(
+    job_file: JobFile = None,
+    devices: Annotated[
+        str, typer.Option(help="Names with commas between; see docs/testbed.md.")
+    ] = "pi1,pi2,pi3,jetson-nano",
+    scheme: Annotated[
+        str | None, typer.Option(help="Scheme to use in place of the job's.")
+    ] = None,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Only remove what a killed one left.")
+    ] = False,
+    runs: Runs = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Train a job for real on emulated devices: own network, own CPU quota (root)."""
+    from melisma.runtime.testbed import Testbed
+
+    if clean:
+        for removed in Testbed.sweep():
+            out.print(removed, markup=False)
+        return
+    from melisma import live
+    from melisma.config import load
+    from melisma.runtime.folder import run_folder
+
+    job = load(job_file) if job_file else live.DEMO
+    job = msgspec.structs.replace(job, scheme=scheme or job.scheme)
+    names = [name.strip() for name in devices.split(",") if name.strip()]
+    with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
+        records = live.run_on_testbed(job, folder, names, watch)
+    _print_run(job, folder, records, as_json)
+
+
 @app.command()
 def serve(
     job_file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
@@ -569,6 +603,7 @@ def _print_learners(records: "list[Record]") -> None:
     for column in table.columns[1:]:
         column.justify = "right"
     given = [record for record in first if isinstance(record, Allocated)]
+    absent = {True: "lost", False: "sits out"}
     for record in given[:_SHOWN]:
         predicted, name = record.predicted_s, record.learner
         table.add_row(
@@ -576,7 +611,7 @@ def _print_learners(records: "list[Record]") -> None:
             f"{record.samples:,}",
             f"{record.steps:,}",
             "its own" if predicted is None else f"{predicted:.3f}",
-            f"{back_s[name]:.3f}" if name in back_s else "sits out",
+            f"{back_s[name]:.3f}" if name in back_s else absent[record.samples > 0],
             f"{trained[name].samples:,}" if name in trained else "",
         )
     out.print(table)

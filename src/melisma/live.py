@@ -4,20 +4,22 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from melisma import rpc
 from melisma.config import Job, LearnersTable, dump
-from melisma.errors import ConfigError, DataError
+from melisma.errors import ConfigError, DataError, unknown
 from melisma.learning.parameters import Parameters, parameters_of, put, save
 from melisma.learning.shards import Shelf
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS, Checkpoint
 from melisma.runtime.live import LiveFleet, Stock
 from melisma.runtime.orchestrator import Task, run
 from melisma.runtime.records import Record, read, write
+from melisma.runtime.testbed import DEVICES, Testbed
 from melisma.runtime.wire import Brief
 from melisma.schemes import DECENTRALISED
 from melisma.simulation import names_of, task_of
@@ -28,6 +30,8 @@ Watch = Callable[[Record], None]
 
 #: Shards on which a learner benchmarks itself.
 BENCHMARK_SHARDS = 8
+#: Longest that the learners of a testbed may take to start.
+JOIN_S = 120.0
 
 
 def _device(name: str, rate: float, bandwidth: float) -> LearnersTable:
@@ -55,7 +59,7 @@ DEMO = Job(
 
 def orchestrate(
     job: Job,
-    folder: Path,
+    run_folder: Path,
     *,
     learners: int,
     at_once: int = 64,
@@ -63,7 +67,7 @@ def orchestrate(
     ready: Callable[[rpc.Server], None] = lambda server: None,
     **options: Any,
 ) -> list[Record]:
-    """Serve learners and train; go on where ``folder`` says the run stands.
+    """Serve learners and train; go on where ``run_folder`` says the run stands.
 
     Starts when ``learners`` are there. ``ready`` is called once they can dial in;
     ``options`` are those of ``rpc.serve``. Returns all records of the run.
@@ -73,15 +77,15 @@ def orchestrate(
             f"mode {job.mode.value!r}: live runs send shards so far; use 'parallel'"
         )
     task = task_of(job, learners)
-    done = Checkpoint.read(folder)
+    done = Checkpoint.read(run_folder)
     if done:
         put(done.parameters, task.model)
     shelf = Shelf(task.data, task.shard)
     stock = Stock(parameters_of(task.model), shelf)
-    (folder / CONFIG).write_text(dump(job), encoding="utf-8")
+    (run_folder / CONFIG).write_text(dump(job), encoding="utf-8")
     with (
         rpc.serve(stock, **options) as server,
-        (folder / RECORDS).open("ab") as file,
+        (run_folder / RECORDS).open("ab") as file,
     ):
         file.truncate(done.records_bytes if done else 0)
         ready(server)
@@ -102,14 +106,14 @@ def orchestrate(
                     time_s=fleet.now_s(),
                     records_bytes=file.tell(),
                     parameters=parameters,
-                ).write(folder)
+                ).write(run_folder)
 
             return await run(
                 task, fleet, sink, done=done.cycle if done else 0, keep=keep
             )
 
-        save(asyncio.run(whole()), folder / MODEL)
-    return read(folder / RECORDS)
+        save(asyncio.run(whole()), run_folder / MODEL)
+    return read(run_folder / RECORDS)
 
 
 def _fleet(
@@ -191,6 +195,44 @@ def _learners(job: Job) -> Iterator[Callable[[rpc.Server], None]]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def run_on_testbed(
+    job: Job,
+    folder: Path,
+    devices: Sequence[str],
+    watch: Watch = lambda record: None,
+) -> list[Record]:
+    """Run a job with learners in namespaces, as slow as these devices; needs root."""
+    unlike = [DEVICES[name] for name in devices if name in DEVICES]
+    for name in set(devices) - set(DEVICES):
+        raise unknown("device", name, DEVICES)
+    with Testbed(job.name) as testbed, TemporaryDirectory() as secrets:
+        places = [
+            testbed.place(device, f"{device.name}-{number}")
+            for number, device in enumerate(unlike, start=1)
+        ]
+
+        def start(server: rpc.Server) -> None:
+            command = [sys.executable, "-m", "melisma", "join", server.invite()]
+            with ExitStack() as unhurried:
+                for place in places:  # importing torch would take a slow one long
+                    unhurried.enter_context(place.full_speed())
+                    place.popen([*command, "--name", place.name, "--quiet"])
+                server.wait_until(len(places), timeout_s=JOIN_S)
+
+        return orchestrate(
+            job,
+            folder,
+            learners=len(places),
+            at_once=1,  # a benchmark is of a device, not of a crowd
+            watch=watch,
+            ready=start,
+            host=testbed.address,
+            port=0,
+            folder=secrets,
+            say=lambda text: None,
+        )
 
 
 def resumable(folder: Path) -> Path:
