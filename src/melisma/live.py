@@ -15,11 +15,12 @@ from melisma.config import Job, LearnersTable, dump
 from melisma.errors import ConfigError, DataError, unknown
 from melisma.learning.parameters import Parameters, parameters_of, put, save
 from melisma.learning.shards import Shelf
+from melisma.runtime.devices import DEVICES
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS, Checkpoint
 from melisma.runtime.live import LiveFleet, Stock
 from melisma.runtime.orchestrator import Task, run
 from melisma.runtime.records import Record, read, write
-from melisma.runtime.testbed import DEVICES, Testbed
+from melisma.runtime.testbed import Testbed
 from melisma.runtime.wire import Brief
 from melisma.schemes import DECENTRALISED
 from melisma.simulation import names_of, task_of

@@ -20,7 +20,9 @@ import pytest
 
 from melisma.errors import ConfigError
 from melisma.runtime import testbed as module
-from melisma.runtime.testbed import DEVICES, Cgroups, Device, Place, Testbed, bucket
+from melisma.runtime.cgroups import Cgroups
+from melisma.runtime.devices import DEVICES, Device
+from melisma.runtime.testbed import Place, Testbed, bucket
 
 LACK = module.missing()
 real = pytest.mark.skipif(bool(LACK), reason=f"a testbed needs {LACK}")
@@ -239,7 +241,8 @@ def test_everything_is_gone_after_a_setup_that_failed(
 #: Owns a place with a busy process that has left its parent, and waits.
 OWNER = """
 import signal, sys
-from melisma.runtime.testbed import Device, Testbed
+from melisma.runtime.devices import Device
+from melisma.runtime.testbed import Testbed
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the tests' parent
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # had ignored
 with Testbed() as testbed:

@@ -19,7 +19,6 @@ owner left is found without any record of it:
 import contextlib
 import itertools
 import json
-import math
 import os
 import re
 import shutil
@@ -39,158 +38,13 @@ from typing import Any, Self
 import numpy as np
 
 from melisma.errors import ConfigError, MelismaError
+from melisma.runtime.cgroups import Cgroups
+from melisma.runtime.devices import Device
 
-LEAST_CPU = 0.01  #: the kernel grants no quota below a millisecond in 100
-LEAST_BPS = 1_000.0
-PERIOD_US = 100_000  #: over which a CPU quota is kept
 BURST_S = 0.004  #: tokens a bucket holds: one tick of most kernels (250 Hz)
 QUEUE_S = 0.05  #: what may wait for tokens before packets are dropped
 FRAME = 1514  #: bytes: the longest Ethernet frame
 SEGMENT = 65_536  #: bytes a socket hands down at once; the bucket cuts it into frames
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
-    """What a place is limited to; ConfigError if no kernel could keep the limit."""
-
-    name: str
-    cpu: float | None = None  #: cores' worth of CPU time; None is no limit
-    up_bps: float | None = None  #: to the orchestrator, bits/s; None is no limit
-    down_bps: float | None = None  #: from the orchestrator, bits/s; None is no limit
-
-    def __post_init__(self) -> None:
-        for what, value, least, unit in (
-            ("cpu", self.cpu, LEAST_CPU, "cores"),
-            ("up_bps", self.up_bps, LEAST_BPS, "bit/s"),
-            ("down_bps", self.down_bps, LEAST_BPS, "bit/s"),
-        ):
-            if value is not None and not least <= value < math.inf:
-                raise ConfigError(
-                    f"device {self.name!r} has {what} = {value}: give at least "
-                    f"{least:g} {unit}, or nothing for no limit"
-                )
-
-
-#: The devices of Mays's thesis (Table 3.1). It prints clocks, cores and networks, but
-#: no speed of a single device; where each number comes from is said beside it.
-#:
-#: CPU: c / 100, where c is the device's training rate in shards/s (500 MNIST samples,
-#: one pass of TwoNN), because an ordinary core trains about 100 (111 in the plain loop
-#: of docs/simulator.md). Network: one rate both ways, as in the thesis's eqs. 3.1 and
-#: 3.3; a shard is 500 · 784 · 4 B = 12.5 Mbit.
-DEVICES: dict[str, Device] = {
-    device.name: device
-    for device in (
-        # 1.4 GHz, 512 MB, WiFi: a Pi 3 A+. Calibrated, not measured: with c 20 and b 2
-        # shards/s for Pi1, 30 and 3.5 for Pi2, 25 and 3 for Pi3, and c 60 for the Nano,
-        # two devices take fewer than the 120 shards and four take more, as the thesis
-        # explains its results. Pi2 : Pi3 is also the ratio of their clocks.
-        Device(name="pi1", cpu=0.20, up_bps=25e6, down_bps=25e6),
-        # 1.8 GHz, 4 GB, WiFi: a later Pi 4 B. Calibrated, see pi1.
-        Device(name="pi2", cpu=0.30, up_bps=44e6, down_bps=44e6),
-        # 1.5 GHz, 4 GB, WiFi: a Pi 4 B. Calibrated, see pi1.
-        Device(name="pi3", cpu=0.25, up_bps=38e6, down_bps=38e6),
-        # 128 GPU cores of 920 MHz, Ethernet. CPU calibrated, see pi1. Network measured,
-        # on the ten Nanos of chapter 4: the author's stored benchmarks have 0.13 s for
-        # a shard, and 12.5 Mbit / 0.13 s is far below the port's gigabit.
-        Device(name="jetson-nano", cpu=0.60, up_bps=96e6, down_bps=96e6),
-        # 128 cores of 1200 MHz, WiFi. Assumed: the Nano's rate times 1200 / 920, for as
-        # many cores; twice the best Pi's WiFi, for two antennas.
-        Device(name="ideapad", cpu=0.78, up_bps=88e6, down_bps=88e6),
-        # 2560 GPU cores of 1605 MHz, Ethernet. Assumed: whatever this machine can do,
-        # since no quota makes it faster; a gigabit port.
-        Device(name="2070-super", cpu=None, up_bps=1e9, down_bps=1e9),
-    )
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Cgroups:
-    """Where this machine keeps CPU quotas: cgroup v2, or v1."""
-
-    roots: tuple[Path, ...]  #: v2: one; v1: of cpu, and of cpuacct where that is apart
-    unified: bool  #: v2
-
-    @classmethod
-    def find(cls) -> Self | None:
-        """Return what is mounted and writable; None if nothing is."""
-        v1: dict[str, Path] = {}
-        for mount in Path("/proc/self/mounts").read_text().splitlines():
-            _, where, kind, options, *_ = mount.split()
-            root = Path(where)
-            if not os.access(root, os.W_OK):
-                continue
-            if kind == "cgroup2":
-                if "cpu" in (root / "cgroup.controllers").read_text().split():
-                    return cls((root,), unified=True)
-            elif kind == "cgroup":
-                v1 |= dict.fromkeys(options.split(","), root)
-        if "cpu" not in v1:
-            return None
-        roots = dict.fromkeys((v1["cpu"], v1.get("cpuacct", v1["cpu"])))
-        return cls(tuple(roots), unified=False)
-
-    def make(self, name: str, cpu: float | None) -> None:
-        """Make the group; ``cpu`` is its quota in cores, None for no limit.
-
-        ConfigError if the kernel refuses, such as for more than the parent has.
-        """
-        try:
-            if self.unified:
-                (self.roots[0] / "cgroup.subtree_control").write_text("+cpu")
-            for root in self.roots:
-                (root / name).mkdir()
-            self.limit(name, cpu)
-        except OSError as error:
-            raise ConfigError(
-                f"no CPU quota of {cpu} cores under {self.roots[0]}: {error}"
-            ) from error
-
-    def limit(self, name: str, cpu: float | None) -> None:
-        """Give the group another quota, in cores; OSError if the kernel refuses."""
-        group = self.roots[0] / name
-        none = "max" if self.unified else "-1"
-        quota_us = none if cpu is None else str(round(cpu * PERIOD_US))
-        if self.unified:
-            (group / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
-        else:
-            (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-            (group / "cpu.cfs_quota_us").write_text(quota_us)
-
-    def entrances(self, name: str) -> list[str]:
-        """Files to which a process writes 0 to be in the group."""
-        return [str(root / name / "cgroup.procs") for root in self.roots]
-
-    def used_s(self, name: str) -> float:
-        """Seconds of CPU time that the group has used, by its own account."""
-        group = self.roots[-1] / name
-        if self.unified:
-            first = (group / "cpu.stat").read_text().split()
-            return int(first[first.index("usage_usec") + 1]) * 1e-6
-        return int((group / "cpuacct.usage").read_text()) * 1e-9
-
-    def names(self) -> set[str]:
-        """Names of all groups, ours and others."""
-        return {path.name for root in self.roots for path in root.iterdir()}
-
-    def processes(self, name: str) -> set[int]:
-        """Ids of the processes in the group; none if it is not there."""
-        found: set[int] = set()
-        for entrance in self.entrances(name):
-            with contextlib.suppress(OSError):
-                found |= set(map(int, Path(entrance).read_text().split()))
-        return found
-
-    def unleash(self, name: str) -> None:
-        """Lift the quota, so that what was killed can also end."""
-        with contextlib.suppress(OSError):
-            self.limit(name, None)
-
-    def remove(self, name: str) -> None:
-        """Remove the group if it is there and empty."""
-        for root in self.roots:
-            with contextlib.suppress(OSError):
-                (root / name).rmdir()
 
 
 #: Runs in the place's first process: join the groups, then become ``ip netns exec``.
