@@ -189,6 +189,7 @@ def serve(
             ready=_tell_how_to_join,
             host=host,
             port=port,
+            say=lambda text: None,  # how to join is told once
         )
     _print_run(job, folder, records, as_json)
 
@@ -224,6 +225,7 @@ def resume(
                 ready=_tell_how_to_join,
                 host=host,
                 port=port,
+                say=lambda text: None,
             )
     _print_run(job, run, records, as_json)
 
