@@ -242,6 +242,7 @@ def test_cancelling_during_the_break_reaches_the_function_after_it() -> None:
             await until(lambda: not peer.connected)
             call.cancel()
             await counter.cancelled.wait()
+            assert counter.runs == 1
 
     run(scenario)
 

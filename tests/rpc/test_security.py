@@ -89,7 +89,8 @@ def test_a_token_lets_in_and_a_wrong_one_does_not(server: rpc.Server) -> None:
 
 def test_nobody_comes_in_without_a_token(server: rpc.Server) -> None:
     join = server.invite()
-    refused(join.replace(f"{token_of(join)}@", ""))
+    error = refused(join.replace(f"{token_of(join)}@", ""))
+    assert "ask for a new join string" in str(error)
 
 
 def test_a_revoked_token_is_refused_and_the_others_still_work(
