@@ -175,6 +175,11 @@ def test_a_coroutine_is_awaited(server: rpc.Server) -> None:
     assert post(server, "double", {"args": [21]}) == (200, {"result": 42})
 
 
+def test_calls_over_http_are_counted(server: rpc.Server) -> None:
+    post(server, "double", {"args": [21]})
+    assert server.metrics.answered["double"].calls == 1
+
+
 def test_arrays_and_tensors_come_as_lists(server: rpc.Server) -> None:
     status, told = post(server, "arrays")
     assert status == 200

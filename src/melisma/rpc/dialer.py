@@ -36,7 +36,6 @@ class Dialer:
     def __init__(self, exchange: Exchange, name: str, dial: Dial) -> None:
         self._exchange, self._name, self._dial = exchange, name, dial
         self._resumes = False
-        self._carrier: Carrier | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, patience_s: float) -> None:

@@ -1,6 +1,7 @@
 """Calls by plain HTTP: POST and JSON, for curl and for other languages."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import copy_context
 from functools import partial
@@ -13,6 +14,7 @@ from aiohttp import web
 from melisma.errors import unknown
 from melisma.rpc.answerer import Request, call
 from melisma.rpc.hub import Hub
+from melisma.rpc.metrics import Latencies
 from melisma.rpc.service import Exposed, current_request
 from melisma.rpc.tokens import Identity
 
@@ -35,15 +37,18 @@ async def answer(
     arguments = await _arguments(request)
     asked = Request(exposed.name, identity.name or "HTTP", None)
     current_request.set(asked)  # in this request's own task
+    began = time.perf_counter()
     try:
         work = partial(exposed.function, *arguments.args, **arguments.kwargs)
+        response: web.StreamResponse
         if exposed.kind == "async generator":
-            return await _lines(request, work())
-        if exposed.kind == "generator":
-            return await _lines(request, _from_thread(hub, work()))
-        if exposed.kind == "coroutine":
-            return _json({"result": await work()})
-        return _json({"result": await _in_thread(hub, work, exposed)})
+            response = await _lines(request, work())
+        elif exposed.kind == "generator":
+            response = await _lines(request, _from_thread(hub, work()))
+        elif exposed.kind == "coroutine":
+            response = _json({"result": await work()})
+        else:
+            response = _json({"result": await _in_thread(hub, work, exposed)})
     except asyncio.CancelledError:
         asked.cancel()
         raise
@@ -52,6 +57,9 @@ async def answer(
     except BaseException as error:  # the edge: what a function raises is the caller's
         hub.metrics.fail(exposed.name)
         return _json(_fault(error), status=500)
+    latencies = hub.metrics.answered.setdefault(exposed.name, Latencies())
+    latencies.add(time.perf_counter() - began)
+    return response
 
 
 def problem(kind: type[web.HTTPException], message: str) -> web.HTTPException:
