@@ -176,21 +176,11 @@ def serve(
     as_json: Json = False,
 ) -> None:
     """Train a job with the learners that join; prints how to join."""
-    from melisma import live
     from melisma.runtime.folder import run_folder
 
     job = _job(job_file)
     with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
-        records = live.orchestrate(
-            job,
-            folder,
-            learners=learners,
-            watch=watch,
-            ready=_tell_how_to_join,
-            host=host,
-            port=port,
-            say=lambda text: None,  # how to join is told once
-        )
+        records = _orchestrate(job, folder, watch, learners, host, port)
     _print_run(job, folder, records, as_json)
 
 
@@ -217,16 +207,7 @@ def resume(
         if locally:
             records = live.run_locally(job, run, watch)
         else:
-            records = live.orchestrate(
-                job,
-                run,
-                learners=learners,
-                watch=watch,
-                ready=_tell_how_to_join,
-                host=host,
-                port=port,
-                say=lambda text: None,
-            )
+            records = _orchestrate(job, run, watch, learners, host, port)
     _print_run(job, run, records, as_json)
 
 
@@ -501,9 +482,30 @@ def _cycles(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
         yield lambda record: tick() if isinstance(record, Evaluated) else None
 
 
-def _tell_how_to_join(server: "Server") -> None:
-    err.print(
-        f"Join with: melisma join '{server.invite()}'", markup=False, soft_wrap=True
+def _orchestrate(
+    job: "Job",
+    folder: Path,
+    watch: "Callable[[Record], None]",
+    learners: int,
+    host: str,
+    port: int,
+) -> "list[Record]":
+    """Train with whoever joins, and tell how to."""
+    from melisma import live
+
+    def tell(server: "Server") -> None:
+        join = f"Join with: melisma join '{server.invite()}'"
+        err.print(join, markup=False, soft_wrap=True)
+
+    return live.orchestrate(
+        job,
+        folder,
+        learners=learners,
+        watch=watch,
+        ready=tell,
+        host=host,
+        port=port,
+        say=lambda text: None,  # all there is to say is said above
     )
 
 

@@ -139,7 +139,6 @@ def _fleet(
             rate=job.training.rate,
             batch=job.training.batch,
             shard=task.shard,
-            federated=False,
             private=job.scheme in DECENTRALISED,
         ),
         least=learners,

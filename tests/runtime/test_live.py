@@ -337,7 +337,6 @@ def _brief(model: str) -> Any:
         rate=0.1,
         batch=32,
         shard=50,
-        federated=False,
         private=True,
     )
 

@@ -9,7 +9,6 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from melisma import rpc
 from melisma.errors import ConfigError, unknown
 from melisma.learning import models
 from melisma.learning.benchmark import Line, time_training, time_transfers
-from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, Parameters, parameters_of, put
 from melisma.learning.settings import Optimiser, Training
 from melisma.learning.shards import Cache, Shard, unpacked
@@ -49,18 +47,17 @@ class Kept:
 
 
 class Learner:
-    """Trains what it is told to, on data that it is sent or has."""
+    """Trains what it is told to, on the data that it is sent."""
 
     def __init__(
         self,
         *,
         name: str,
-        own: Dataset | None = None,
         allowed: Sequence[str] = (),
         pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name, self._own, self._clock = name, own, clock
+        self._name, self._clock = name, clock
         self._known = {*models.MODELS, *allowed}
         self._pace = pace or Pace()
         self._cache = Cache(CACHE_BYTES)
@@ -75,21 +72,13 @@ class Learner:
         """
         if brief.model not in self._known:
             raise unknown("model", brief.model, self._known)
-        if brief.federated and self._own is None:
-            raise ConfigError(
-                f"{brief.task!r} trains on the learners' own data, and {self._name} has"
-                " none: join with --data DIR"
-            )
         if self._ready is None or self._ready.brief != brief:
             model = models.build(brief.model, brief.seed)
             training = Training(
                 optimiser=Optimiser(brief.optimiser), rate=brief.rate, batch=brief.batch
             )
             self._ready = Kept(brief, model, training, models.model_bytes(model))
-        return Ready(
-            samples=0 if self._own is None else len(self._own.train_y),
-            measured=self._ready.compute is not None,
-        )
+        return Ready(measured=self._ready.compute is not None)
 
     @rpc.expose
     def measure(self, keys: list[str]) -> None:
@@ -100,18 +89,9 @@ class Learner:
         def fetch(n: int) -> int:
             return _bytes(self._fetched(peer, keys[:n]))
 
-        if ready.brief.federated:
-            assert self._own is not None
-            x, y = self._own.train_x, self._own.train_y
-            ready.link = time_transfers(
-                lambda _: self._model_fetched(peer, 0)[1], [1], clock=self._clock
-            )
-        else:
-            ready.link = time_transfers(fetch, halves, clock=self._clock)
-            x, y = unpacked(
-                self._cache.get(keys, lambda some: self._fetched(peer, some))
-            )
-            self._sample_bytes = x[0].numel() + 1
+        ready.link = time_transfers(fetch, halves, clock=self._clock)
+        x, y = unpacked(self._cache.get(keys, lambda some: self._fetched(peer, some)))
+        self._sample_bytes = x[0].numel() + 1
         samples = sorted({min(n * ready.brief.shard, len(y)) for n in halves})
         ready.compute = time_training(
             ready.model,
@@ -146,8 +126,10 @@ class Learner:
         """Fetch, train until done or until the deadline nears, answer."""
         began, request, peer = self._clock(), rpc.current(), _orchestrator()
         ready = self._prepared()
-        parameters, _ = self._model_fetched(peer, errand.cycle)
-        x, y = self._data(errand, peer)
+        parameters = self._model_fetched(peer, errand.cycle)
+        x, y = unpacked(
+            self._cache.get(errand.keys, lambda keys: self._fetched(peer, keys))
+        )
         downloaded_s = self._clock() - began
         put(parameters, ready.model)
         rng = np.random.default_rng(
@@ -212,11 +194,10 @@ class Learner:
         ready = self._prepared()
         if ready.link is None or ready.compute is None:
             raise ConfigError(f"{self._name} has not measured itself yet")
-        link, compute, brief = ready.link, ready.compute, ready.brief
-        sample_bytes = 0.0 if brief.federated else self._sample_bytes
+        link, compute = ready.link, ready.compute
         return DelayLaw(
             step_s=np.array([1 / compute.rate]),
-            sample_s=np.array([sample_bytes / link.rate]),
+            sample_s=np.array([self._sample_bytes / link.rate]),
             fixed_s=np.array(
                 [
                     2 * link.seconds(ready.model_bytes)
@@ -231,29 +212,17 @@ class Learner:
             raise ConfigError(f"{self._name} was not told its task: call prepare first")
         return self._ready
 
-    def _model_fetched(self, peer: rpc.Peer, cycle: int) -> tuple[Parameters, int]:
+    def _model_fetched(self, peer: rpc.Peer, cycle: int) -> Parameters:
         began, ready = self._clock(), self._prepared()
         parameters: Parameters = peer.parameters(cycle)
         self._pace.transferred(ready.model_bytes, began)
-        return parameters, ready.model_bytes
+        return parameters
 
     def _fetched(self, peer: rpc.Peer, keys: list[str]) -> list[Shard]:
         began = self._clock()
         shards: list[Shard] = peer.shards(keys)
         self._pace.transferred(_bytes(shards), began)
         return shards
-
-    def _data(self, errand: Errand, peer: rpc.Peer) -> tuple[Any, Any]:
-        """Return images and classes to train on: sent, kept, or one's own."""
-        if not self._prepared().brief.federated:
-            shards = self._cache.get(
-                errand.keys, lambda keys: self._fetched(peer, keys)
-            )
-            return unpacked(shards)
-        assert self._own is not None
-        rng = np.random.default_rng([self._prepared().brief.seed, errand.cycle])
-        some = rng.permutation(len(self._own.train_y))[: errand.rows]
-        return self._own.train_x[some], self._own.train_y[some]
 
 
 def _safely(deadline_s: float) -> float:

@@ -157,11 +157,9 @@ class LiveFleet:
         self, order: Order, sent: Parameters, deadline_s: float, began: float
     ) -> Updates | Lost:
         name = self.learners[order.learner]
-        federated = self._brief.federated
         errand = Errand(
             cycle=self._cycle,
-            keys=[] if federated else self._shelf.keys(order.rows),
-            rows=len(order.rows),
+            keys=self._shelf.keys(order.rows),
             steps=order.steps,
             deadline_s=deadline_s - (time.monotonic() - began),
             halt=self._halt,

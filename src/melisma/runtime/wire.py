@@ -31,7 +31,6 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     rate: float
     batch: int
     shard: int  #: samples in a shard
-    federated: bool  #: train on one's own data
     private: bool  #: keep speeds and times to oneself (decentralised schemes)
 
 
@@ -39,7 +38,6 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """A learner's answer to a brief."""
 
-    samples: int  #: of its own data
     measured: bool  #: whether it has benchmarked itself for this task
 
 
@@ -48,8 +46,7 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     """One learner's work in a cycle."""
 
     cycle: int
-    keys: list[str]  #: shards to train on; none where data is the learner's own
-    rows: int  #: of one's own data to train on, in federated mode
+    keys: list[str]  #: shards to train on
     steps: int  #: passes over them
     deadline_s: float  #: from now until the update must have arrived
     halt: bool  #: stop in time and send what there is; else finish, however late
