@@ -155,12 +155,13 @@ def test_a_route_of_its_own_does_not_lead_a_learner_to_another(
 @real
 def test_a_place_uses_no_more_cpu_than_its_quota(testbed: Testbed) -> None:
     place = testbed.place(Device(name="quarter", cpu=0.25), "quarter")
-    burn = "import time\nwhile time.process_time() < 0.15: pass"
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
     began = time.monotonic()
     for process in [place.popen([*PYTHON, burn]) for _ in range(2)]:
         process.wait()
     used_s, elapsed_s = place.cpu_s(), time.monotonic() - began
-    assert used_s > 0.25  # both were in it, and had work enough
+    # Both were in it and had work enough; the two accounts of CPU time differ a bit.
+    assert used_s > 0.35
     assert used_s <= 0.25 * (elapsed_s + 2 * 0.1)  # a period at either end
 
 
