@@ -24,11 +24,13 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from importlib import resources
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from melisma.errors import DataError, unknown
@@ -47,6 +49,7 @@ from melisma.learning.formats import (
 
 EMBEDDED = "mnist-5k"  #: the data set that needs no folder and no network
 FOLDER_VARIABLE = "MELISMA_DATA"
+OWN_X, OWN_Y = "x.npy", "y.npy"  #: a device's own images and classes
 TIMEOUT_S = 10.0  #: longest silence of a server
 LARGEST_BYTES = 256 * 2**20  #: of a download; CIFAR-10's has 170 MB
 
@@ -64,7 +67,7 @@ class Dataset:
     @property
     def classes(self) -> int:
         """Number of classes: one more than the greatest label."""
-        return 1 + int(max(self.train_y.max(), self.test_y.max()))
+        return 1 + int(torch.cat([self.train_y, self.test_y]).max())
 
     @property
     def sample_bytes(self) -> int:
@@ -84,16 +87,72 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     return _dataset(name, arrays)
 
 
+def load_own(folder: Path) -> Dataset:
+    """Load what a device has of its own, to train on; nothing to test with.
+
+    That is the training part of a data set above, by its official files; or ``x.npy``
+    (bytes from 0 to 255, or numbers from 0 to 1; samples × height × width, or samples
+    × channels × height × width) and ``y.npy`` (classes from 0 up). Raises DataError if
+    the folder has neither, or it is damaged.
+    """
+    if (folder / OWN_X).is_file():
+        x, y = own_examples(folder)
+    else:
+        readers = {source.holds: source.read for source in SOURCES.values()}
+        reads = [read for holds, read in readers.items() if holds(folder)]
+        if not reads:
+            raise DataError(
+                f"no data in {folder}: put {OWN_X} and {OWN_Y} there, or the files of "
+                f"one of {', '.join(SOURCES)}"
+            )
+        bytes_x, bytes_y, _, _ = reads[0](folder)
+        x, y = _images(bytes_x), _labels(bytes_y)
+    return Dataset(str(folder), x, y, x[:0], y[:0])
+
+
+def own_examples(folder: Path) -> tuple[Tensor, Tensor]:
+    """Read ``x.npy`` and ``y.npy``; DataError if they are not images and classes."""
+    try:
+        x, y = (np.load(folder / file, allow_pickle=False) for file in (OWN_X, OWN_Y))
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{folder}: {OWN_X} or {OWN_Y}: {error}") from error
+    if x.ndim == 3:
+        x = x[:, None]
+    if x.ndim != 4 or y.shape != x.shape[:1] or not len(y):
+        raise DataError(
+            f"{folder}: {OWN_X} has shape {x.shape} and {OWN_Y} {y.shape}: give images "
+            "and as many classes"
+        )
+    if y.dtype.kind not in "iu" or y.min() < 0:
+        raise DataError(f"{folder / OWN_Y}: give classes as whole numbers from 0 up")
+    if x.dtype == np.uint8:
+        return _images(x), _labels(y)
+    if x.dtype.kind != "f" or not (x.min() >= 0 and x.max() <= 1):
+        raise DataError(
+            f"{folder / OWN_X} holds {x.dtype} from {x.min()} to {x.max()}: give "
+            "bytes, or numbers from 0 to 1"
+        )
+    return torch.from_numpy(x.astype(np.float32)), _labels(y)
+
+
+def save_own(x: Tensor, y: Tensor, folder: Path) -> None:
+    """Write images from 0 to 1 and their classes for ``load_own``."""
+    np.save(folder / OWN_X, (x * 255).round().to(torch.uint8).numpy())
+    np.save(folder / OWN_Y, y.numpy())
+
+
+def _images(x: Bytes) -> Tensor:
+    return torch.from_numpy(x.astype(np.float32)).div_(255.0)
+
+
+def _labels(y: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(y.astype(np.int64))
+
+
 def _dataset(name: str, arrays: Arrays) -> Dataset:
-    def images(x: Bytes) -> Tensor:
-        return torch.from_numpy(x.astype(np.float32)).div_(255.0)
-
-    def labels(y: Bytes) -> Tensor:
-        return torch.from_numpy(y.astype(np.int64))
-
     train_x, train_y, test_x, test_y = arrays
     return Dataset(
-        name, images(train_x), labels(train_y), images(test_x), labels(test_y)
+        name, _images(train_x), _labels(train_y), _images(test_x), _labels(test_y)
     )
 
 

@@ -1,5 +1,6 @@
 """How learners train: what a job may say about it. Needs no torch."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,6 +12,22 @@ class Optimiser(StrEnum):
 
     SGD = "sgd"
     ADAM = "adam"
+
+
+class Rule(StrEnum):
+    """How the learners' updates become one model."""
+
+    MEAN = "mean"  #: weighted by the samples really trained
+    MEDIAN = "median"  #: of each coordinate; no minority moves it out of the honest
+    TRIMMED = "trimmed-mean"  #: of each coordinate, without its extremes
+
+
+class Late(StrEnum):
+    """What becomes of a learner that is not done when the deadline comes."""
+
+    HALT = "halt"  #: it stops in time and sends what it has, which counts
+    DROP = "drop"  #: it is cut off, and its work of the cycle is lost
+    WAIT = "wait"  #: the cycle lasts until it is done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,3 +44,18 @@ class Training:
             raise ConfigError(f"learning rate {self.rate}: give a number above 0")
         if self.batch < 1:
             raise ConfigError(f"batch of {self.batch} samples: give at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merging:
+    """How updates become one model."""
+
+    rule: Rule = Rule.MEAN
+    trim: float = 0.1  #: share that the trimmed mean leaves out at either end
+    clip: float | None = None  #: farthest that an update may lead from the model (L2)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.trim < 0.5:
+            raise ConfigError(f"trim = {self.trim}: give a share from 0 to below 0.5")
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ConfigError(f"clip = {self.clip}: give a finite number above 0")

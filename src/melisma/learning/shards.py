@@ -4,6 +4,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,8 @@ from melisma.maths.arrays import Ints
 
 #: Images and classes of one shard, as bytes.
 Shard = tuple[Tensor, Tensor]
+#: Images from 0 to 1 and their classes, ready to train on.
+Examples = tuple[Tensor, Tensor]
 
 
 def packed(x: Tensor, y: Tensor) -> Shard:
@@ -20,7 +23,7 @@ def packed(x: Tensor, y: Tensor) -> Shard:
     return (x * 255).round().to(torch.uint8), y.to(torch.uint8)
 
 
-def unpacked(shards: Sequence[Shard]) -> tuple[Tensor, Tensor]:
+def unpacked(shards: Sequence[Shard]) -> Examples:
     """Return the images and classes of several shards, ready to train on."""
     x = torch.cat([x for x, _ in shards]).float() / 255
     return x, torch.cat([y for _, y in shards]).long()
@@ -50,6 +53,15 @@ class Shelf:
     def first(self, number: int) -> list[str]:
         """Return the keys of the first shards."""
         return [self._key(place) for place in range(number)]
+
+    def others(
+        self, keys: Iterable[str], number: int, rng: np.random.Generator
+    ) -> list[str]:
+        """Return the keys of up to ``number`` shards that are not among ``keys``."""
+        known = {self._places[key] for key in keys}
+        whole = len(self._data.train_y) // self._size
+        free = [place for place in range(whole) if place not in known]
+        return [self._key(int(place)) for place in rng.permutation(free)[:number]]
 
     def take(self, keys: Iterable[str]) -> list[Shard]:
         """Return shards by key; DataError for a key that was never given out."""
