@@ -9,6 +9,7 @@ MelismaError
 │   ├── CallTimeout      no answer within the time the caller gave
 │   ├── RemoteError      the call arrived, and the far side raised
 │   └── TransportError   the message did not arrive, or nobody can tell
+│       └── ProtocolError    the far side sent what no peer sends
 ├── SolverError          a numerical solver stopped without an answer
 └── TrainingError        a cycle ended without one update that counts
 
@@ -59,6 +60,10 @@ class RemoteError(RpcError):
 
 class TransportError(RpcError):
     """The message did not arrive, or nobody can tell whether it did."""
+
+
+class ProtocolError(TransportError):
+    """The far side sent what no peer sends; its session is over."""
 
 
 class SolverError(MelismaError):

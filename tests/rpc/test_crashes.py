@@ -366,7 +366,7 @@ def test_who_was_frozen_does_not_blame_the_other_side(
     limits = rpc.Limits(ping_s=0.1, silence_s=GUARD_S)
     with serving(tmp_path, Here(), limits=limits) as server:
         device = start("device", server.address, limits=HASTY)
-        server.wait_for("device", timeout_s=GUARD_S)
+        assert line_of(device) == "connected"
         freeze(device, seconds=1.5)
         assert server.peers["device"].reconnections.within(GUARD_S)() == 0
 

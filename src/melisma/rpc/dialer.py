@@ -95,9 +95,8 @@ class Dialer:
             async with asyncio.timeout(HELLO_S):
                 answer = frames.decode(await carrier.receive())
             if type(answer) is frames.Refused:
-                raise TransportError(
-                    f"{exchange.name} refused: {frames.readable(answer.reason)}"
-                )
+                kind = AccessError if answer.for_good else TransportError
+                raise kind(f"{exchange.name} refused: {frames.readable(answer.reason)}")
             if type(answer) is not frames.Hello:
                 raise Malformed("a conversation starts with Hello")
             check_protocol(answer)

@@ -100,7 +100,10 @@ class Server:
         ).join_string()
 
     def expel(self, name: str, reason: str) -> None:
-        """End the session with a peer; revoke its token to keep it out."""
+        """End the session with a peer; nobody of that name is let in by this server.
+
+        Revoke its token to keep it out under another name, and of later servers.
+        """
         self._loop.call_soon_threadsafe(self._hub.expel, name, reason)
 
     def wait(self) -> Any:

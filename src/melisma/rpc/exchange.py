@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from melisma import __version__
-from melisma.errors import RpcError, TransportError
+from melisma.errors import ProtocolError, RpcError, TransportError
 from melisma.rpc import frames
 from melisma.rpc.answerer import Answerer
 from melisma.rpc.caller import Caller
@@ -197,7 +197,7 @@ class Exchange:
                     break
                 self._take(data)
         except Malformed as error:
-            self.end(f"{self.name} broke the protocol: {error}")
+            self.end(ProtocolError(f"{self.name} broke the protocol: {error}"))
         except Closed:
             pass
         finally:

@@ -49,6 +49,7 @@ class Refused(Frame, tag=2, frozen=True):
     """In place of a Hello: no conversation, and why."""
 
     reason: str
+    for_good: bool = False  # dialling again is of no use
 
 
 class Ack(Frame, tag=3, frozen=True):

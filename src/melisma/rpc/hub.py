@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from melisma.errors import ConfigError
+from melisma.errors import AccessError, ConfigError, ProtocolError
 from melisma.rpc import frames
 from melisma.rpc.carrier import Carrier, Closed
 from melisma.rpc.exchange import Exchange
@@ -50,6 +50,7 @@ class Hub:
         self._joined, self._left = joined, left
         self._exchanges: dict[str, Exchange] = {}
         self._owners: dict[str, Identity] = {}
+        self._expelled: dict[str, str] = {}
         self._changed = asyncio.Event()
         self._conversations: set[asyncio.Task[None]] = set()
 
@@ -103,10 +104,11 @@ class Hub:
             async with asyncio.timeout(HELLO_S):
                 hello = frames.decode(await carrier.receive())
             exchange, resumes = self._enter(hello, identity)
-        except (Malformed, ConfigError, TimeoutError) as error:
+        except (Malformed, ConfigError, AccessError, TimeoutError) as error:
             reason = str(error) or f"no Hello within {HELLO_S:g} s"
             log.warning("a connection was refused: %s", reason)
-            await carrier.send(frames.encode(frames.Refused(reason)))
+            for_good = isinstance(error, AccessError)
+            await carrier.send(frames.encode(frames.Refused(reason, for_good)))
             return None
         previous, exchange.carrier = exchange.carrier, carrier
         try:
@@ -120,7 +122,7 @@ class Hub:
             exchange.resume(hello)
             await carrier.send(answer)
         except Malformed as error:
-            exchange.end(f"{exchange.name} broke the protocol: {error}")
+            exchange.end(ProtocolError(f"{exchange.name} broke the protocol: {error}"))
             await exchange.farewell()
             return None
         except BaseException:
@@ -142,6 +144,8 @@ class Hub:
             raise ConfigError(
                 f"this token is for '{identity.name}': '{name}' cannot use it"
             )
+        if name in self._expelled:
+            raise AccessError(f"'{name}' was expelled: {self._expelled[name]}")
         if identity.name is None and self.reserved(name):
             raise ConfigError(f"'{name}' has a token of its own: choose another name")
         exchange = self._exchanges.get(name)
@@ -185,7 +189,8 @@ class Hub:
                 self._left(exchange.peer)
 
     def expel(self, name: str, reason: str) -> None:
-        """End the session with a peer."""
+        """End the session with a peer, and let nobody of that name in again."""
+        self._expelled[name] = reason
         exchange = self._exchanges.get(name)
         if exchange:
             exchange.end(f"{name} was expelled: {reason}")
