@@ -18,7 +18,7 @@ LINES = [
     {"rpc"},
     {"runtime"},
     {"units", "config", "simulation", "comparison", "plots", "report", "dashboard"}
-    | {"live"},
+    | {"live", "pages", "runs"},
     {"cli", "__main__"},
 ]
 EVERYBODY = {"__version__"}

@@ -96,7 +96,7 @@ def test_states_of_unequal_number_are_padded_with_probability_nought() -> None:
 def test_federated_learners_hold_all_rows_between_them(split: str) -> None:
     job = load(EXAMPLES / "federated.toml")
     data = msgspec.structs.replace(job.data, split=split)
-    own = build(msgspec.structs.replace(job, data=data)).task.own_rows
+    own = build(msgspec.structs.replace(job, data=data)).fleet._own_rows
     assert own is not None
     assert sorted(np.concatenate(own)) == list(range(4000))
 

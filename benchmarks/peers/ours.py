@@ -10,6 +10,7 @@ from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Training
 from melisma.runtime import orchestrator, records
 from melisma.runtime.simulated import SimulatedFleet
+from melisma.runtime.task import Task
 from melisma.system.law import DelayLaw
 from peers.meter import Meter
 from peers.workload import (
@@ -39,9 +40,10 @@ def run(workload: Workload, meter: Meter, threads: int = 1) -> Parameters:
         data=data,
         training=Training(rate=RATE, batch=BATCH, shuffle=False),
         seed=0,
+        own_rows=[rows(k) for k in range(K)],
         threads=threads,
     )
-    task = orchestrator.Task(
+    task = Task(
         name="benchmark",
         model=model,
         data=data,
@@ -49,7 +51,6 @@ def run(workload: Workload, meter: Meter, threads: int = 1) -> Parameters:
         cycles=workload.cycles,
         deadline_s=1.5,
         seed=0,
-        own_rows=[rows(k) for k in range(K)],
     )
     with tempfile.TemporaryFile() as file:
 

@@ -18,6 +18,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    SpinnerColumn,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -25,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from melisma import __version__
-from melisma.errors import ConfigError, MelismaError
+from melisma.errors import AccessError, ConfigError, MelismaError
 
 if TYPE_CHECKING:
     from melisma.comparison import Comparison, Course
@@ -48,6 +49,9 @@ token = typer.Typer(
 app.add_typer(token, name="token")
 out, err = Console(), Console(stderr=True)
 
+#: Exit code of one that is not let in: trying again is of no use (as in sysexits.h).
+NO_ACCESS = 77
+
 JobFile = Annotated[
     Path | None,
     typer.Argument(metavar="[JOB.toml]", help="The job; the demo if left out."),
@@ -65,14 +69,14 @@ Home = Annotated[
 
 
 def main() -> None:
-    """Run the command line; bad input is one line and exit code 2."""
+    """Run the command line; bad input is one line and exit code 2, no access 77."""
     # A job's own `module:factory` lies where the user stands.
     sys.path.insert(0, "")
     try:
         app()
     except MelismaError as error:
         err.print(f"melisma: {error}", style="red", markup=False, soft_wrap=True)
-        sys.exit(2)
+        sys.exit(NO_ACCESS if isinstance(error, AccessError) else 2)
 
 
 @app.command()
@@ -214,13 +218,31 @@ def resume(
 @app.command()
 def join(
     address: Annotated[
-        str, typer.Argument(help="HOST:PORT, or the join string that `serve` printed.")
+        str,
+        typer.Argument(
+            envvar="MELISMA_JOIN",
+            help="HOST:PORT, or the join string that `serve` printed.",
+        ),
     ],
     name: Annotated[
         str | None, typer.Option(help="What to be called; this machine's name.")
     ] = None,
     token: Annotated[
-        str | None, typer.Option(help="In place of the one in the join string.")
+        str | None,
+        typer.Option(
+            envvar="MELISMA_TOKEN", help="In place of the one in the join string."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Own data, for jobs in federated mode."),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:FACTORY",
+            help="A model of one's own that jobs may name; repeatable.",
+        ),
     ] = None,
     rate: Annotated[
         str | None, typer.Option(help="Train no faster, as '400 samples/s'.")
@@ -230,12 +252,23 @@ def join(
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads that train.")] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
+    until_eof: Annotated[
+        bool, typer.Option("--until-eof", help="End when standard input does.")
+    ] = False,
 ) -> None:
-    """Be a learner: dial an orchestrator, and train what it sends until Ctrl-C."""
+    """Be a learner: dial an orchestrator, and train what it sends until Ctrl-C.
+
+    Own data is x.npy (images) and y.npy (classes), or the official files of a known
+    data set; it never leaves the device.
+    """
+    if until_eof:
+        _end_with_input()
+    import logging
     import math
     import socket
 
     from melisma import rpc
+    from melisma.learning.data import load_own
     from melisma.learning.training import use_threads
     from melisma.runtime.learner import Learner
     from melisma.runtime.pace import Pace
@@ -247,13 +280,63 @@ def join(
     )
     use_threads(threads)
     name = name or socket.gethostname()
-    learner = Learner(name=name, pace=pace)
+    learner = Learner(
+        name=name,
+        own=load_own(data) if data else None,
+        allowed=allow or (),
+        pace=pace,
+    )
+    if not quiet:
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("melisma.learner").setLevel(logging.INFO)
     with rpc.connect(
-        address, learner, name=name, token=token, patience_s=30.0, threads=2
+        address, learner, name=name, token=token, patience_s=30.0, threads=4
     ) as line:
         if not quiet:
             err.print(f"{name} has joined {line.name}; Ctrl-C to leave", markup=False)
         line.wait()
+
+
+def _end_with_input() -> None:
+    """End this process, whatever it does, once there is nothing more to read."""
+    import os
+    import threading
+
+    def read() -> None:
+        while os.read(0, 1 << 12):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=read, name="until-eof", daemon=True).start()
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    as_json: Json = False,
+) -> None:
+    """Write a run's report into its folder: a page that opens offline, and a CSV."""
+    from melisma import runs
+
+    page = runs.write(run)
+    job, records = runs.read(run)
+    if as_json:
+        rows = runs.account(job, records)
+        _print_json(
+            {
+                "job": job.name,
+                "scheme": job.scheme,
+                "seed": job.seed,
+                "report": str(page),
+                "cycles": rows.cycles,
+                "learners": rows.learners,
+                "turns": rows.turns,
+                "incidents": rows.incidents,
+            }
+        )
+        return
+    _print_run(job, run, records, as_json)
+    out.print(f"Report: {page}")
 
 
 @app.command()
@@ -316,9 +399,9 @@ def benchmark(
     from melisma.learning.forecast import forecast, operations_of, shard_size
     from melisma.learning.settings import Training
     from melisma.learning.training import use_threads
-    from melisma.simulation import names_of, task_of
+    from melisma.simulation import task_of
 
-    task = task_of(job, len(names_of(job)))
+    task = task_of(job)
     use_threads(threads)
     shard = shard_size(job.shard, shards, len(task.data.train_y))
     with _working(f"{job.model}, {shards} shards of {shard}", as_json):
@@ -330,7 +413,7 @@ def benchmark(
                 rate=job.training.rate,
                 batch=job.training.batch,
             ),
-            samples=task.cycle_samples,
+            samples=task.cycle_samples(None),
             steps=job.steps,
             shard=shard,
             shards=shards,
@@ -346,7 +429,9 @@ def benchmark(
         )
         return
     _print_machine(told, f"{job.model} on {job.data.name}, shards of {shard}")
-    _print_forecast(told, f"{job.steps} steps over {task.cycle_samples:,} samples")
+    _print_forecast(
+        told, f"{job.steps} steps over {task.cycle_samples(None):,} samples"
+    )
 
 
 @app.command()
@@ -460,26 +545,58 @@ def _job(file: Path | None, **changes: Any) -> "Job":
 
 @contextmanager
 def _progress(title: str, total: int, quiet: bool) -> Iterator[Callable[[], None]]:
+    with _bar(quiet) as progress:
+        bar = progress.add_task(title, total=total, state="")
+        yield lambda: progress.advance(bar)
+
+
+def _bar(quiet: bool) -> Progress:
     columns = (
+        SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("cycles"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[state]}"),
     )
     hidden = quiet or not err.is_terminal
-    with Progress(*columns, console=err, disable=hidden, transient=True) as progress:
-        bar = progress.add_task(title, total=total)
-        yield lambda: progress.advance(bar)
+    return Progress(*columns, console=err, disable=hidden, transient=True)
 
 
 @contextmanager
 def _cycles(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
-    """A bar that moves with each cycle of a run."""
-    from melisma.runtime.records import Evaluated
+    """A bar that moves with each cycle of a run, and says what happens in it."""
+    from melisma.runtime.records import Allocated, Dropped, Evaluated, Uploaded
 
-    with _progress(f"{job.name} by {job.scheme}", job.cycles, quiet) as tick:
-        yield lambda record: tick() if isinstance(record, Evaluated) else None
+    working: set[str] = set()
+    back: set[str] = set()
+
+    with _bar(quiet) as progress:
+        bar = progress.add_task(
+            f"{job.name} by {job.scheme}",
+            total=job.cycles,
+            state="waiting for learners",
+        )
+
+        def watch(record: "Record") -> None:
+            match record:
+                case Allocated(learner=name, samples=samples):
+                    if back:
+                        working.clear()
+                        back.clear()
+                    if samples:
+                        working.add(name)
+                case Uploaded(learner=name) | Dropped(learner=name):
+                    back.add(name)
+                case Evaluated(cycle=cycle, accuracy=accuracy):
+                    state = f"accuracy {accuracy:.1%}"
+                    progress.update(bar, completed=cycle, state=state)
+                    return
+            state = f"cycle {record.cycle}: {len(back)} of {len(working)} back"
+            progress.update(bar, state=state)
+
+        yield watch
 
 
 def _orchestrate(
@@ -589,38 +706,44 @@ def _print_forecast(told: "Forecast", title: str) -> None:
 
 
 def _print_learners(records: "list[Record]") -> None:
-    """What each learner was given and did in the first cycle."""
-    from melisma.runtime.records import Allocated, Halted, Trained, Uploaded
+    """What each learner was given and did, over all cycles."""
+    from melisma.runs.ledger import tallies, turns
 
-    first = [record for record in records if record.cycle == 1]
-    trained = {r.learner: r for r in first if isinstance(r, Trained | Halted)}
-    began_s = min((r.time_s for r in first), default=0.0)
-    back_s = {r.learner: r.time_s - began_s for r in first if isinstance(r, Uploaded)}
     table = Table(
-        "learner",
-        *("samples", "steps", "predicted (s)", "measured (s)", "trained"),
-        title="Cycle 1",
+        *("learner", "cycles", "samples", "steps", "predicted\n(s)", "measured\n(s)"),
+        *("off\n(%)", "trained", "lost"),
+        title="Learners: means over their cycles",
         title_justify="left",
         header_style="bold",
         box=None,
     )
+    table.columns[0].overflow = "fold"
     for column in table.columns[1:]:
         column.justify = "right"
-    given = [record for record in first if isinstance(record, Allocated)]
-    absent = {True: "lost", False: "sits out"}
-    for record in given[:_SHOWN]:
-        predicted, name = record.predicted_s, record.learner
+    learners = tallies(turns(records))
+    for tally in learners[:_SHOWN]:
+        name = Text(tally.learner)
+        if not tally.cycles:
+            table.add_row(name, "0", "sits out")
+            continue
+        own = tally.predicted_s is None
         table.add_row(
             name,
-            f"{record.samples:,}",
-            f"{record.steps:,}",
-            "its own" if predicted is None else f"{predicted:.3f}",
-            f"{back_s[name]:.3f}" if name in back_s else absent[record.samples > 0],
-            f"{trained[name].samples:,}" if name in trained else "",
+            f"{tally.cycles:,}",
+            f"{tally.samples:,.0f}",
+            f"{tally.steps:,.1f}",
+            "its own" if own else f"{tally.predicted_s:.3f}",
+            *(_known(tally.measured_s, 3), _known(tally.off_percent, 1)),
+            _known(tally.trained, 0),
+            f"{tally.lost:,}",
         )
     out.print(table)
-    if len(given) > _SHOWN:
-        out.print(f"… and {len(given) - _SHOWN:,} more learners")
+    if len(learners) > _SHOWN:
+        out.print(f"… and {len(learners) - _SHOWN:,} more learners")
+
+
+def _known(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
 
 
 #: Learners that a terminal's table shows.

@@ -1,5 +1,6 @@
 """Schemes side by side: one job, many schemes and seeds, means with intervals."""
 
+import math
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ def course(records: Sequence[Record]) -> Course:
     return Course(
         time_s=[record.time_s for record in tested],
         accuracy=[record.accuracy for record in tested],
-        loss=[record.loss for record in tested],
+        loss=[math.nan if r.loss is None else r.loss for r in tested],
         cycle_s=[record.cycle_s for record in merged],
         samples=[record.samples for record in merged],
         max_staleness=[record.max_staleness for record in merged],

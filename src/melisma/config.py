@@ -14,7 +14,7 @@ import msgspec
 import tomli_w
 
 from melisma.errors import ConfigError, unknown
-from melisma.learning.settings import Optimiser
+from melisma.learning.settings import Late, Optimiser, Rule
 from melisma.system.law import Mode
 from melisma.units import (
     Bytes,
@@ -58,6 +58,14 @@ class TrainingTable(Table, frozen=True, kw_only=True):
     optimiser: Optimiser = Optimiser.SGD
     rate: float = 0.05
     batch: int = 32
+
+
+class AggregationTable(Table, frozen=True, kw_only=True):
+    """How the learners' updates become one model."""
+
+    rule: Rule = Rule.MEAN
+    trim: float = 0.1  #: share that the trimmed mean leaves out at either end
+    clip: float | None = None  #: farthest that an update may lead from the model (L2)
 
 
 class WorkloadTable(Table, frozen=True, kw_only=True):
@@ -152,10 +160,14 @@ class Job(Table, frozen=True, kw_only=True):
     least: int = 1  #: shards of a learner at least
     most: int | None = None  #: shards of a learner at most
     steps: int = 5  #: passes, for schemes that do not choose them (dab)
-    halt: bool = True  #: learners stop at the deadline; else they finish late
+    late: Late = Late.HALT  #: what becomes of who is not done by the deadline
+    checks: float = (
+        0.0  #: share of live updates that are redone to see if they are true
+    )
     noise: float = 0.0  #: spread of times around the law (σ of the logarithm)
     data: DataTable = DataTable()
     training: TrainingTable = TrainingTable()
+    aggregation: AggregationTable = AggregationTable()
     workload: WorkloadTable = WorkloadTable()
     channel: ChannelTable = ChannelTable()
     learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
@@ -167,6 +179,8 @@ class Job(Table, frozen=True, kw_only=True):
             )
         if self.seed < 0:
             raise ValueError(f"seed {self.seed}: give a number from 0 up")
+        if not 0 <= self.checks <= 1:
+            raise ValueError(f"checks = {self.checks}: give a share from 0 to 1")
         if not self.learners:
             raise ValueError("no learners: give at least one [[learners]] table")
 
@@ -215,6 +229,7 @@ _TABLES: dict[str, type[Table]] = {
     "": Job,
     "data": DataTable,
     "training": TrainingTable,
+    "aggregation": AggregationTable,
     "workload": WorkloadTable,
     "channel": ChannelTable,
     "learners": LearnersTable,
@@ -222,6 +237,8 @@ _TABLES: dict[str, type[Table]] = {
 }
 _CHOICES: dict[str, type[StrEnum]] = {
     "mode": Mode,
+    "late": Late,
+    "rule": Rule,
     "split": Split,
     "optimiser": Optimiser,
 }

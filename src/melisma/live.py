@@ -1,6 +1,7 @@
 """From a job to a live run: an orchestrator here, learners wherever they are."""
 
 import asyncio
+import logging
 import os
 import subprocess
 import sys
@@ -10,27 +11,34 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from melisma import rpc
+from melisma import rpc, runs
 from melisma.config import Job, LearnersTable, dump
-from melisma.errors import ConfigError, DataError, unknown
+from melisma.errors import ConfigError, DataError, MelismaError, unknown
+from melisma.learning.data import save_own
 from melisma.learning.parameters import Parameters, parameters_of, put, save
 from melisma.learning.shards import Shelf
+from melisma.runtime.audit import Audit
 from melisma.runtime.devices import DEVICES
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS, Checkpoint
 from melisma.runtime.live import LiveFleet, Stock
-from melisma.runtime.orchestrator import Task, run
+from melisma.runtime.orchestrator import run
 from melisma.runtime.records import Record, read, write
+from melisma.runtime.task import Task
 from melisma.runtime.testbed import Testbed
 from melisma.runtime.wire import Brief
 from melisma.schemes import DECENTRALISED
-from melisma.simulation import names_of, task_of
+from melisma.simulation import names_of, own_rows, task_of
 from melisma.system.law import Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+
+log = logging.getLogger("melisma.runtime")
 
 Watch = Callable[[Record], None]
 
 #: Shards on which a learner benchmarks itself.
 BENCHMARK_SHARDS = 8
+#: What a learner may always send, whatever the model.
+LEAST_MESSAGE_BYTES = 1 << 24
 #: Longest that the learners of a testbed may take to start.
 JOIN_S = 120.0
 
@@ -73,22 +81,20 @@ def orchestrate(
     Starts when ``learners`` are there. ``ready`` is called once they can dial in;
     ``options`` are those of ``rpc.serve``. Returns all records of the run.
     """
-    if job.mode != Mode.PARALLEL:
-        raise ConfigError(
-            f"mode {job.mode.value!r}: live runs send shards so far; use 'parallel'"
-        )
-    task = task_of(job, learners)
+    task = task_of(job)
     done = Checkpoint.read(run_folder)
     if done:
         put(done.parameters, task.model)
-    shelf = Shelf(task.data, task.shard)
-    stock = Stock(parameters_of(task.model), shelf)
-    (run_folder / CONFIG).write_text(dump(job), encoding="utf-8")
+    stock = Stock(parameters_of(task.model), Shelf(task.data, task.shard))
+    unfinished = run_folder / f"{CONFIG}.part"  # half a job is another job
+    unfinished.write_text(dump(job), encoding="utf-8")
+    unfinished.replace(run_folder / CONFIG)
     with (
-        rpc.serve(stock, **options) as server,
+        rpc.serve(stock, limits=_limits(task), **options) as server,
         (run_folder / RECORDS).open("ab") as file,
     ):
         file.truncate(done.records_bytes if done else 0)
+        past = read(run_folder / RECORDS)
         ready(server)
 
         def sink(record: Record) -> None:
@@ -97,10 +103,9 @@ def orchestrate(
             watch(record)
 
         async def whole() -> Parameters:
-            fleet = _fleet(job, task, server, stock, shelf, learners, at_once, done)
+            fleet = _fleet(job, task, server, stock, learners, at_once, done)
 
             def keep(cycle: int, parameters: Parameters) -> None:
-                file.flush()
                 os.fsync(file.fileno())
                 Checkpoint(
                     cycle=cycle,
@@ -110,11 +115,26 @@ def orchestrate(
                 ).write(run_folder)
 
             return await run(
-                task, fleet, sink, done=done.cycle if done else 0, keep=keep
+                task,
+                fleet,
+                sink,
+                past=past,
+                keep=keep,
+                patient=True,
             )
 
         save(asyncio.run(whole()), run_folder / MODEL)
+    try:
+        runs.write(run_folder)
+    except MelismaError as error:  # the run is whole without it
+        log.warning("no report: %s", error)
     return read(run_folder / RECORDS)
+
+
+def _limits(task: Task) -> rpc.Limits:
+    """Take no more from a learner at a time than a few models."""
+    model_bytes = sum(t.nbytes for t in parameters_of(task.model).values())
+    return rpc.Limits(message_bytes=LEAST_MESSAGE_BYTES + 2 * model_bytes)
 
 
 def _fleet(
@@ -122,28 +142,33 @@ def _fleet(
     task: Task,
     server: rpc.Server,
     stock: Stock,
-    shelf: Shelf,
     learners: int,
     at_once: int,
     done: Checkpoint | None,
 ) -> LiveFleet:
+    brief = Brief(
+        task=job.name,
+        model=job.model,
+        seed=job.seed,
+        optimiser=job.training.optimiser.value,
+        rate=job.training.rate,
+        batch=job.training.batch,
+        shard=task.shard,
+        federated=job.mode == Mode.FEDERATED,
+        private=job.scheme in DECENTRALISED,
+    )
+    audit = None
+    if job.checks and not brief.federated:  # else the orchestrator has no such data
+        audit = Audit(task.model, stock.shelf, brief, job.checks)
+    shards = len(task.data.train_y) // task.shard
     return LiveFleet(
         server,
         stock,
-        shelf,
-        brief=Brief(
-            task=job.name,
-            model=job.model,
-            seed=job.seed,
-            optimiser=job.training.optimiser.value,
-            rate=job.training.rate,
-            batch=job.training.batch,
-            shard=task.shard,
-            private=job.scheme in DECENTRALISED,
-        ),
+        brief=brief,
         least=learners,
-        sample_keys=shelf.first(min(BENCHMARK_SHARDS, task.rows // task.shard)),
-        halt=job.halt,
+        benchmark=stock.shelf.first(min(BENCHMARK_SHARDS, shards)),
+        late=job.late,
+        audit=audit,
         at_once=at_once,
         began_s=done.time_s if done else 0.0,
         done=done.cycle if done else 0,
@@ -154,42 +179,81 @@ def run_locally(
     job: Job, folder: Path, watch: Watch = lambda record: None
 ) -> list[Record]:
     """Run a job with its learners as processes here, slowed down to their rates."""
-    with _learners(job) as start:
+    names = names_of(job)
+    for group in job.learners:
+        if group.rate is None or group.bandwidth is None:
+            raise ConfigError(
+                f"learners {group.name!r}: a live run needs rate and bandwidth"
+            )
+    groups = [group for group in job.learners for _ in range(group.count)]
+    with own_data(job, names) as data, processes() as start:
+
+        def begin(server: rpc.Server) -> None:
+            for name, group in zip(names, groups, strict=True):
+                command = join_command(job, server.address, name, data)
+                command += ["--rate", f"{float(group.rate or 0)} samples/s"]
+                command += ["--bandwidth", f"{float(group.bandwidth or 0)} B/s"]
+                start([*command, "--until-eof"])
+
         return orchestrate(
             job,
             folder,
-            learners=sum(group.count for group in job.learners),
+            learners=len(names),
             at_once=os.cpu_count() or 1,  # benchmarks; they share this machine
             watch=watch,
-            ready=start,
+            ready=begin,
             port=0,
             say=lambda text: None,
         )
 
 
 @contextmanager
-def _learners(job: Job) -> Iterator[Callable[[rpc.Server], None]]:
-    """Learner processes that end with the block."""
-    processes: list[subprocess.Popen[bytes]] = []
-    groups = [group for group in job.learners for _ in range(group.count)]
+def own_data(job: Job, names: Sequence[str]) -> Iterator[Path | None]:
+    """In federated mode, a folder with each learner's own data, under its name."""
+    if job.mode == Mode.PARALLEL:
+        yield None
+        return
+    dataset = task_of(job).data
+    with TemporaryDirectory(prefix="melisma-") as root:
+        for name, rows in zip(names, own_rows(job, dataset) or (), strict=True):
+            Path(root, name).mkdir()
+            save_own(dataset.train_x[rows], dataset.train_y[rows], Path(root, name))
+        yield Path(root)
 
-    def start(server: rpc.Server) -> None:
-        for name, group in zip(names_of(job), groups, strict=True):
-            if group.rate is None or group.bandwidth is None:
-                raise ConfigError(
-                    f"learners {group.name!r}: a live run needs rate and bandwidth"
-                )
-            command = [sys.executable, "-m", "melisma", "join", server.address]
-            command += ["--name", name, "--rate", f"{float(group.rate)} samples/s"]
-            command += ["--bandwidth", f"{float(group.bandwidth)} B/s", "--quiet"]
-            processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
+
+def join_command(job: Job, address: str, name: str, data: Path | None) -> list[str]:
+    """Return what starts one of a job's learners on this machine."""
+    command = [sys.executable, "-m", "melisma", "join", address, "--name", name]
+    if data:
+        command += ["--data", str(data / name)]
+    if ":" in job.model:  # the user's own, as the job file is
+        command += ["--allow", job.model]
+    return [*command, "--quiet"]
+
+
+@contextmanager
+def processes() -> Iterator[Callable[[list[str]], None]]:
+    """Processes that end with the block.
+
+    Their standard input ends with this process, even if it is killed.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+    lifeline, held = os.pipe()
+
+    def start(command: list[str]) -> None:
+        started.append(
+            # Ctrl-C is for this process, which ends them.
+            subprocess.Popen(command, stdin=lifeline, start_new_session=True)
+        )
 
     try:
         yield start
     finally:
-        for process in processes:
+        os.close(lifeline)
+        os.close(held)
+        for process in started:
             process.terminate()
-        for process in processes:
+        for process in started:
             try:
                 process.wait(5.0)
             except subprocess.TimeoutExpired:
@@ -207,18 +271,23 @@ def run_on_testbed(
     unlike = [DEVICES[name] for name in devices if name in DEVICES]
     for name in set(devices) - set(DEVICES):
         raise unknown("device", name, DEVICES)
-    with Testbed(job.name) as testbed, TemporaryDirectory() as secrets:
+    names = [f"{device.name}-{n}" for n, device in enumerate(unlike, start=1)]
+    with (
+        Testbed(job.name) as testbed,
+        TemporaryDirectory() as secrets,
+        own_data(job, names) as data,
+    ):
         places = [
-            testbed.place(device, f"{device.name}-{number}")
-            for number, device in enumerate(unlike, start=1)
+            testbed.place(device, name)
+            for name, device in zip(names, unlike, strict=True)
         ]
 
         def start(server: rpc.Server) -> None:
-            command = [sys.executable, "-m", "melisma", "join", server.invite()]
+            address = server.invite()
             with ExitStack() as unhurried:
                 for place in places:  # importing torch would take a slow one long
                     unhurried.enter_context(place.full_speed())
-                    place.popen([*command, "--name", place.name, "--quiet"])
+                    place.popen(join_command(job, address, place.name, data))
                 server.wait_until(len(places), timeout_s=JOIN_S)
 
         return orchestrate(

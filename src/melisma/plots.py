@@ -3,6 +3,7 @@
 A scheme has one colour and one marker everywhere.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -35,6 +36,10 @@ LOOKS = {
     "eta": Look("#D55E00", "P"),
     "dab": Look("#CC79A7", "*"),
 }
+
+
+#: A scheme that is not ours.
+OTHER = Look("#000000", "o")
 
 
 class Line(NamedTuple):
@@ -98,4 +103,7 @@ def save(path: Path, draw: Callable[[Figure], None]) -> None:
     ):
         figure = Figure()
         draw(figure)
-        figure.savefig(path)
+        with warnings.catch_warnings():
+            # Learners choose their names; a sign that no font has is drawn as a box.
+            warnings.filterwarnings("ignore", r"Glyph .* missing from font")
+            figure.savefig(path)

@@ -1,6 +1,5 @@
 """A comparison as a picture and as one HTML file that opens anywhere, offline."""
 
-import base64
 import math
 from collections.abc import Callable
 from html import escape
@@ -10,7 +9,7 @@ import msgspec
 import numpy as np
 from matplotlib.figure import Figure
 
-from melisma import plots
+from melisma import pages, plots
 from melisma.comparison import COLUMNS, Comparison, Outcome
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
@@ -74,49 +73,27 @@ def cells(outcome: Outcome) -> list[str]:
 
 def page(comparison: Comparison, config: str, picture: bytes) -> str:
     """Return the report as HTML that needs no other file."""
-    head = "".join(f"<th>{escape(column.title)}</th>" for column in COLUMNS)
-    rows = "".join(_row(outcome) for outcome in comparison.outcomes)
-    image = base64.b64encode(picture).decode()
-    return f"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(comparison.job)}: schemes compared</title>
-<style>{_STYLE}</style>
-<h1>{escape(comparison.job)}: schemes compared</h1>
-<p>{escape(caption(comparison))}</p>
-<figure><img alt="Test accuracy of each scheme against cycles and against time"
-src="data:image/png;base64,{image}"></figure>
-<div class="wide"><table><thead><tr><th>scheme</th>{head}</tr></thead>
-<tbody>{rows}</tbody></table></div>
-<p>Accuracy and loss are of the last cycle, the rest means over cycles. Staleness
-is the difference between learners in steps.</p>
-<h2>The job</h2>
-<pre>{escape(config)}</pre>
-</html>
-"""
+    return pages.page(
+        f"{comparison.job}: schemes compared",
+        pages.paragraph(caption(comparison)),
+        pages.picture(
+            picture, "Test accuracy of each scheme against cycles and against time"
+        ),
+        pages.table(
+            ["scheme", *(column.title for column in COLUMNS)],
+            map(_row, comparison.outcomes),
+        ),
+        pages.paragraph(
+            "Accuracy and loss are of the last cycle, the rest means over cycles. "
+            "Staleness is the difference between learners in steps."
+        ),
+        pages.section("The job", pages.code(config)),
+    )
 
 
 def _row(outcome: Outcome) -> str:
-    name = f"<th>{escape(outcome.scheme)}</th>"
-    if outcome.failed:
-        why = f"failed: {escape(outcome.failed)}"
-        return f'<tr>{name}<td class="why" colspan="{len(COLUMNS)}">{why}</td></tr>'
-    data = "".join(f"<td>{escape(cell)}</td>" for cell in cells(outcome))
-    return f"<tr>{name}{data}</tr>"
-
-
-_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto;
-  padding: 0 1rem; }
-figure { margin: 1rem 0; padding: .5rem; background: #fff; border-radius: 6px; }
-img { width: 100%; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid #8884; text-align: right;
-  white-space: nowrap; }
-th:first-child, td.why { text-align: left; }
-td.why { white-space: normal; }
-pre { padding: 1rem; background: #8881; border-radius: 6px; overflow-x: auto; }
-"""
+    if not outcome.failed:
+        return pages.row([outcome.scheme, *cells(outcome)])
+    why = f"failed: {escape(outcome.failed)}"
+    cell = f'<td class="why" colspan="{len(COLUMNS)}">{why}</td>'
+    return f"<tr><th>{escape(outcome.scheme)}</th>{cell}</tr>"

@@ -12,13 +12,14 @@ from melisma.config import Job, LearnersTable, Split, dump
 from melisma.learning import data, models, splits
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, save
-from melisma.learning.settings import Training
+from melisma.learning.settings import Merging, Training
 from melisma.maths.arrays import Floats, Ints
 from melisma.runtime.chance import Stream
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS
-from melisma.runtime.orchestrator import Task, run
+from melisma.runtime.orchestrator import run
 from melisma.runtime.records import Record, write
 from melisma.runtime.simulated import Conditions, SimulatedFleet
+from melisma.runtime.task import Task
 from melisma.schemes import find
 from melisma.system.cell import Channel
 from melisma.system.law import DelayLaw, Mode, Workload
@@ -67,7 +68,7 @@ def simulate(job: Job) -> list[Record]:
     return build(job).run()
 
 
-def task_of(job: Job, learners: int) -> Task:
+def task_of(job: Job) -> Task:
     """Load and build what is to be trained; ConfigError or DataError if wrong."""
     find(job.scheme)
     dataset = data.load(
@@ -88,7 +89,11 @@ def task_of(job: Job, learners: int) -> Task:
         steps=job.steps,
         least=job.least,
         most=job.most,
-        own_rows=_own_rows(job, dataset, learners),
+        merging=Merging(
+            rule=job.aggregation.rule,
+            trim=job.aggregation.trim,
+            clip=job.aggregation.clip,
+        ),
     )
 
 
@@ -104,7 +109,7 @@ def names_of(job: Job) -> list[str]:
 def build(job: Job, threads: int = 1) -> Simulation:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
     names = names_of(job)
-    task = task_of(job, len(names))
+    task = task_of(job)
     model, dataset = task.model, task.data
     law, probability = _law(job, workload_of(job, model, dataset))
     fleet = SimulatedFleet(
@@ -118,11 +123,11 @@ def build(job: Job, threads: int = 1) -> Simulation:
             batch=job.training.batch,
         ),
         seed=job.seed,
-        conditions=Conditions(
-            probability=probability, noise=job.noise, halting=job.halt
-        ),
+        conditions=Conditions(probability=probability, noise=job.noise, late=job.late),
+        own_rows=own_rows(job, dataset),
         threads=threads,
     )
+    task.cycle_samples(fleet.own_samples)  # a job that asks for too much fails now
     return Simulation(job, task, fleet)
 
 
@@ -192,10 +197,11 @@ def _group_law(
     return law, gamma
 
 
-def _own_rows(job: Job, dataset: Dataset, learners: int) -> list[Ints] | None:
+def own_rows(job: Job, dataset: Dataset) -> list[Ints] | None:
     """In federated mode, the rows that lie on each learner."""
     if job.mode == Mode.PARALLEL:
         return None
+    learners = sum(group.count for group in job.learners)
     rng = np.random.default_rng([job.seed, Stream.SPLIT])
     labels = dataset.train_y.numpy()
     match job.data.split:

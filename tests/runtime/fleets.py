@@ -11,10 +11,12 @@ from torch import nn
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Training
+from melisma.maths.arrays import Ints
 from melisma.runtime.fleet import Fleet, Order, Updates
-from melisma.runtime.orchestrator import Task, run
+from melisma.runtime.orchestrator import run
 from melisma.runtime.records import Record
 from melisma.runtime.simulated import Conditions, SimulatedFleet
+from melisma.runtime.task import Task
 from melisma.system.law import DelayLaw
 
 
@@ -46,6 +48,7 @@ def fleet_of(
     rate: float = 0.1,
     seed: int = 0,
     threads: int = 1,
+    own_rows: Sequence[Ints] | None = None,
 ) -> SimulatedFleet:
     return SimulatedFleet(
         [f"learner-{k}" for k in range(len(delays.step_s))],
@@ -56,6 +59,7 @@ def fleet_of(
         seed=seed,
         conditions=conditions,
         threads=threads,
+        own_rows=own_rows,
     )
 
 

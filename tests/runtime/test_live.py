@@ -1,17 +1,16 @@
 """Live learners over real sockets, in this process: who does what, and what counts."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import torch
+from tests.runtime.learners import JOB, Steady, changed, joined, live, of
 
 from melisma import rpc
-from melisma.config import Job, LearnersTable
-from melisma.errors import ConfigError, RemoteError
+from melisma.errors import RemoteError
 from melisma.learning.parameters import load
 from melisma.live import orchestrate, resumable
 from melisma.runtime import records
@@ -21,70 +20,7 @@ from melisma.runtime.pace import Pace
 from melisma.runtime.records import Record
 from melisma.runtime.wire import Brief, Errand, Speeds, Update
 from melisma.schemes import SCHEMES
-from melisma.system.law import Mode
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
-
-JOB = Job(
-    name="test",
-    scheme="eta",
-    cycles=2,
-    deadline=Seconds(30.0),
-    samples=600,
-    shard=50,
-    steps=1,
-    learners=(
-        LearnersTable(
-            name="x", rate=SamplesPerSecond(1.0), bandwidth=BytesPerSecond(1.0)
-        ),
-    ),
-)
-
-
-class Steady(Learner):
-    """A learner that always tells the same low speed: what it is given never depends on
-    the machine, and is done long before the deadline.
-    """
-
-    @rpc.expose
-    def speeds(self) -> Speeds:
-        return Speeds(step_s=0.01, sample_s=0.001, fixed_s=0.1)
-
-
-def changed(**changes: Any) -> Job:
-    return msgspec.structs.replace(JOB, **changes)
-
-
-@contextmanager
-def joined(server: rpc.Server, learners: Sequence[Learner]) -> Iterator[None]:
-    with ExitStack() as lines:
-        for learner in learners:
-            lines.enter_context(
-                rpc.connect(server.address, learner, name=learner._name)
-            )
-        yield
-
-
-def live(
-    job: Job,
-    folder: Path,
-    learners: Sequence[Learner],
-    watch: Any = lambda record: None,
-) -> list[Record]:
-    folder.mkdir(exist_ok=True)
-    with ExitStack() as stack:
-        return orchestrate(
-            job,
-            folder,
-            learners=len(learners),
-            watch=watch,
-            ready=lambda server: stack.enter_context(joined(server, learners)),
-            port=0,
-            say=lambda text: None,
-        )
-
-
-def of(kind: Any, happened: Sequence[Record]) -> list[Any]:
-    return [record for record in happened if isinstance(record, kind)]
+from melisma.units import Seconds
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -111,9 +47,10 @@ def test_a_shard_is_sent_to_a_learner_once(tmp_path: Path) -> None:
     asked: list[str] = []
 
     class Counting(Steady):
-        def _fetched(self, peer: rpc.Peer, keys: list[str]) -> Any:
-            asked.extend(keys)
-            return super()._fetched(peer, keys)
+        def _timed(self, function: Any, argument: Any) -> Any:
+            if isinstance(argument, list):
+                asked.extend(argument)
+            return super()._timed(function, argument)
 
     learner = Counting(name="a")
     # All 80 shards in every cycle; 8 of them were fetched for the benchmark before,
@@ -337,10 +274,6 @@ def _brief(model: str) -> Any:
         rate=0.1,
         batch=32,
         shard=50,
+        federated=False,
         private=True,
     )
-
-
-def test_federated_live_runs_are_refused_for_now(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="live runs send shards so far"):
-        live(changed(mode=Mode.FEDERATED), tmp_path, [])

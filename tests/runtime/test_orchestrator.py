@@ -18,6 +18,7 @@ from melisma.runtime.records import (
     Dropped,
     Evaluated,
     Halted,
+    Joined,
     Record,
     Trained,
     Uploaded,
@@ -40,6 +41,7 @@ def test_a_cycle_leaves_its_events_in_order() -> None:
     # one has done 4 steps of 2 s, the slow one 2 of 4 s: both after 8 s.
     learner = [(0.3, Downloaded), (8.3, Trained), (8.4, Uploaded)]
     assert log == [
+        *[(0.0, Joined)] * 2,
         *[(0.0, Allocated)] * 2,
         *learner,
         *learner,
@@ -151,32 +153,29 @@ def test_no_row_is_sent_twice_before_all_were_sent_once(shard: int) -> None:
         samples=np.array([shards // 2, shards, shards // 4]), steps=np.array([1, 1, 1])
     )
     orders = share_out(task_of("eta", 1.0, shard=shard), allocation, cycle=1)
-    rows = np.concatenate([order.rows for order in orders])
-    assert sorted(rows[:40]) == list(range(40))
-    assert len(set(orders[1].rows.tolist())) == 40
+    drawn = [order.rows for order in orders if order.rows is not None]
+    assert sorted(np.concatenate(drawn)[:40]) == list(range(40))
+    assert len(set(drawn[1].tolist())) == 40
 
 
 def test_cycles_draw_different_rows() -> None:
     allocation = Allocation(samples=np.array([20, 20]), steps=np.array([1, 1]))
     first, second = (
-        share_out(task_of("eta", 1.0), allocation, cycle)[0].rows for cycle in (1, 2)
+        share_out(task_of("eta", 1.0), allocation, cycle)[0] for cycle in (1, 2)
     )
-    assert first.tolist() != second.tolist()
+    assert not np.array_equal(first.rows, second.rows)  # type: ignore[arg-type]
 
 
-def test_in_federated_mode_learners_use_their_own_rows() -> None:
-    own = [np.arange(30), np.arange(30, 40)]
-    task = task_of("csa", 10.0, own_rows=own, samples=24)
+def test_in_federated_mode_learners_are_told_how_much_and_not_which() -> None:
     allocation = Allocation(samples=np.array([18, 6]), steps=np.array([1, 1]))
-    for order, rows in zip(share_out(task, allocation, 1), own, strict=True):
-        assert set(order.rows.tolist()) <= set(rows.tolist())
-        assert len(set(order.rows.tolist())) == allocation.samples[order.learner]
+    orders = share_out(task_of("csa", 10.0), allocation, 1, own=[30, 10])
+    assert [(order.samples, order.rows) for order in orders] == [(18, None), (6, None)]
 
 
 def test_in_federated_mode_all_own_rows_are_used_unless_told_otherwise() -> None:
     own = [np.arange(20), np.arange(10, 20), np.arange(5)]
-    delays = law([0.1] * 3, [0.0] * 3, [0.2] * 3)
-    _, happened = ran(task_of("eta", 10.0, own_rows=own, cycles=1), fleet_of(delays))
+    fleet = fleet_of(law([0.1] * 3, [0.0] * 3, [0.2] * 3), own_rows=own)
+    _, happened = ran(task_of("eta", 10.0, cycles=1), fleet)
     given = [record for record in happened if isinstance(record, Allocated)]
     assert [record.samples for record in given] == [20, 10, 5]
 
@@ -213,13 +212,21 @@ def test_an_infeasible_task_fails_before_anything_is_recorded() -> None:
         ({"cycles": 0}, "cycles is 0"),
         ({"shard": 0}, "shard is 0"),
         ({"steps": 0}, "steps is 0"),
-        ({"samples": 41}, "41 samples a cycle: there are 40 of small"),
         ({"samples": 5, "shard": 8}, "5 samples a cycle.*shards of 8"),
     ],
 )
 def test_an_impossible_task_is_named(changes: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         task_of("eta", 1.0, **changes)
+
+
+@pytest.mark.parametrize(("own", "there"), [(None, 40), ([9, 9], 18)])
+def test_more_samples_than_there_are_is_named(
+    own: list[int] | None, there: int
+) -> None:
+    task = task_of("eta", 1.0, samples=41)
+    with pytest.raises(ConfigError, match=f"41 samples a cycle: there are {there} of"):
+        task.cycle_samples(own)
 
 
 def test_times_never_go_back_within_a_learner() -> None:

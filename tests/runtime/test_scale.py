@@ -15,7 +15,8 @@ import numpy as np, torch
 from melisma.learning import models
 from melisma.learning.data import Dataset
 from melisma.learning.settings import Training
-from melisma.runtime.orchestrator import Task, run
+from melisma.runtime.orchestrator import run
+from melisma.runtime.task import Task
 from melisma.runtime.simulated import SimulatedFleet
 from melisma.system.law import DelayLaw
 

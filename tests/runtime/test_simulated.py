@@ -8,14 +8,14 @@ from tests.runtime.fleets import carried_out, fleet_of, law, small_data, small_m
 
 from melisma.errors import ConfigError
 from melisma.learning.parameters import parameters_of
-from melisma.learning.settings import Training
+from melisma.learning.settings import Late, Training
 from melisma.learning.training import batch_plan, train
-from melisma.runtime.fleet import Order, Report
+from melisma.runtime.fleet import Lost, Order, Report, Updates
 from melisma.runtime.simulated import Conditions
 
 
 def order(learner: int, samples: int, steps: int) -> Order:
-    return Order(learner=learner, rows=np.arange(samples), steps=steps)
+    return Order(learner=learner, samples=samples, steps=steps, rows=np.arange(samples))
 
 
 def only_report(conditions: Conditions, deadline_s: float, steps: int = 3) -> Report:
@@ -55,10 +55,35 @@ def test_a_learner_that_cannot_train_at_all_sends_its_model_back() -> None:
     assert (report.samples, report.batches, report.halted) == (0, 0, True)
 
 
-def test_without_halting_a_late_learner_finishes_late() -> None:
-    report = only_report(Conditions(halting=False), deadline_s=7.7)
+def test_waited_for_a_late_learner_finishes_late() -> None:
+    report = only_report(Conditions(late=Late.WAIT), deadline_s=7.7)
     assert report.uploaded_s == pytest.approx(9.0)
     assert not report.halted
+
+
+def test_cut_off_a_late_learner_is_lost_at_the_deadline() -> None:
+    fleet = fleet_of(law([0.1, 1.0], [0.0] * 2, [0.2] * 2), Conditions(late=Late.DROP))
+    orders = [order(k, 8, 1) for k in range(2)]
+
+    async def collect() -> list[Updates | Lost]:
+        parameters = parameters_of(small_model())
+        return [item async for item in fleet.carry_out(orders, parameters, 5.0)]
+
+    update, lost = asyncio.run(collect())
+    assert isinstance(update, Updates)
+    assert [report.learner for report in update.reports] == [0]
+    assert lost == Lost(learner=1, reason="not there by the deadline", after_s=5.0)
+    assert fleet.now_s() == 5.0  # nobody knew that it would not come
+
+
+def test_in_federated_mode_learners_draw_from_their_own_rows() -> None:
+    own = [np.arange(30), np.arange(30, 40)]
+    fleet = fleet_of(law([0.1, 0.1], [0.0] * 2, [0.2] * 2), own_rows=own)
+    for k, amount in ((0, 18), (1, 6), (1, 10)):
+        drawn = fleet._plan(Order(learner=k, samples=amount, steps=1))
+        rows = set(drawn[drawn >= 0].tolist())
+        assert len(rows) == amount
+        assert rows <= set(own[k].tolist())
 
 
 def test_updates_come_in_the_order_of_their_arrival() -> None:
@@ -77,7 +102,8 @@ def test_what_a_learner_learns_is_what_it_would_learn_alone() -> None:
     alone = {}
     for k in (1, 0):  # in the order of arrival
         model, training = small_model(), Training(batch=4, rate=0.1)
-        plan = batch_plan(orders[k].rows, orders[k].steps, training, plans)
+        rows = np.arange(orders[k].samples)
+        plan = batch_plan(rows, orders[k].steps, training, plans)
         train(model, small_data().train_x, small_data().train_y, plan, training)
         alone[k] = parameters_of(model)
     for updates in carried_out(fleet, orders, 10.0):
@@ -89,7 +115,7 @@ def test_what_a_learner_learns_is_what_it_would_learn_alone() -> None:
 def test_noise_spreads_times_around_the_law() -> None:
     K = 400
     fleet = fleet_of(
-        law([0.1] * K, [0.1] * K, [0.2] * K), Conditions(noise=0.1, halting=False)
+        law([0.1] * K, [0.1] * K, [0.2] * K), Conditions(noise=0.1, late=Late.WAIT)
     )
     reports = [
         report

@@ -13,14 +13,18 @@ from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Ints
 from melisma.system.law import DelayLaw
 
+#: Why a learner's work is lost at the deadline.
+NOT_THERE = "not there by the deadline"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Order:
     """One learner's work in a cycle."""
 
     learner: int  #: its place in the fleet
-    rows: Ints  #: which samples of the training set
+    samples: int
     steps: int  #: passes over them
+    rows: Ints | None = None  #: of the training set; None: of the learner's own data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,7 @@ class Report:
     batches: int
     loss: float
     halted: bool  #: stopped at the deadline, before its work was done
+    distance: float | None = None  #: from its work redone, where that was checked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +57,8 @@ class Lost:
     learner: int
     reason: str
     after_s: float  #: since its order was given
+    offence: bool = False  #: it sent what nobody asked for
+    distance: float | None = None  #: from its work redone, where that was checked
 
 
 class Fleet(Protocol):
@@ -60,6 +67,10 @@ class Fleet(Protocol):
     @property
     def learners(self) -> Sequence[str]:
         """Names of those who take part in this cycle."""
+
+    @property
+    def own_samples(self) -> Sequence[int] | None:
+        """Samples that lie on each learner (federated); None where they are sent."""
 
     async def muster(self) -> None:
         """See who is there, at the start of a cycle."""
@@ -77,3 +88,6 @@ class Fleet(Protocol):
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> AsyncIterator[Updates | Lost]:
         """Have the orders carried out; yield updates as they arrive."""
+
+    def expel(self, name: str, reason: str) -> None:
+        """Send a learner away for good."""

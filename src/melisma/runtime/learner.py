@@ -5,10 +5,15 @@ shards are fetched after that, so their transfer is on the learner's own clock, 
 device's wrong time of day does not matter.
 """
 
+import logging
+import math
+import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -16,20 +21,22 @@ from melisma import rpc
 from melisma.errors import ConfigError, unknown
 from melisma.learning import models
 from melisma.learning.benchmark import Line, time_training, time_transfers
+from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, Parameters, parameters_of, put
-from melisma.learning.settings import Optimiser, Training
-from melisma.learning.shards import Cache, Shard, unpacked
+from melisma.learning.settings import Late, Optimiser, Training
+from melisma.learning.shards import Cache, Examples, Shard, unpacked
 from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Ints
 from melisma.runtime.chance import Stream
+from melisma.runtime.drift import Drift
 from melisma.runtime.pace import Pace
 from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Update
 from melisma.schemes.dab import most_before
 from melisma.system.law import DelayLaw
 
+log = logging.getLogger("melisma.learner")
+
 CACHE_BYTES = 1 << 30
-#: Weight of what was seen last against what was known.
-NEWS = 0.5
 #: Kept free before the deadline for what no benchmark sees: a share of it, or seconds.
 MARGIN, MARGIN_S = 0.03, 0.05
 
@@ -42,27 +49,32 @@ class Kept:
     model: Model
     training: Training
     model_bytes: int
+    sample_bytes: int = 0  #: of a sample that is sent
     link: Line | None = None  #: seconds of bytes, by the learner's own benchmark
     compute: Line | None = None  #: seconds of samples, trained once
+    link_drift: Drift = field(default_factory=Drift)
+    compute_drift: Drift = field(default_factory=Drift)
+    idle: bool = False  #: since it was last asked what it can do
 
 
 class Learner:
-    """Trains what it is told to, on the data that it is sent."""
+    """Trains what it is told to, on the data that it is sent or on its own."""
 
     def __init__(
         self,
         *,
         name: str,
+        own: Dataset | None = None,
         allowed: Sequence[str] = (),
         pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name, self._clock = name, clock
+        self._name, self._clock, self._own = name, clock, own
         self._known = {*models.MODELS, *allowed}
         self._pace = pace or Pace()
         self._cache = Cache(CACHE_BYTES)
         self._ready: Kept | None = None
-        self._sample_bytes = 0
+        self._working, self._newest = threading.Lock(), object()
 
     @rpc.expose(idempotent=True)
     def prepare(self, brief: Brief) -> Ready:
@@ -74,41 +86,58 @@ class Learner:
             raise unknown("model", brief.model, self._known)
         if self._ready is None or self._ready.brief != brief:
             model = models.build(brief.model, brief.seed)
+            if brief.federated:
+                models.check_fits(model, self._data())
             training = Training(
                 optimiser=Optimiser(brief.optimiser), rate=brief.rate, batch=brief.batch
             )
             self._ready = Kept(brief, model, training, models.model_bytes(model))
-        return Ready(measured=self._ready.compute is not None)
+        return Ready(
+            measured=self._ready.compute is not None,
+            samples=len(self._data().train_y) if brief.federated else None,
+        )
 
     @rpc.expose
     def measure(self, keys: list[str]) -> None:
-        """Benchmark transfers and training on these shards, and keep the result."""
+        """Benchmark transfers and training on these shards, and keep the result.
+
+        In federated mode no shards are sent: the model's own size is fetched, and the
+        training is on as much of the learner's own data.
+        """
         ready, peer = self._prepared(), _orchestrator()
         halves = sorted({max(1, len(keys) // 2), len(keys)})
+        part_bytes = ready.model_bytes // max(halves)
 
         def fetch(n: int) -> int:
-            return _bytes(self._fetched(peer, keys[:n]))
+            if ready.brief.federated:
+                return _bytes(self._timed(peer.filler, n * part_bytes))
+            return _bytes(self._timed(peer.shards, keys[:n]))
 
-        ready.link = time_transfers(fetch, halves, clock=self._clock)
-        x, y = unpacked(self._cache.get(keys, lambda some: self._fetched(peer, some)))
-        self._sample_bytes = x[0].numel() + 1
-        samples = sorted({min(n * ready.brief.shard, len(y)) for n in halves})
-        ready.compute = time_training(
-            ready.model,
-            x,
-            y,
-            ready.training,
-            sizes=samples,
-            clock=self._clock,
-            before_batch=self._pace.batch,
-        )
+        with self._alone():
+            ready.link = time_transfers(fetch, halves, clock=self._clock)
+            if ready.brief.federated:
+                x, y = self._data().train_x, self._data().train_y
+            else:
+                x, y = self._examples(keys, lambda keys: self._timed(peer.shards, keys))
+                ready.sample_bytes = x[0].numel() + 1
+            samples = sorted({min(n * ready.brief.shard, len(y)) for n in halves})
+            ready.compute = time_training(
+                ready.model,
+                x,
+                y,
+                ready.training,
+                sizes=samples,
+                clock=self._clock,
+                before_batch=self._pace.batch,
+            )
 
     @rpc.expose(idempotent=True)
     def speeds(self) -> Speeds:
         """Tell one's delay law, unless the task lets learners keep it to themselves."""
         if self._prepared().brief.private:
             raise ConfigError(f"{self._name} keeps its speed to itself in this task")
-        law = self._law()
+        self._asked()
+        law = self._law(careful=False)
         return Speeds(
             step_s=float(law.step_s[0]),
             sample_s=float(law.sample_s[0]),
@@ -118,7 +147,8 @@ class Learner:
     @rpc.expose(idempotent=True)
     def bid(self, deadline_s: float, steps: int) -> int:
         """Return how many shards this learner finishes before the deadline (DAB)."""
-        law = self._law().per_shard(self._prepared().brief.shard)
+        self._asked()
+        law = self._law(careful=True).per_shard(self._prepared().brief.shard)
         return int(most_before(law, _safely(deadline_s), steps)[0])
 
     @rpc.expose
@@ -126,38 +156,97 @@ class Learner:
         """Fetch, train until done or until the deadline nears, answer."""
         began, request, peer = self._clock(), rpc.current(), _orchestrator()
         ready = self._prepared()
-        parameters = self._model_fetched(peer, errand.cycle)
-        x, y = unpacked(
-            self._cache.get(errand.keys, lambda keys: self._fetched(peer, keys))
-        )
-        downloaded_s = self._clock() - began
-        put(parameters, ready.model)
-        rng = np.random.default_rng(
-            [
-                ready.brief.seed,
-                Stream.LEARNER,
-                errand.cycle,
-                zlib.crc32(self._name.encode()),
-            ]
-        )
-        plan = batch_plan(np.arange(len(y)), errand.steps, ready.training, rng)
-        halt = self._halt(plan, errand, began, lambda: request.cancelled)
-        trained = train(ready.model, x, y, plan, ready.training, halt)
-        trained_s = self._clock() - began
-        update = Update(
-            cycle=errand.cycle,
-            parameters=parameters_of(ready.model),
-            samples=trained.samples,
-            batches=trained.batches,
-            loss=trained.loss,
-            halted=trained.batches < len(plan),
-            downloaded_s=None if ready.brief.private else downloaded_s,
-            trained_s=None if ready.brief.private else trained_s,
-        )
-        self._pace.transferred(ready.model_bytes, self._clock())
-        seen = int((plan[: trained.batches] >= 0).sum())
-        self._observe(ready, seen, trained_s - downloaded_s)
+        ready.idle = False
+        with self._alone() as replaced:
+            fetched = _Fetched(self, ready, peer, errand)
+            try:
+                put(fetched.parameters(), ready.model)
+                rng = batch_order(ready.brief, errand.cycle, self._name)
+                x, y = self._data_for(errand, fetched, rng)
+            finally:
+                fetched.observe()
+            downloaded_s = self._clock() - began
+            plan = batch_plan(np.arange(len(y)), errand.steps, ready.training, rng)
+            halt = self._halt(
+                plan, errand, began, lambda: request.cancelled or replaced()
+            )
+            trained = train(ready.model, x, y, plan, ready.training, halt)
+            trained_s = self._clock() - began
+            seen = int((plan[: trained.batches] >= 0).sum())
+            if ready.compute and seen:
+                predicted_s = ready.compute.seconds(seen)
+                ready.compute_drift.see(predicted_s, trained_s - downloaded_s)
+            update = Update(
+                cycle=errand.cycle,
+                parameters=parameters_of(ready.model),
+                samples=trained.samples,
+                batches=trained.batches,
+                loss=trained.loss,
+                halted=trained.batches < len(plan),
+                downloaded_s=None if ready.brief.private else downloaded_s,
+                trained_s=None if ready.brief.private else trained_s,
+            )
+            self._pace.transferred(ready.model_bytes, self._clock())
+        self._tell(errand, update, self._clock() - began)
         return update
+
+    def _asked(self) -> None:
+        """Forget some of the drift if no work came of being asked before.
+
+        Or a learner that was cut off once would think itself too slow for ever: who
+        takes nothing sees nothing.
+        """
+        ready = self._prepared()
+        if ready.idle:
+            ready.link_drift.forget()
+            ready.compute_drift.forget()
+        ready.idle = True
+
+    def _tell(self, errand: Errand, update: Update, took_s: float) -> None:
+        """Say on this device what was done, and how well that was foreseen."""
+        foreseen = "not benchmarked"
+        if self._prepared().compute:
+            law = self._law(careful=False)
+            foreseen = (
+                f"{law.seconds([errand.samples], [errand.steps])[0]:.2f} s foreseen"
+            )
+        log.info(
+            "cycle %d: %d of %d samples%s in %.2f s (%s)",
+            *(errand.cycle, update.samples, errand.samples),
+            *(", halted," if update.halted else "", took_s, foreseen),
+        )
+
+    def _data(self) -> Dataset:
+        if self._own is None:
+            raise ConfigError(
+                f"{self._name} has no data of its own, which federated mode needs: "
+                "join with --data DIR"
+            )
+        return self._own
+
+    def _data_for(
+        self, errand: Errand, fetched: "_Fetched", rng: np.random.Generator
+    ) -> Examples:
+        if not self._prepared().brief.federated:
+            return self._examples(errand.keys, fetched.shards)
+        own = self._data()
+        rows = rng.permutation(len(own.train_y))[: errand.samples]
+        return own.train_x[rows], own.train_y[rows]
+
+    def _examples(
+        self, keys: Sequence[str], fetch: Callable[[list[str]], list[Shard]]
+    ) -> Examples:
+        return unpacked(self._cache.get(keys, fetch))
+
+    @contextmanager
+    def _alone(self) -> Iterator[Callable[[], bool]]:
+        """Work on the model alone; yields whether somebody newer waits for it.
+
+        An orchestrator that was killed and comes back may find its old errand running.
+        """
+        mine = self._newest = object()
+        with self._working:
+            yield lambda: self._newest is not mine
 
     def _halt(
         self,
@@ -168,7 +257,9 @@ class Learner:
     ) -> Callable[[], bool]:
         """Return what to ask before each batch: can its result still arrive in time?"""
         ready = self._prepared()
-        upload_s = ready.link.seconds(ready.model_bytes) if ready.link else 0.0
+        upload_s = 0.0
+        if ready.link:
+            upload_s = ready.link.seconds(ready.model_bytes) * ready.link_drift.careful
         end = began + _safely(errand.deadline_s) - upload_s
         sizes = (plan >= 0).sum(axis=1)
         start, batches = self._clock(), 0
@@ -180,31 +271,27 @@ class Learner:
             now = self._clock()
             batch_s = (now - start) / batches if batches else 0.0
             batches += 1
-            return cancelled() or (errand.halt and now + batch_s > end)
+            return cancelled() or (errand.late == Late.HALT and now + batch_s > end)
 
         return halt
 
-    def _observe(self, ready: Kept, samples: int, took_s: float) -> None:
-        """Let what training really took correct the benchmark: devices heat up."""
-        if ready.compute and samples and took_s > 0:
-            rate = (1 - NEWS) * ready.compute.rate + NEWS * samples / took_s
-            ready.compute = Line(latency_s=ready.compute.latency_s, rate=rate)
-
-    def _law(self) -> DelayLaw:
+    def _law(self, *, careful: bool) -> DelayLaw:
+        """What work takes by benchmark and drift: as expected, or to be on time."""
         ready = self._prepared()
         if ready.link is None or ready.compute is None:
             raise ConfigError(f"{self._name} has not measured itself yet")
         link, compute = ready.link, ready.compute
+        slower_link, slower = (
+            drift.careful if careful else drift.mean
+            for drift in (ready.link_drift, ready.compute_drift)
+        )
+        fixed_s = 2 * link.seconds(ready.model_bytes)
+        if not ready.brief.federated:
+            fixed_s += link.latency_s
         return DelayLaw(
-            step_s=np.array([1 / compute.rate]),
-            sample_s=np.array([self._sample_bytes / link.rate]),
-            fixed_s=np.array(
-                [
-                    2 * link.seconds(ready.model_bytes)
-                    + link.latency_s
-                    + compute.latency_s
-                ]
-            ),
+            step_s=np.array([slower / compute.rate]),
+            sample_s=np.array([slower_link * ready.sample_bytes / link.rate]),
+            fixed_s=np.array([slower_link * fixed_s + slower * compute.latency_s]),
         )
 
     def _prepared(self) -> Kept:
@@ -212,17 +299,64 @@ class Learner:
             raise ConfigError(f"{self._name} was not told its task: call prepare first")
         return self._ready
 
-    def _model_fetched(self, peer: rpc.Peer, cycle: int) -> Parameters:
-        began, ready = self._clock(), self._prepared()
-        parameters: Parameters = peer.parameters(cycle)
-        self._pace.transferred(ready.model_bytes, began)
-        return parameters
-
-    def _fetched(self, peer: rpc.Peer, keys: list[str]) -> list[Shard]:
+    def _timed(self, function: Callable[[Any], Any], argument: object) -> Any:
+        """Call the orchestrator, no faster than the pace allows."""
         began = self._clock()
-        shards: list[Shard] = peer.shards(keys)
-        self._pace.transferred(_bytes(shards), began)
-        return shards
+        value = function(argument)
+        self._pace.transferred(_bytes(value), began)
+        return value
+
+
+class _Fetched:
+    """What one errand has fetched so far, and how long that took."""
+
+    def __init__(
+        self, learner: Learner, ready: Kept, peer: rpc.Peer, errand: Errand
+    ) -> None:
+        self._learner, self._ready, self._peer = learner, ready, peer
+        self._cycle = errand.cycle
+        self._limit_s = math.inf if errand.late == Late.WAIT else errand.deadline_s
+        self._predicted_s = self._took_s = 0.0
+
+    def parameters(self) -> Parameters:
+        """The model as it stands."""
+        fetched: Parameters = self._fetch(
+            self._peer.parameters, self._cycle, self._ready.model_bytes
+        )
+        return fetched
+
+    def shards(self, keys: list[str]) -> list[Shard]:
+        """Shards that are not here yet."""
+        brief = self._ready.brief
+        size_bytes = len(keys) * brief.shard * self._ready.sample_bytes
+        fetched: list[Shard] = self._fetch(self._peer.shards, keys, size_bytes)
+        return fetched
+
+    def _fetch(self, function: rpc.Function, argument: object, size_bytes: int) -> Any:
+        """Fetch, unless that takes longer than the whole cycle may: CallTimeout.
+
+        The limit is the errand's own: what is left of it would tell what was taken.
+        """
+        clock, limit_s = self._learner._clock, self._limit_s
+        if self._ready.link:
+            self._predicted_s += self._ready.link.seconds(size_bytes)
+        limited = function if limit_s == math.inf else function.within(limit_s)
+        began = clock()
+        try:
+            return self._learner._timed(limited, argument)
+        finally:
+            self._took_s += clock() - began
+
+    def observe(self) -> None:
+        """Let what the transfers took correct the benchmark."""
+        self._ready.link_drift.see(self._predicted_s, self._took_s)
+
+
+def batch_order(brief: Brief, cycle: int, name: str) -> np.random.Generator:
+    """Return what the order of a learner's batches comes from, here and at a check."""
+    return np.random.default_rng(
+        [brief.seed, Stream.LEARNER, cycle, zlib.crc32(name.encode())]
+    )
 
 
 def _safely(deadline_s: float) -> float:
@@ -237,5 +371,9 @@ def _orchestrator() -> rpc.Peer:
     return peer
 
 
-def _bytes(shards: Sequence[Shard]) -> int:
-    return sum(x.nbytes + y.nbytes for x, y in shards)
+def _bytes(value: Any) -> int:
+    """Return the memory of tensors and arrays, however they are nested."""
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    parts = value.values() if isinstance(value, dict) else value
+    return sum(map(_bytes, parts))

@@ -28,6 +28,20 @@ class LearnerEvent(Event, frozen=True, kw_only=True):
     learner: str
 
 
+class Joined(LearnerEvent, frozen=True, kw_only=True, tag="joined"):
+    """A learner takes part from this cycle on."""
+
+
+class Left(LearnerEvent, frozen=True, kw_only=True, tag="left"):
+    """A learner that took part before is not there in this cycle."""
+
+
+class Expelled(LearnerEvent, frozen=True, kw_only=True, tag="expelled"):
+    """A learner was sent away for good."""
+
+    reason: str
+
+
 class Allocated(LearnerEvent, frozen=True, kw_only=True, tag="allocated"):
     """A learner was given work, or none."""
 
@@ -45,7 +59,7 @@ class Trained(LearnerEvent, frozen=True, kw_only=True, tag="trained"):
 
     samples: int  #: seen at least once
     batches: int
-    loss: float  #: mean over its training samples
+    loss: float | None  #: mean over its training samples; None: not finite
 
 
 class Halted(LearnerEvent, frozen=True, kw_only=True, tag="halted"):
@@ -53,17 +67,25 @@ class Halted(LearnerEvent, frozen=True, kw_only=True, tag="halted"):
 
     samples: int
     batches: int
-    loss: float
+    loss: float | None
 
 
 class Uploaded(LearnerEvent, frozen=True, kw_only=True, tag="uploaded"):
     """A learner's update arrived."""
 
 
+class Checked(LearnerEvent, frozen=True, kw_only=True, tag="checked"):
+    """A learner's work was redone and compared with what it sent."""
+
+    #: Between the two, as a share of how far the work leads; None: not finite.
+    distance: float | None
+
+
 class Dropped(LearnerEvent, frozen=True, kw_only=True, tag="dropped"):
     """A learner's update does not count."""
 
     reason: str
+    offence: bool = False  #: it sent what nobody asked for
 
 
 class Aggregated(Event, frozen=True, kw_only=True, tag="aggregated"):
@@ -82,15 +104,19 @@ class Evaluated(Event, frozen=True, kw_only=True, tag="evaluated"):
     """The model met the test set."""
 
     accuracy: float
-    loss: float
+    loss: float | None  #: None: not finite
 
 
 Record = (
-    Allocated
+    Joined
+    | Left
+    | Expelled
+    | Allocated
     | Downloaded
     | Trained
     | Halted
     | Uploaded
+    | Checked
     | Dropped
     | Aggregated
     | Evaluated
@@ -101,7 +127,7 @@ _DECODER = msgspec.json.Decoder(Record)
 
 
 def write(record: Record, file: BinaryIO) -> None:
-    """Append one row."""
+    """Append one row; numbers that are not finite become null."""
     file.write(_ENCODER.encode(record) + b"\n")
 
 

@@ -10,11 +10,11 @@ from melisma.errors import ConfigError
 from melisma.learning.batched import Lesson, train_many
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, Parameters
-from melisma.learning.settings import Training
+from melisma.learning.settings import Late, Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Floats, Ints
 from melisma.runtime.chance import Stream
-from melisma.runtime.fleet import Order, Report, Updates
+from melisma.runtime.fleet import NOT_THERE, Lost, Order, Report, Updates
 from melisma.schemes.dab import dab
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Problem
@@ -26,7 +26,7 @@ class Conditions:
 
     probability: Floats | None = None  #: γ, learners × states; a state a cycle
     noise: float = 0.0  #: spread (σ of the logarithm) of compute and network times
-    halting: bool = True  #: learners stop at the deadline; else they finish late
+    late: Late = Late.HALT  #: what becomes of who is not done by the deadline
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.noise) and self.noise >= 0):
@@ -38,7 +38,8 @@ class SimulatedFleet:
 
     ``law`` has one coefficient per learner, or learners × states with the states'
     probabilities in ``conditions``: each cycle draws every learner's state, and the
-    orchestrator knows the mean (MED).
+    orchestrator knows the mean (MED). ``own_rows`` are the samples that lie on each
+    learner in federated mode; a learner draws from them what its order asks for.
     """
 
     def __init__(
@@ -51,9 +52,12 @@ class SimulatedFleet:
         training: Training,
         seed: int,
         conditions: Conditions | None = None,
+        own_rows: Sequence[Ints] | None = None,
         threads: int = 1,
     ) -> None:
         self.learners = names
+        self.own_samples = None if own_rows is None else list(map(len, own_rows))
+        self._own_rows = own_rows
         self._law = law
         self._model, self._data, self._training = model, data, training
         self._conditions = conditions or Conditions()
@@ -84,11 +88,16 @@ class SimulatedFleet:
 
     async def carry_out(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
-    ) -> AsyncIterator[Updates]:
+    ) -> AsyncIterator[Updates | Lost]:
         """Train for real, in the order in which the updates would arrive."""
-        orders = [order for order in orders if len(order.rows)]
+        orders = [order for order in orders if order.samples]
         prices = self._price(orders, deadline_s)
         arrival = np.argsort(prices.uploaded_s, kind="stable")
+        if self._conditions.late == Late.DROP:
+            late = prices.late[arrival]
+            arrival, cut_off = arrival[~late], arrival[late]
+        else:
+            cut_off = arrival[:0]
         plans = [self._plan(orders[i])[: prices.batches[i]] for i in arrival]
         lesson = Lesson(
             self._model,
@@ -105,16 +114,27 @@ class SimulatedFleet:
                 )
             ]
             yield Updates(reports, chunk.parameters)
-        self._now_s += float(prices.uploaded_s.max(initial=0.0))
+        for i in cut_off.tolist():
+            yield Lost(learner=orders[i].learner, reason=NOT_THERE, after_s=deadline_s)
+        ended_s = prices.uploaded_s[arrival].max(initial=0.0)
+        self._now_s += float(deadline_s if cut_off.size else ended_s)
+
+    def expel(self, name: str, reason: str) -> None:
+        """Simulated learners do as they are told."""
+        raise ValueError(f"{name} cannot be expelled: {reason}")
 
     def _plan(self, order: Order) -> Ints:
-        return batch_plan(order.rows, order.steps, self._training, self._rng)
+        rows = order.rows
+        if rows is None:
+            assert self._own_rows is not None
+            rows = _some(self._own_rows[order.learner], order.samples, self._rng)
+        return batch_plan(rows, order.steps, self._training, self._rng)
 
     def _price(self, orders: Sequence[Order], deadline_s: float) -> "_Prices":
         """What this cycle's states and noise make of the orders."""
         law, (compute, network) = self._chance()
         k = np.array([order.learner for order in orders], dtype=np.int64)
-        d = np.array([len(order.rows) for order in orders], dtype=np.int64)
+        d = np.array([order.samples for order in orders], dtype=np.int64)
         steps = np.array([order.steps for order in orders], dtype=np.int64)
         size = self._training.batch
         per_pass = -(-d // size)
@@ -124,7 +144,7 @@ class SimulatedFleet:
         due = steps * d
         # A plan that fits by the law must not lose a batch to rounding.
         late = download_s + sample_s * due + upload_s > deadline_s * (1 + 1e-9)
-        halted = late & self._conditions.halting & (due > 0)
+        halted = late & (self._conditions.late == Late.HALT) & (due > 0)
         # A batch is begun only if the update can still arrive in time.
         room_s = np.maximum(deadline_s - download_s - upload_s, 0.0)
         fits = np.minimum(np.floor(room_s / sample_s), due).astype(np.int64)
@@ -138,6 +158,7 @@ class SimulatedFleet:
             batches=np.where(halted, passes * per_pass + rest, steps * per_pass),
             samples=np.minimum(trained, d),
             halted=trained < due,
+            late=late,
         )
 
     def _chance(self) -> tuple[DelayLaw, Floats]:
@@ -160,6 +181,7 @@ class _Prices:
     batches: Ints
     samples: Ints
     halted: NDArray[np.bool_]
+    late: NDArray[np.bool_]  #: would not be done by the deadline
 
     def report(self, i: int, learner: int, loss: float) -> Report:
         return Report(
@@ -172,3 +194,7 @@ class _Prices:
             loss=loss,
             halted=bool(self.halted[i]),
         )
+
+
+def _some(rows: Ints, number: int, rng: np.random.Generator) -> Ints:
+    return rows if number == len(rows) else rng.choice(rows, number, replace=False)

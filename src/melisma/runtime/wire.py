@@ -12,6 +12,7 @@ A learner calls the orchestrator:
 
     parameters(cycle)     the model as it stands in that cycle
     shards(keys)          data, by the hash of its content
+    filler(size)          so many bytes, for a learner that fetches no data otherwise
 """
 
 import msgspec
@@ -31,6 +32,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     rate: float
     batch: int
     shard: int  #: samples in a shard
+    federated: bool  #: train on one's own data; none is sent
     private: bool  #: keep speeds and times to oneself (decentralised schemes)
 
 
@@ -39,6 +41,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """A learner's answer to a brief."""
 
     measured: bool  #: whether it has benchmarked itself for this task
+    samples: int | None = None  #: that lie on it (federated)
 
 
 @rpc.register
@@ -46,10 +49,11 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     """One learner's work in a cycle."""
 
     cycle: int
-    keys: list[str]  #: shards to train on
+    keys: list[str]  #: shards to train on; none: take of one's own data
+    samples: int
     steps: int  #: passes over them
     deadline_s: float  #: from now until the update must have arrived
-    halt: bool  #: stop in time and send what there is; else finish, however late
+    late: str  #: what to do if that cannot be: a value of Late
 
 
 @rpc.register

@@ -25,7 +25,7 @@ from enum import StrEnum
 from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from melisma.errors import ConfigError
 from melisma.maths.arrays import Floats, Ints
@@ -140,6 +140,14 @@ class DelayLaw:
             step_s=self.step_s[learners, states],
             sample_s=self.sample_s[learners, states],
             fixed_s=self.fixed_s[learners, states],
+        )
+
+    def only(self, learners: Ints | NDArray[np.bool_]) -> "DelayLaw":
+        """Return the law of some of the learners."""
+        return DelayLaw(
+            step_s=self.step_s[learners],
+            sample_s=self.sample_s[learners],
+            fixed_s=self.fixed_s[learners],
         )
 
     def per_shard(self, size: int) -> "DelayLaw":

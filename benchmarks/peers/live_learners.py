@@ -1,0 +1,72 @@
+"""Learners for the live benchmark: one of four by the clock, or many in one process."""
+
+import json
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import typer
+
+from melisma import rpc
+from melisma.learning.training import use_threads
+from melisma.runtime.learner import Learner
+from melisma.runtime.pace import Pace
+from melisma.runtime.wire import Errand, Update
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Timed(Learner):
+    """Writes down how long each errand took."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.busy_s: dict[int, float] = {}
+
+    @rpc.expose
+    def carry_out(self, errand: Errand) -> Update:
+        """Carry out, by the clock."""
+        began = time.monotonic()
+        update = super().carry_out(errand)
+        self.busy_s[errand.cycle] = time.monotonic() - began
+        return update
+
+
+class Hasty(Learner):
+    """One of a crowd: does one step, however long the deadline."""
+
+    @rpc.expose
+    def carry_out(self, errand: Errand) -> Update:
+        """Carry out one step."""
+        return super().carry_out(msgspec.structs.replace(errand, steps=1))
+
+
+@app.command()
+def learner(address: str, name: str, rate: float, bandwidth: float, file: Path) -> None:
+    """Be one of the four."""
+    use_threads(1)
+    own = Timed(name=name, pace=Pace(rate, bandwidth))
+    with rpc.connect(address, own, name=name, patience_s=30.0) as line:
+        sys.stdin.read()  # until the benchmark is over
+        line.close()
+    file.write_text(json.dumps(own.busy_s))
+
+
+@app.command()
+def crowd(address: str, first: int, number: int) -> None:
+    """Be many."""
+    use_threads(1)
+    with ExitStack() as lines:
+        for k in range(first, first + number):
+            one = Hasty(name=f"learner-{k}")
+            lines.enter_context(
+                rpc.connect(address, one, name=f"learner-{k}", patience_s=60.0)
+            )
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    app()

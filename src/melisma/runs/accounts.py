@@ -1,0 +1,60 @@
+"""A run as it lies in its folder, and what its records come to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from melisma.config import Job, load
+from melisma.errors import DataError
+from melisma.runs import ledger
+from melisma.runs.ledger import Cycle, Incident, Tally, Turn
+from melisma.runtime import records
+from melisma.runtime.folder import CONFIG, RECORDS
+from melisma.runtime.records import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A run's job, and what its records come to."""
+
+    job: Job
+    turns: list[Turn]
+    learners: list[Tally]
+    cycles: list[Cycle]
+    incidents: list[Incident]
+    time_s: float  #: of the last event
+
+    @property
+    def deadline_s(self) -> float:
+        """Seconds in a cycle."""
+        return float(self.job.deadline)
+
+    @property
+    def names(self) -> list[str]:
+        """The learners, in the order in which they came."""
+        return [tally.learner for tally in self.learners]
+
+    @property
+    def tested(self) -> list[Cycle]:
+        """The cycles that came to their end."""
+        return [cycle for cycle in self.cycles if cycle.accuracy is not None]
+
+
+def read(folder: Path) -> tuple[Job, list[Record]]:
+    """Read what is there of a run, finished or not; DataError if there is none."""
+    if not (folder / CONFIG).is_file():
+        raise DataError(f"{folder} is no run: there is no {CONFIG} in it")
+    return load(folder / CONFIG), records.read(folder / RECORDS)
+
+
+def account(job: Job, happened: Sequence[Record]) -> Account:
+    """Turn records into rows."""
+    turns = ledger.turns(happened)
+    return Account(
+        job=job,
+        turns=turns,
+        learners=ledger.tallies(turns),
+        cycles=ledger.cycles(happened, turns),
+        incidents=ledger.incidents(happened),
+        time_s=max((record.time_s for record in happened), default=0.0),
+    )

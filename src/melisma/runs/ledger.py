@@ -1,0 +1,308 @@
+"""What a run's records come to: by learner and cycle, by learner, by cycle.
+
+Rows in, rows out; nothing here draws or writes. An unfinished run's records do as well.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import TypeVar
+
+import numpy as np
+
+from melisma.maths.arrays import Floats
+from melisma.runtime.records import (
+    Aggregated,
+    Allocated,
+    Checked,
+    Downloaded,
+    Dropped,
+    Evaluated,
+    Expelled,
+    Halted,
+    Joined,
+    LearnerEvent,
+    Left,
+    Record,
+    Trained,
+    Uploaded,
+)
+
+COUNTED, SITS_OUT, UNDER_WAY = "counted", "sits out", "under way"
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What a learner was given in one cycle, and what became of it.
+
+    Times count from its order. None: not known yet, or the learner's own (DAB).
+    """
+
+    cycle: int
+    learner: str
+    samples: int  #: allocated
+    steps: int
+    predicted_s: float | None
+    downloaded_s: float | None = None
+    trained_s: float | None = None
+    measured_s: float | None = None  #: until its update was here
+    trained: int | None = None  #: samples
+    batches: int | None = None
+    halted: bool = False
+    outcome: str = UNDER_WAY  #: or COUNTED, or SITS_OUT, or why it was dropped
+    dropped_s: float | None = None
+    offence: bool = False  #: it sent what nobody asked for
+    distance: float | None = None  #: from its work redone, if that was checked
+
+    @property
+    def off_percent(self) -> float | None:
+        """How far the prediction was off either way, in % of the measured time."""
+        if self.predicted_s is None or not self.measured_s:
+            return None
+        return 100.0 * abs(self.predicted_s / self.measured_s - 1.0)
+
+
+def turns(records: Iterable[Record]) -> list[Turn]:
+    """Return one row for each learner and cycle, in the order of the orders."""
+    groups: dict[tuple[int, str], list[Record]] = {}
+    for record in records:
+        if isinstance(record, LearnerEvent):
+            groups.setdefault((record.cycle, record.learner), []).append(record)
+    return [
+        _turn(order, group)
+        for group in groups.values()
+        if (order := _only(group, Allocated))
+    ]
+
+
+def _only(group: list[Record], kind: type[Kind]) -> Kind | None:
+    return next((record for record in group if isinstance(record, kind)), None)
+
+
+def _turn(order: Allocated, group: list[Record]) -> Turn:
+    def since_s(record: Record | None) -> float | None:
+        return None if record is None else record.time_s - order.time_s
+
+    downloaded, uploaded = _only(group, Downloaded), _only(group, Uploaded)
+    trained = _only(group, Trained) or _only(group, Halted)
+    dropped, checked = _only(group, Dropped), _only(group, Checked)
+    told = {r.time_s for r in (downloaded, trained, uploaded) if r is not None}
+    private = len(told) == 1  # who keeps its times is seen once, when it is back
+    return Turn(
+        cycle=order.cycle,
+        learner=order.learner,
+        samples=order.samples,
+        steps=order.steps,
+        predicted_s=order.predicted_s,
+        downloaded_s=None if private else since_s(downloaded),
+        trained_s=None if private else since_s(trained),
+        measured_s=since_s(uploaded),
+        trained=trained.samples if trained else None,
+        batches=trained.batches if trained else None,
+        halted=isinstance(trained, Halted),
+        outcome=_outcome(order, uploaded, dropped),
+        dropped_s=since_s(dropped),
+        offence=dropped is not None and dropped.offence,
+        distance=checked.distance if checked else None,
+    )
+
+
+def _outcome(
+    order: Allocated, uploaded: Uploaded | None, dropped: Dropped | None
+) -> str:
+    if dropped is not None:
+        return dropped.reason
+    if not order.samples:
+        return SITS_OUT
+    return COUNTED if uploaded is not None else UNDER_WAY
+
+
+def off_percent(turns: Iterable[Turn]) -> float | None:
+    """Mean of how far predictions were off, in %; None where there are none."""
+    return _mean(turn.off_percent for turn in turns)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """One learner over all cycles in which it had work; means over what is known."""
+
+    learner: str
+    cycles: int
+    samples: float | None  #: allocated, mean
+    steps: float | None
+    predicted_s: float | None
+    measured_s: float | None
+    off_percent: float | None  #: mean over cycles, see `Turn.off_percent`
+    trained: float | None  #: samples, mean
+    halted: int
+    lost: int  #: updates that do not count
+    offences: int
+    checked: int
+    distance: float | None  #: the largest
+
+
+def tallies(turns: Iterable[Turn]) -> list[Tally]:
+    """Return one row for each learner, in the order in which they came."""
+    groups: dict[str, list[Turn]] = {}
+    for turn in turns:
+        groups.setdefault(turn.learner, []).append(turn)
+    return [_tally(name, group) for name, group in groups.items()]
+
+
+def _tally(learner: str, group: list[Turn]) -> Tally:
+    busy = [turn for turn in group if turn.samples]
+    distances = [turn.distance for turn in group if turn.distance is not None]
+    return Tally(
+        learner=learner,
+        cycles=len(busy),
+        samples=_mean(turn.samples for turn in busy),
+        steps=_mean(turn.steps for turn in busy),
+        predicted_s=_mean(turn.predicted_s for turn in busy),
+        measured_s=_mean(turn.measured_s for turn in busy),
+        off_percent=off_percent(busy),
+        trained=_mean(turn.trained for turn in busy),
+        halted=sum(turn.halted for turn in group),
+        lost=sum(turn.dropped_s is not None for turn in group),
+        offences=sum(turn.offence for turn in group),
+        checked=len(distances),
+        distance=max(distances, default=None),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """All learners in one cycle; None: it has not come so far."""
+
+    cycle: int
+    learners: int  #: that had work
+    counted: int
+    halted: int
+    lost: int
+    off_percent: float | None
+    samples: int | None = None  #: trained, of the updates that count
+    cycle_s: float | None = None
+    max_staleness: int | None = None
+    utilisation: float | None = None
+    time_s: float | None = None  #: at its end, on the run's clock
+    accuracy: float | None = None
+    loss: float | None = None  #: None, too, if it is not finite
+
+
+def cycles(records: Sequence[Record], turns: Iterable[Turn]) -> list[Cycle]:
+    """Return one row for each cycle in which there were orders."""
+    merged = {r.cycle: r for r in records if isinstance(r, Aggregated)}
+    tested = {r.cycle: r for r in records if isinstance(r, Evaluated)}
+    groups: dict[int, list[Turn]] = {}
+    for turn in turns:
+        groups.setdefault(turn.cycle, []).append(turn)
+    return [
+        _cycle(number, group, merged.get(number), tested.get(number))
+        for number, group in sorted(groups.items())
+    ]
+
+
+def _cycle(
+    number: int,
+    group: list[Turn],
+    merged: Aggregated | None,
+    tested: Evaluated | None,
+) -> Cycle:
+    row = Cycle(
+        cycle=number,
+        learners=sum(turn.samples > 0 for turn in group),
+        counted=sum(turn.outcome == COUNTED for turn in group),
+        halted=sum(turn.halted for turn in group),
+        lost=sum(turn.dropped_s is not None for turn in group),
+        off_percent=off_percent(group),
+    )
+    if merged:
+        row = replace(
+            row,
+            samples=merged.samples,
+            cycle_s=merged.cycle_s,
+            max_staleness=merged.max_staleness,
+            utilisation=merged.utilisation,
+        )
+    if tested:
+        row = replace(
+            row, time_s=tested.time_s, accuracy=tested.accuracy, loss=tested.loss
+        )
+    return row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """Something out of the ordinary."""
+
+    time_s: float
+    cycle: int
+    learner: str
+    what: str  #: one of GRAVITY
+    detail: str = ""
+
+
+#: Kinds of incident, the gravest first.
+GRAVITY = ("expelled", "refused", "dropped", "left", "joined", "checked")
+
+
+def incidents(records: Iterable[Record]) -> list[Incident]:
+    """Return what was out of the ordinary, in order; who is there at first is not."""
+    found = []
+    for record in records:
+        match record:
+            case Joined(cycle=number) if number > 1:
+                what, detail = "joined", ""
+            case Left():
+                what, detail = "left", ""
+            case Dropped(reason=detail, offence=offence):
+                what = "refused" if offence else "dropped"
+            case Checked(distance=None):
+                what, detail = "checked", "distance not finite"
+            case Checked(distance=float(distance)):
+                what, detail = "checked", f"distance {distance:.2g}"
+            case Expelled(reason=detail):
+                what = "expelled"
+            case _:
+                continue
+        found.append(
+            Incident(
+                time_s=record.time_s,
+                cycle=record.cycle,
+                learner=record.learner,
+                what=what,
+                detail=detail,
+            )
+        )
+    return found
+
+
+def gravest(incidents: Sequence[Incident], most: int) -> list[Incident]:
+    """Return the ``most`` gravest ones, still in order."""
+    ranks = sorted(
+        range(len(incidents)), key=lambda i: (GRAVITY.index(incidents[i].what), i)
+    )
+    return [incidents[i] for i in sorted(ranks[:most])]
+
+
+def spent(
+    turns: Iterable[Turn], learners: Sequence[str], cycles: int, deadline_s: float
+) -> Floats:
+    """Share of the deadline until each update was here, learners × cycles.
+
+    NaN where none came, −1 where it does not count.
+    """
+    rows = {name: row for row, name in enumerate(learners)}
+    share = np.full((len(learners), cycles), np.nan)
+    for turn in turns:
+        if turn.learner in rows and turn.dropped_s is not None:
+            share[rows[turn.learner], turn.cycle - 1] = -1.0
+        elif turn.learner in rows and turn.measured_s is not None:
+            share[rows[turn.learner], turn.cycle - 1] = turn.measured_s / deadline_s
+    return share

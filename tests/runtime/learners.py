@@ -1,0 +1,81 @@
+"""Live learners in this process, over real sockets, for tests to share."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from melisma import rpc
+from melisma.config import Job, LearnersTable
+from melisma.live import orchestrate
+from melisma.runtime.learner import Learner
+from melisma.runtime.records import Record
+from melisma.runtime.wire import Speeds
+from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+
+JOB = Job(
+    name="test",
+    scheme="eta",
+    cycles=2,
+    deadline=Seconds(30.0),
+    samples=600,
+    shard=50,
+    steps=1,
+    learners=(
+        LearnersTable(
+            name="x", rate=SamplesPerSecond(1.0), bandwidth=BytesPerSecond(1.0)
+        ),
+    ),
+)
+
+
+class Steady(Learner):
+    """A learner that always tells the same low speed: what it is given never depends on
+    the machine, and is done long before the deadline.
+    """
+
+    @rpc.expose
+    def speeds(self) -> Speeds:
+        return Speeds(step_s=0.01, sample_s=0.001, fixed_s=0.1)
+
+
+def changed(job: Job | None = None, **changes: Any) -> Job:
+    return msgspec.structs.replace(job or JOB, **changes)
+
+
+@contextmanager
+def joined(server: rpc.Server, learners: Sequence[Learner]) -> Iterator[None]:
+    with ExitStack() as lines:
+        for learner in learners:
+            lines.enter_context(
+                rpc.connect(server.address, learner, name=learner._name)
+            )
+        yield
+
+
+def live(
+    job: Job,
+    folder: Path,
+    learners: Sequence[Learner],
+    watch: Any = lambda record: None,
+    *,
+    least: int | None = None,
+) -> list[Record]:
+    """Run a job with these learners; it starts once ``least`` are there, or all."""
+    folder.mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        return orchestrate(
+            job,
+            folder,
+            learners=len(learners) if least is None else least,
+            watch=watch,
+            ready=lambda server: stack.enter_context(joined(server, learners)),
+            port=0,
+            say=lambda text: None,
+        )
+
+
+def of(kind: Any, happened: Sequence[Record]) -> list[Any]:
+    return [record for record in happened if isinstance(record, kind)]

@@ -1,0 +1,133 @@
+"""Federated live runs: the data lies on the learners, and stays there."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from tests.runtime.learners import Steady, changed, live, of
+
+from melisma import rpc
+from melisma.errors import ConfigError
+from melisma.learning.data import Dataset, load
+from melisma.live import own_data, run_locally
+from melisma.runtime import records
+from melisma.runtime.learner import Learner
+from melisma.runtime.wire import Errand, Update
+from melisma.system.law import Mode
+from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+
+JOB = changed(mode=Mode.FEDERATED, samples=None, shard=10)
+
+
+def owner(name: str, rows: range, kind: Any = Steady) -> Any:
+    data = load("mnist-5k")
+    some = np.array(rows)
+    x, y = data.train_x[some], data.train_y[some]
+    return kind(name=name, own=Dataset(name, x, y, x[:0], y[:0]))
+
+
+@pytest.mark.parametrize("scheme", ["eta", "dab", "csa"])
+def test_learners_train_on_what_they_have(tmp_path: Path, scheme: str) -> None:
+    # Every third sample to b: 333 of the first 1,000, of which 330 are whole shards.
+    learners = [owner("a", range(0, 1000, 2)), owner("b", range(0, 999, 3))]
+    job = changed(JOB, scheme=scheme, deadline=Seconds(8.0), cycles=1)
+    happened = live(job, tmp_path, learners)
+    (merged,) = of(records.Aggregated, happened)
+    assert (merged.learners, merged.samples) == (2, 500 + 330)
+
+
+def test_no_data_is_asked_for(tmp_path: Path) -> None:
+    asked: set[str] = set()
+
+    class Listening(Steady):
+        def _timed(self, function: Any, argument: Any) -> Any:
+            asked.add(function._name)
+            return super()._timed(function, argument)
+
+    live(JOB, tmp_path, [owner("a", range(500), Listening)])
+    assert asked == {"filler", "parameters"}
+
+
+def test_part_of_the_data_is_another_part_in_each_cycle(tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    class Noting(Steady):
+        def _data_for(self, errand: Errand, fetched: Any, rng: Any) -> Any:
+            x, y = super()._data_for(errand, fetched, rng)
+            seen.append(float(x.sum()))
+            return x, y
+
+    live(changed(JOB, samples=100), tmp_path, [owner("a", range(500), Noting)])
+    assert len(set(seen)) == len(seen) == 2
+
+
+def test_a_learner_without_data_does_not_take_part(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    learners = [owner("a", range(500)), Learner(name="b")]
+    happened = live(JOB, tmp_path, learners, least=1)
+    assert {record.learner for record in of(records.Joined, happened)} == {"a"}
+    complaints = [text for text in caplog.messages if "no data of its own" in text]
+    assert len(complaints) == 1  # said once, not once a cycle
+
+
+def test_a_learner_whose_data_does_not_fit_the_model_does_not_take_part(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = owner("b", range(500))
+    odd._own = Dataset(
+        "odd",
+        odd._own.train_x[..., :7],
+        odd._own.train_y,
+        *[odd._own.test_x, odd._own.test_y],
+    )
+    happened = live(JOB, tmp_path, [owner("a", range(500)), odd], least=1)
+    assert {record.learner for record in of(records.Joined, happened)} == {"a"}
+    assert any("does not take samples of shape" in text for text in caplog.messages)
+
+
+def test_a_claim_of_more_samples_than_asked_for_is_refused(tmp_path: Path) -> None:
+    class Boastful(Steady):
+        @rpc.expose
+        def carry_out(self, errand: Errand) -> Update:
+            update = super().carry_out(errand)
+            return msgspec.structs.replace(update, samples=10**6)
+
+    learners = [owner("a", range(500)), owner("b", range(500), Boastful)]
+    happened = live(JOB, tmp_path, learners)
+    assert {r.learner for r in of(records.Dropped, happened)} == {"b"}
+
+
+def test_every_local_learner_gets_its_own_part(tmp_path: Path) -> None:
+    job = changed(JOB, learners=_learners())
+    with own_data(job, ["a", "b"]) as folder:
+        assert folder is not None
+        parts = [np.load(folder / name / "y.npy") for name in ("a", "b")]
+    assert sum(map(len, parts)) == 4000
+    assert not folder.exists()
+
+
+@pytest.mark.slow
+def test_a_federated_job_runs_locally_in_processes(tmp_path: Path) -> None:
+    happened = run_locally(
+        changed(JOB, learners=_learners(), deadline=Seconds(3.0)), tmp_path
+    )
+    assert len(of(records.Evaluated, happened)) == 2
+    assert {r.learners for r in of(records.Aggregated, happened)} == {2}
+
+
+def test_more_samples_than_they_have_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="600 samples a cycle: there are 500"):
+        live(changed(JOB, samples=600), tmp_path, [owner("a", range(500))])
+
+
+def _learners() -> Any:
+    fast = msgspec.structs.replace(
+        JOB.learners[0],
+        name="a",
+        rate=SamplesPerSecond(1e4),
+        bandwidth=BytesPerSecond(1e8),
+    )
+    return (fast, msgspec.structs.replace(fast, name="b"))
