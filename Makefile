@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check bench papers
+.PHONY: help demo compare test test-slow check bench papers
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
@@ -13,7 +13,10 @@ help:  ## list the targets
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: .venv/ready  ## train a real model on unlike learners, compare the schemes
+demo: .venv/ready  ## train for real: an orchestrator and four unlike learners
+	$(BIN)/melisma run
+
+compare: .venv/ready  ## compare the schemes on ten simulated learners
 	$(BIN)/melisma compare examples/demo.toml --schemes csa,eta,sync,dab --seeds 5
 
 test: .venv/ready  ## run the tests (the slow ones apart)

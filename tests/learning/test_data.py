@@ -24,7 +24,7 @@ import torch
 
 from melisma.errors import ConfigError, DataError
 from melisma.learning import data
-from melisma.learning.data import Dataset, load
+from melisma.learning.data import Dataset, load, load_own, save_own
 from melisma.learning.formats import CIFAR_FILES, IDX_FILES, Bytes
 
 REAL = os.environ.get("MELISMA_DATA", "")
@@ -444,3 +444,58 @@ def test_the_real_cifar10_loads() -> None:
     assert dataset.train_x.shape == (10_000 * batches, 3, 32, 32)
     assert dataset.test_y.bincount().tolist() == [1000] * 10
     assert dataset.classes == 10
+
+
+def own(folder: Path, x: object, y: object) -> Path:
+    np.save(folder / "x.npy", np.asarray(x))
+    np.save(folder / "y.npy", np.asarray(y))
+    return folder
+
+
+def test_own_data_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    digits = load("mnist-5k")
+    save_own(digits.train_x[:7], digits.train_y[:7], tmp_path)
+    mine = load_own(tmp_path)
+    assert torch.equal(mine.train_x, digits.train_x[:7])
+    assert torch.equal(mine.train_y, digits.train_y[:7])
+    assert len(mine.test_y) == 0
+    assert mine.classes == 1 + int(digits.train_y[:7].max())
+
+
+def test_own_data_may_be_numbers_from_0_to_1_without_a_channel(tmp_path: Path) -> None:
+    mine = load_own(own(tmp_path, np.full((2, 3, 4), 0.5), [1, 0]))
+    assert mine.train_x.shape == (2, 1, 3, 4)
+    assert mine.train_x.dtype == torch.float32
+    assert mine.train_y.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (np.zeros((2, 3, 4), np.uint8), [0], "shape"),
+        (np.zeros((2, 3), np.uint8), [0, 1], "shape"),
+        (np.zeros((0, 3, 4), np.uint8), np.zeros(0, int), "shape"),
+        (np.zeros((2, 3, 4), np.uint8), [0, -1], "whole numbers from 0"),
+        (np.zeros((2, 3, 4), np.uint8), [0.0, 1.0], "whole numbers from 0"),
+        (np.full((2, 3, 4), 2.0), [0, 1], "from 0 to 1"),
+        (np.full((2, 3, 4), np.nan), [0, 1], "from 0 to 1"),
+        (np.zeros((2, 3, 4), np.int64), [0, 1], "from 0 to 1"),
+    ],
+)
+def test_own_data_that_is_none_is_named(
+    tmp_path: Path, x: object, y: object, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        load_own(own(tmp_path, x, y))
+
+
+def test_own_data_is_never_unpickled(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([{"a": 1}]), allow_pickle=True)
+    np.save(tmp_path / "y.npy", np.array([0]))
+    with pytest.raises(DataError, match=r"x\.npy or y\.npy"):
+        load_own(tmp_path)
+
+
+def test_a_folder_without_data_says_what_belongs_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"put x\.npy and y\.npy there"):
+        load_own(tmp_path)

@@ -11,13 +11,16 @@ import torch
 from tests.runtime.learners import Steady, changed, joined, live, of
 
 from melisma import rpc
+from melisma.config import AggregationTable
 from melisma.errors import InfeasibleError, TrainingError
-from melisma.learning.settings import Late
+from melisma.learning.parameters import load
+from melisma.learning.settings import Late, Rule
 from melisma.live import orchestrate
 from melisma.runtime import live as live_fleet
 from melisma.runtime import orchestrator, records
 from melisma.runtime.diary import OFFENCES
 from melisma.runtime.fleet import NOT_THERE
+from melisma.runtime.folder import MODEL
 from melisma.runtime.records import Record
 from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Update
 from melisma.units import Seconds
@@ -271,3 +274,35 @@ def test_a_bid_out_of_measure_is_cut_to_what_there_is(tmp_path: Path) -> None:
     happened = live(job, tmp_path, [Greedy(name="a"), Odd(name="b"), Steady(name="c")])
     given = {r.learner: r.samples for r in of(records.Allocated, happened)}
     assert (given["a"], given["b"]) == (4000, 0)
+
+
+class Poisoning(Steady):
+    """Sends a model that leads far away."""
+
+    @rpc.expose
+    def carry_out(self, errand: Errand) -> Update:
+        update = super().carry_out(errand)
+        poison = {name: t + 100.0 for name, t in update.parameters.items()}
+        return msgspec.structs.replace(update, parameters=poison)
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    [
+        AggregationTable(rule=Rule.MEDIAN),
+        AggregationTable(rule=Rule.TRIMMED, trim=0.34),
+        AggregationTable(clip=0.1),
+    ],
+)
+def test_poison_of_a_minority_does_little_where_the_job_defends_itself(
+    tmp_path: Path, aggregation: AggregationTable
+) -> None:
+    def learnt(name: str, aggregation: AggregationTable) -> float:
+        learners = [Steady(name="a"), Steady(name="b"), Poisoning(name="c")]
+        job = changed(cycles=1, samples=600, aggregation=aggregation)
+        live(job, tmp_path / name, learners)
+        model = load(tmp_path / name / MODEL)
+        return max(float(tensor.abs().max()) for tensor in model.values())
+
+    assert learnt("open", AggregationTable()) > 30.0  # a third of it
+    assert learnt("defended", aggregation) < 1.0

@@ -6,13 +6,12 @@ device's wrong time of day does not matter.
 """
 
 import logging
-import math
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy as np
 from melisma import rpc
 from melisma.errors import ConfigError, unknown
 from melisma.learning import models
-from melisma.learning.benchmark import Line, time_training, time_transfers
+from melisma.learning.benchmark import time_training, time_transfers
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, Parameters, parameters_of, put
 from melisma.learning.settings import Late, Optimiser, Training
@@ -28,8 +27,8 @@ from melisma.learning.shards import Cache, Examples, Shard, unpacked
 from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Ints
 from melisma.runtime.chance import Stream
-from melisma.runtime.drift import Drift
 from melisma.runtime.pace import Pace
+from melisma.runtime.speed import Speed
 from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Update
 from melisma.schemes.dab import most_before
 from melisma.system.law import DelayLaw
@@ -48,12 +47,7 @@ class Kept:
     brief: Brief
     model: Model
     training: Training
-    model_bytes: int
-    sample_bytes: int = 0  #: of a sample that is sent
-    link: Line | None = None  #: seconds of bytes, by the learner's own benchmark
-    compute: Line | None = None  #: seconds of samples, trained once
-    link_drift: Drift = field(default_factory=Drift)
-    compute_drift: Drift = field(default_factory=Drift)
+    speed: Speed
     idle: bool = False  #: since it was last asked what it can do
 
 
@@ -91,9 +85,10 @@ class Learner:
             training = Training(
                 optimiser=Optimiser(brief.optimiser), rate=brief.rate, batch=brief.batch
             )
-            self._ready = Kept(brief, model, training, models.model_bytes(model))
+            speed = Speed(models.model_bytes(model))
+            self._ready = Kept(brief, model, training, speed)
         return Ready(
-            measured=self._ready.compute is not None,
+            measured=self._ready.speed.measured,
             samples=len(self._data().train_y) if brief.federated else None,
         )
 
@@ -105,8 +100,8 @@ class Learner:
         training is on as much of the learner's own data.
         """
         ready, peer = self._prepared(), _orchestrator()
-        halves = sorted({max(1, len(keys) // 2), len(keys)})
-        part_bytes = ready.model_bytes // max(halves)
+        speed, halves = ready.speed, sorted({max(1, len(keys) // 2), len(keys)})
+        part_bytes = speed.model_bytes // max(halves)
 
         def fetch(n: int) -> int:
             if ready.brief.federated:
@@ -114,14 +109,14 @@ class Learner:
             return _bytes(self._timed(peer.shards, keys[:n]))
 
         with self._alone():
-            ready.link = time_transfers(fetch, halves, clock=self._clock)
+            speed.link = time_transfers(fetch, halves, clock=self._clock)
             if ready.brief.federated:
                 x, y = self._data().train_x, self._data().train_y
             else:
                 x, y = self._examples(keys, lambda keys: self._timed(peer.shards, keys))
-                ready.sample_bytes = x[0].numel() + 1
+                speed.sample_bytes = x[0].numel() + 1
             samples = sorted({min(n * ready.brief.shard, len(y)) for n in halves})
-            ready.compute = time_training(
+            speed.compute = time_training(
                 ready.model,
                 x,
                 y,
@@ -173,9 +168,7 @@ class Learner:
             trained = train(ready.model, x, y, plan, ready.training, halt)
             trained_s = self._clock() - began
             seen = int((plan[: trained.batches] >= 0).sum())
-            if ready.compute and seen:
-                predicted_s = ready.compute.seconds(seen)
-                ready.compute_drift.see(predicted_s, trained_s - downloaded_s)
+            ready.speed.trained(seen, trained_s - downloaded_s)
             update = Update(
                 cycle=errand.cycle,
                 parameters=parameters_of(ready.model),
@@ -186,7 +179,7 @@ class Learner:
                 downloaded_s=None if ready.brief.private else downloaded_s,
                 trained_s=None if ready.brief.private else trained_s,
             )
-            self._pace.transferred(ready.model_bytes, self._clock())
+            self._pace.transferred(ready.speed.model_bytes, self._clock())
         self._tell(errand, update, self._clock() - began)
         return update
 
@@ -198,14 +191,13 @@ class Learner:
         """
         ready = self._prepared()
         if ready.idle:
-            ready.link_drift.forget()
-            ready.compute_drift.forget()
+            ready.speed.forget()
         ready.idle = True
 
     def _tell(self, errand: Errand, update: Update, took_s: float) -> None:
         """Say on this device what was done, and how well that was foreseen."""
         foreseen = "not benchmarked"
-        if self._prepared().compute:
+        if self._prepared().speed.measured:
             law = self._law(careful=False)
             foreseen = (
                 f"{law.seconds([errand.samples], [errand.steps])[0]:.2f} s foreseen"
@@ -256,10 +248,7 @@ class Learner:
         cancelled: Callable[[], bool],
     ) -> Callable[[], bool]:
         """Return what to ask before each batch: can its result still arrive in time?"""
-        ready = self._prepared()
-        upload_s = 0.0
-        if ready.link:
-            upload_s = ready.link.seconds(ready.model_bytes) * ready.link_drift.careful
+        upload_s = self._prepared().speed.upload_s()
         end = began + _safely(errand.deadline_s) - upload_s
         sizes = (plan >= 0).sum(axis=1)
         start, batches = self._clock(), 0
@@ -276,23 +265,10 @@ class Learner:
         return halt
 
     def _law(self, *, careful: bool) -> DelayLaw:
-        """What work takes by benchmark and drift: as expected, or to be on time."""
-        ready = self._prepared()
-        if ready.link is None or ready.compute is None:
+        speed = self._prepared().speed
+        if not speed.measured:
             raise ConfigError(f"{self._name} has not measured itself yet")
-        link, compute = ready.link, ready.compute
-        slower_link, slower = (
-            drift.careful if careful else drift.mean
-            for drift in (ready.link_drift, ready.compute_drift)
-        )
-        fixed_s = 2 * link.seconds(ready.model_bytes)
-        if not ready.brief.federated:
-            fixed_s += link.latency_s
-        return DelayLaw(
-            step_s=np.array([slower / compute.rate]),
-            sample_s=np.array([slower_link * ready.sample_bytes / link.rate]),
-            fixed_s=np.array([slower_link * fixed_s + slower * compute.latency_s]),
-        )
+        return speed.law(careful=careful)
 
     def _prepared(self) -> Kept:
         if self._ready is None:
@@ -314,42 +290,41 @@ class _Fetched:
         self, learner: Learner, ready: Kept, peer: rpc.Peer, errand: Errand
     ) -> None:
         self._learner, self._ready, self._peer = learner, ready, peer
-        self._cycle = errand.cycle
-        self._limit_s = math.inf if errand.late == Late.WAIT else errand.deadline_s
-        self._predicted_s = self._took_s = 0.0
+        self._errand = errand
+        self._sizes_bytes: list[int] = []
+        self._took_s = 0.0
 
     def parameters(self) -> Parameters:
         """The model as it stands."""
-        fetched: Parameters = self._fetch(
-            self._peer.parameters, self._cycle, self._ready.model_bytes
-        )
-        return fetched
+        size_bytes = self._ready.speed.model_bytes
+        model: Parameters = self._fetch("parameters", self._errand.cycle, size_bytes)
+        return model
 
     def shards(self, keys: list[str]) -> list[Shard]:
         """Shards that are not here yet."""
-        brief = self._ready.brief
-        size_bytes = len(keys) * brief.shard * self._ready.sample_bytes
-        fetched: list[Shard] = self._fetch(self._peer.shards, keys, size_bytes)
-        return fetched
+        sample_bytes = self._ready.speed.sample_bytes
+        size_bytes = len(keys) * self._ready.brief.shard * sample_bytes
+        shards: list[Shard] = self._fetch("shards", keys, size_bytes)
+        return shards
 
-    def _fetch(self, function: rpc.Function, argument: object, size_bytes: int) -> Any:
+    def _fetch(self, name: str, argument: object, size_bytes: int) -> Any:
         """Fetch, unless that takes longer than the whole cycle may: CallTimeout.
 
         The limit is the errand's own: what is left of it would tell what was taken.
         """
-        clock, limit_s = self._learner._clock, self._limit_s
-        if self._ready.link:
-            self._predicted_s += self._ready.link.seconds(size_bytes)
-        limited = function if limit_s == math.inf else function.within(limit_s)
+        self._sizes_bytes.append(size_bytes)
+        function, clock = self._peer[name], self._learner._clock
+        if self._errand.late != Late.WAIT:
+            function = function.within(self._errand.deadline_s)
         began = clock()
         try:
-            return self._learner._timed(limited, argument)
+            return self._learner._timed(function, argument)
         finally:
             self._took_s += clock() - began
 
     def observe(self) -> None:
         """Let what the transfers took correct the benchmark."""
-        self._ready.link_drift.see(self._predicted_s, self._took_s)
+        self._ready.speed.transferred(self._sizes_bytes, self._took_s)
 
 
 def batch_order(brief: Brief, cycle: int, name: str) -> np.random.Generator:
