@@ -181,6 +181,11 @@ class Job(Table, frozen=True, kw_only=True):
             raise ValueError(f"seed {self.seed}: give a number from 0 up")
         if not 0 <= self.checks <= 1:
             raise ValueError(f"checks = {self.checks}: give a share from 0 to 1")
+        if self.checks and self.mode == Mode.FEDERATED:
+            raise ValueError(
+                "checks redo work, and in federated mode its data is elsewhere: use "
+                "checks = 0, or [aggregation] against false updates"
+            )
         if not self.learners:
             raise ValueError("no learners: give at least one [[learners]] table")
 

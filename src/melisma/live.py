@@ -158,7 +158,7 @@ def _fleet(
         private=job.scheme in DECENTRALISED,
     )
     audit = None
-    if job.checks and not brief.federated:  # else the orchestrator has no such data
+    if job.checks:
         audit = Audit(task.model, stock.shelf, brief, job.checks)
     shards = len(task.data.train_y) // task.shard
     return LiveFleet(

@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from melisma.errors import ConfigError
 from melisma.learning.checks import (
     FALSE_FROM,
     Gap,
     Losses,
+    check_repeatable,
     distance,
     gap,
     honest,
@@ -248,3 +250,10 @@ def test_who_is_suspicious_is_redone_who_is_not_now_and_then() -> None:
     assert drawn == pytest.approx(200, abs=60)  # four standard deviations
     assert redo_chance(0.0, 0.5) == 0
     assert redo_chance(1.0, 0.0) == 1
+
+
+def test_a_model_that_draws_random_numbers_cannot_be_checked() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.Linear(3, 2))
+    with pytest.raises(ConfigError, match="layer '1' of the model is Dropout"):
+        check_repeatable(model)
+    check_repeatable(model[0])

@@ -24,7 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.modules.dropout import _DropoutNd
 
+from melisma.errors import ConfigError
 from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.learning.settings import Training
 from melisma.learning.training import train
@@ -36,6 +38,16 @@ FALSE_FROM = 0.2
 
 #: Samples that go forward through a model together.
 _TOGETHER = 1000
+
+
+def check_repeatable(model: nn.Module) -> None:
+    """Raise ConfigError if training draws random numbers: honest work would differ."""
+    for name, part in model.named_modules():
+        if isinstance(part, _DropoutNd):
+            raise ConfigError(
+                f"layer {name!r} of the model is {part}: its work cannot be redone, so "
+                "use checks = 0 or a model without dropout"
+            )
 
 
 def redone(

@@ -13,6 +13,7 @@ import numpy as np
 from melisma.learning.checks import (
     Gap,
     Losses,
+    check_repeatable,
     distance,
     gap,
     honest,
@@ -38,9 +39,13 @@ REMEMBERED = 50
 
 
 class Audit:
-    """Redoes a share of the updates, and more of the suspicious ones."""
+    """Redoes a share of the updates, and more of the suspicious ones.
+
+    Raises ConfigError for a model whose training cannot be repeated.
+    """
 
     def __init__(self, model: Model, shelf: Shelf, brief: Brief, share: float) -> None:
+        check_repeatable(model)
         self._model, self._shelf, self._brief = model, shelf, brief
         self._training = Training(
             optimiser=Optimiser(brief.optimiser), rate=brief.rate, batch=brief.batch
