@@ -125,6 +125,12 @@ def run_job(
     job = msgspec.structs.replace(job, scheme=scheme or job.scheme)
     from melisma.runtime.folder import run_folder
 
+    if not as_json:
+        err.print(
+            "The learners slow themselves down to the job's rates; as root, "
+            "`melisma testbed` gives each a network and a CPU quota of its own.",
+            style="dim",
+        )
     with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
         records = live.run_locally(job, folder, watch)
     _print_run(job, folder, records, as_json)

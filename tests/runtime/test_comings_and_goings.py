@@ -21,6 +21,8 @@ from melisma.runtime import orchestrator, records
 from melisma.runtime.diary import OFFENCES
 from melisma.runtime.fleet import NOT_THERE
 from melisma.runtime.folder import MODEL
+from melisma.runtime.learner import Learner
+from melisma.runtime.pace import Pace
 from melisma.runtime.records import Record
 from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Update
 from melisma.units import Seconds
@@ -306,3 +308,20 @@ def test_poison_of_a_minority_does_little_where_the_job_defends_itself(
 
     assert learnt("open", AggregationTable()) > 30.0  # a third of it
     assert learnt("defended", aggregation) < 1.0
+
+
+def test_a_device_that_slows_down_is_given_less(tmp_path: Path) -> None:
+    class Heating(Learner):
+        @rpc.expose
+        def carry_out(self, errand: Errand) -> Update:
+            if errand.cycle == 2:
+                self._pace = Pace(samples_per_s=300.0)
+            return super().carry_out(errand)
+
+    job = changed(scheme="dab", cycles=5, deadline=Seconds(1.0), shard=10)
+    hot = Heating(name="a", pace=Pace(samples_per_s=1500.0))
+    happened = live(job, tmp_path, [hot, Learner(name="b")])
+    given = [r.samples for r in of(records.Allocated, happened) if r.learner == "a"]
+    # It finishes at most 1,500 a second at first, and 300 then.
+    assert max(given[:2]) > 500
+    assert 0 < given[-1] < 300
