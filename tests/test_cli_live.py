@@ -2,12 +2,31 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.runtime.chaos.processes import (
+    MELISMA,
+    Process,
+    Processes,
+    Row,
+    free_port,
+    freeze,
+    processes,
+    rows_of,
+    running_in,
+    seen,
+    thaw,
+    until,
+)
 
+from melisma.runtime.fleet import NOT_THERE
+from melisma.runtime.live import HURRY_S
 from melisma.runtime.testbed import Testbed, missing
 
 pytestmark = pytest.mark.slow
@@ -139,3 +158,186 @@ def test_misuse_is_one_line(
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# Killed, frozen, interrupted
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Processes]:
+    with processes(tmp_path) as start:
+        yield start
+
+
+#: Steady learners tell the same speed always: who is given what never depends on the
+#: machine, and is done long before the deadline.
+STEADY = """
+name = "steady"
+scheme = "eta"
+cycles = {cycles}
+deadline = "{deadline}"
+samples = {samples}
+shard = 50
+"""
+
+
+class Steady:
+    """`melisma serve` with two steady learners, each a process."""
+
+    def __init__(self, start: Processes, root: str, **job: object) -> None:
+        self._start, self._root = start, root
+        self.run, self.port = start.folder / root / "steady", free_port()
+        (start.folder / f"{root}.toml").write_text(STEADY.format(**job))
+        self.server = self.serve("serve", f"{root}.toml", "--runs", root)
+
+    def serve(self, *words: str) -> Process:
+        where = ("--port", str(self.port), "--learners", "2")
+        return self._start(*MELISMA, *words, *where)
+
+    def join(self, name: str, *words: str, **favours: object) -> Process:
+        return self._start.learner(self.port, name, *words, steady=True, **favours)
+
+    def joined(self, **b: object) -> Process:
+        """Both join, and ``b`` does these favours; return it."""
+        # Slow enough that its cycles alone do not pass before another has started.
+        self.join("a", "--rate", "400 samples/s")
+        return self.join("b", **b)
+
+    def wait_for(self, what: str, *, after: int = 0, **facts: object) -> Row:
+        """Wait until that is recorded, of a cycle after ``after``; return the first."""
+
+        def happened() -> list[Row]:
+            rows = [row for row in rows_of(self.run) if row["cycle"] > after]
+            return seen(rows, what, **facts)
+
+        until(happened, f"{what} {facts}", alive=self.server)
+        return happened()[0]
+
+    def wait_to_cycle(self, cycle: int) -> None:
+        self.wait_for("evaluated", cycle=cycle)
+
+
+def without_times(rows: list[Row]) -> list[Row]:
+    """What does not depend on when it happened, in the order of cycles."""
+    times = {"time_s", "predicted_s", "cycle_s", "truancy", "utilisation"}
+    timeless = [{k: v for k, v in row.items() if k not in times} for row in rows]
+
+    def place(row: Row) -> tuple[Any, ...]:
+        return row["cycle"], row["event"], row.get("learner", "")
+
+    return sorted(timeless, key=place)
+
+
+def test_a_killed_orchestrator_goes_on_as_if_it_had_not_been(
+    start: Processes, tmp_path: Path
+) -> None:
+    job = {"cycles": 4, "deadline": "30 s", "samples": 600}
+    whole = Steady(start, "whole", **job)
+    for name in ("a", "b"):
+        whole.join(name)
+    assert whole.server.wait(PATIENCE_S) == 0, start.said(whole.server)
+
+    cut, held = Steady(start, "cut", **job), tmp_path / "held"
+    cut.join("a")
+    cut.join("b", hold=[3, str(held)])
+    cut.wait_for("uploaded", cycle=3, learner="a")
+    until(held.exists, "b is done, and has not said so")
+    cut.server.kill()
+    cut.server.wait()
+    held.unlink()
+    before = [row for row in rows_of(cut.run) if row["cycle"] < 3]
+    cut.server = cut.serve("resume", "cut/steady")
+    assert cut.server.wait(PATIENCE_S) == 0, start.said(cut.server)
+
+    rows = rows_of(cut.run)
+    assert rows[: len(before)] == before
+    assert without_times(rows) == without_times(rows_of(whole.run))
+    model = "model.safetensors"
+    assert (cut.run / model).read_bytes() == (whole.run / model).read_bytes()
+
+
+#: Ends when the test has seen what it waits for.
+ENDLESS = {"cycles": 100_000, "deadline": "4 s", "samples": 100}
+
+
+def test_a_killed_learner_costs_its_share_and_can_come_back(
+    start: Processes, tmp_path: Path
+) -> None:
+    run, held = Steady(start, "runs", **ENDLESS), tmp_path / "held"
+    b = run.joined(hold=[2, str(held)])
+    until(held.exists, "b in mid-cycle", alive=run.server)
+    b.kill()
+    run.wait_to_cycle(4)  # nobody has to come back for that
+    run.join("b")
+    back = run.wait_for("joined", learner="b", after=2)
+    run.wait_for("uploaded", learner="b", after=2)
+    _assert_only_missed(rows_of(run.run), back["cycle"])
+
+
+def test_a_frozen_learner_keeps_nobody_waiting_twice(
+    start: Processes, tmp_path: Path
+) -> None:
+    run, held = Steady(start, "runs", **ENDLESS), tmp_path / "held"
+    b = run.joined(hold=[2, str(held)])
+    until(held.exists, "b in mid-cycle", alive=run.server)
+    freeze(b)
+    held.unlink()
+    run.wait_to_cycle(7)
+    thaw(b)
+    back = run.wait_for("joined", learner="b", after=2)
+    run.wait_for("uploaded", learner="b", after=2)
+    rows = rows_of(run.run)
+    _assert_only_missed(rows, back["cycle"])
+    # From the end of a cycle to the start of the next, while it was frozen.
+    over_s = {row["cycle"]: row["time_s"] for row in seen(rows, "evaluated")}
+    begun_s = {row["cycle"]: row["time_s"] for row in seen(rows, "allocated")}
+    waits_s = [begun_s[cycle + 1] - over_s[cycle] for cycle in range(2, 7)]
+    assert sum(wait_s >= HURRY_S for wait_s in waits_s) == 1
+
+
+def _assert_only_missed(rows: list[Row], back: int) -> None:
+    """``b`` was cut off in cycle 2 and is back in cycle ``back``; ``a`` never was."""
+    (dropped,) = seen(rows, "dropped", cycle=2)
+    assert (dropped["learner"], dropped["reason"]) == ("b", NOT_THERE)
+    assert not dropped["offence"]
+    merged = {row["cycle"]: row["learners"] for row in seen(rows, "aggregated")}
+    assert [merged[cycle] for cycle in range(1, back)] == [2] + [1] * (back - 2)
+    (left,) = seen(rows, "left", learner="b")
+    assert left["cycle"] == 3
+    away = [row for row in rows if 3 <= row["cycle"] < back]
+    assert {row["event"] for row in away if row.get("learner") == "b"} == {"left"}
+    assert not seen(rows, "left", learner="a")
+
+
+@pytest.fixture
+def running(job: Path, start: Processes, tmp_path: Path) -> Process:
+    """`melisma run` in the middle of its first cycle."""
+    # Where SIGINT is ignored, as in a script's background, children ignore it too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    running = start(*MELISMA, "run", str(job), pipes=True)
+    signal.signal(signal.SIGINT, before)
+    folder = tmp_path / "runs" / "tiny"
+    until(lambda: seen(rows_of(folder), "allocated"), "a cycle", alive=running)
+    assert len(running_in(tmp_path)) == 3
+    return running
+
+
+def test_the_learners_of_a_killed_run_end_with_it(
+    running: Process, tmp_path: Path
+) -> None:
+    running.kill()
+    running.communicate(timeout=PATIENCE_S)  # until the last who could write is gone
+    until(lambda: not running_in(tmp_path), "the end of the learners")
+
+
+def test_a_run_that_is_interrupted_can_be_resumed(
+    running: Process, tmp_path: Path
+) -> None:
+    running.send_signal(signal.SIGINT)
+    out, errors = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 130
+    assert (out, "Traceback" in errors) == ("", False)
+    assert running_in(tmp_path) == []
+    again = melisma("resume", "runs/tiny", "--locally", "--json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert len(json.loads(again.stdout)["cycles"]["accuracy"]) == 2

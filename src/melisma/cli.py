@@ -131,7 +131,11 @@ def run_job(
             "`melisma testbed` gives each a network and a CPU quota of its own.",
             style="dim",
         )
-    with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
+    with (
+        run_folder(runs, job.name) as folder,
+        _cycles(job, as_json) as watch,
+        _resumable(folder, "--locally"),
+    ):
         records = live.run_locally(job, folder, watch)
     _print_run(job, folder, records, as_json)
 
@@ -189,7 +193,11 @@ def serve(
     from melisma.runtime.folder import run_folder
 
     job = _job(job_file)
-    with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
+    with (
+        run_folder(runs, job.name) as folder,
+        _cycles(job, as_json) as watch,
+        _resumable(folder, f"--learners {learners} --host {host} --port {port}"),
+    ):
         records = _orchestrate(job, folder, watch, learners, host, port)
     _print_run(job, folder, records, as_json)
 
@@ -603,6 +611,17 @@ def _cycles(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
             progress.update(bar, state=state)
 
         yield watch
+
+
+@contextmanager
+def _resumable(folder: Path, options: str) -> Iterator[None]:
+    """Tell who stops a run how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        text = f"Stopped. Go on with: melisma resume {folder} {options}"
+        err.print(text, markup=False, highlight=False, soft_wrap=True)
+        raise
 
 
 def _orchestrate(

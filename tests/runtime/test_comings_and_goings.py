@@ -325,3 +325,17 @@ def test_a_device_that_slows_down_is_given_less(tmp_path: Path) -> None:
     # It finishes at most 1,500 a second at first, and 300 then.
     assert max(given[:2]) > 500
     assert 0 < given[-1] < 300
+
+
+def test_who_was_started_anew_since_the_muster_has_not_offended(tmp_path: Path) -> None:
+    class Forgetful(Steady):
+        @rpc.expose
+        def carry_out(self, errand: Errand) -> Update:
+            if errand.cycle == 1:
+                self._ready = None  # as in a fresh process
+            return super().carry_out(errand)
+
+    happened = live(changed(), tmp_path, [Steady(name="a"), Forgetful(name="b")])
+    (dropped,) = of(records.Dropped, happened)
+    assert (dropped.learner, dropped.cycle, dropped.offence) == ("b", 1, False)
+    assert [r.learners for r in of(records.Aggregated, happened)] == [1, 2]

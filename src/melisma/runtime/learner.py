@@ -29,7 +29,7 @@ from melisma.maths.arrays import Ints
 from melisma.runtime.chance import Stream
 from melisma.runtime.pace import Pace
 from melisma.runtime.speed import Speed
-from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Update
+from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Unprepared, Update
 from melisma.schemes.dab import most_before
 from melisma.system.law import DelayLaw
 
@@ -272,7 +272,7 @@ class Learner:
 
     def _prepared(self) -> Kept:
         if self._ready is None:
-            raise ConfigError(f"{self._name} was not told its task: call prepare first")
+            raise Unprepared(f"{self._name} was not told its task: call prepare first")
         return self._ready
 
     def _timed(self, function: Callable[[Any], Any], argument: object) -> Any:

@@ -28,7 +28,7 @@ from melisma.learning.shards import Shard, Shelf
 from melisma.maths.arrays import Bytes, Ints
 from melisma.runtime.audit import Audit
 from melisma.runtime.fleet import NOT_THERE, Lost, Order, Report, Updates
-from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Update
+from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Unprepared, Update
 from melisma.system.law import DelayLaw
 
 log = logging.getLogger("melisma.runtime")
@@ -231,7 +231,7 @@ class LiveFleet:
         except CallTimeout:
             return Lost(learner=order.learner, reason=NOT_THERE, after_s=deadline_s)
         except RpcError as error:
-            wrong = isinstance(error, ProtocolError | RemoteError)
+            wrong = _is_wrong(error)
             return Lost(
                 learner=order.learner,
                 reason=f"{'failed' if wrong else 'lost'}: {error}",
@@ -269,6 +269,13 @@ class LiveFleet:
             function = function.within(errand.deadline_s)
         update: Update = await function(errand)
         return update
+
+
+def _is_wrong(error: RpcError) -> bool:
+    """Whether who failed so was there, and should have done better."""
+    if isinstance(error, RemoteError):
+        return error.type != Unprepared.__name__
+    return isinstance(error, ProtocolError)
 
 
 def wrong_with(update: object, errand: Errand, sent: Parameters) -> str:

@@ -18,7 +18,12 @@ A learner calls the orchestrator:
 import msgspec
 
 from melisma import rpc
+from melisma.errors import ConfigError
 from melisma.learning.parameters import Parameters
+
+
+class Unprepared(ConfigError):
+    """A learner was not told its task: it was started anew since the muster."""
 
 
 @rpc.register
