@@ -9,15 +9,19 @@ from melisma.system.metrics import (
     truancy,
     utilisation,
 )
+from melisma.system.multitask import Assignment, MultiTaskProblem, Solved
 from melisma.system.problem import Allocation, Problem, learner_s
 
 __all__ = [
     "CSA_WORKLOAD",
     "Allocation",
+    "Assignment",
     "Channel",
     "DelayLaw",
     "Mode",
+    "MultiTaskProblem",
     "Problem",
+    "Solved",
     "Workload",
     "cell",
     "clocks",
