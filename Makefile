@@ -42,6 +42,8 @@ bench: .venv-bench/ready  ## run the benchmarks beside their peers
 	.venv-bench/bin/python benchmarks/bench_rpc.py
 	.venv-bench/bin/python benchmarks/bench_live.py
 	.venv-bench/bin/python benchmarks/bench_checks.py
+	.venv-bench/bin/python benchmarks/bench_med.py
+	.venv-bench/bin/python benchmarks/bench_uncertain.py
 
 papers: .venv/ready  ## regenerate the papers' figures (CSA's Fig. 2 so far)
 	$(BIN)/python papers/csa.py

@@ -18,7 +18,7 @@ LINES = [
     {"rpc"},
     {"runtime"},
     {"units", "config", "simulation", "comparison", "plots", "report", "dashboard"}
-    | {"live", "pages", "runs"},
+    | {"live", "programme", "pages", "runs"},
     {"cli", "__main__"},
 ]
 EVERYBODY = {"__version__"}

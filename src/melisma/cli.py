@@ -96,6 +96,9 @@ def simulate(
 ) -> None:
     """Train a job on simulated learners: time is priced, gradients are real."""
     job = _job(job_file, scheme=scheme, seed=seed)
+    if job.task:
+        _simulate_many(job, threads, runs, as_json)
+        return
     from melisma import simulation
     from melisma.runtime.folder import run_folder
 
@@ -103,6 +106,37 @@ def simulate(
     with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
         records = ready.run(folder, watch)
     _print_run(job, folder, records, as_json)
+
+
+def _simulate_many(job: "Job", threads: int, runs: Path, as_json: bool) -> None:
+    """Simulate several tasks, and print how each was served."""
+    from melisma import programme
+    from melisma.runtime.folder import run_folder
+    from melisma.runtime.records import Evaluated
+
+    ready = programme.build_many(job, threads)
+    total = sum(one.cycles for one in ready.jobs)
+    with (
+        run_folder(runs, job.name) as folder,
+        _progress(f"{job.name} by {job.scheme}", total, as_json) as tick,
+    ):
+        records = ready.run(
+            folder, lambda record: tick() if isinstance(record, Evaluated) else None
+        )
+    served, refused = programme.served(ready.jobs, records)
+    if as_json:
+        told = {"job": job.name, "scheme": job.scheme, "folder": str(folder)}
+        _print_json(told | {"tasks": served, "refused": refused})
+        return
+    table = Table("", title="Means over cycles", title_justify="left", box=None)
+    for name in served:
+        table.add_column(Text(name), justify="right")
+    for column in programme.COLUMNS:
+        table.add_row(column.title, *(column.text(how) for how in served.values()))
+    out.print(table)
+    for name, reason in refused.items():
+        out.print(f"{name} was refused: {reason}", markup=False)
+    out.print(f"Configuration, records and model of each task: {folder}")
 
 
 @app.command("run")

@@ -92,6 +92,7 @@ class StateTable(Table, frozen=True, kw_only=True):
     probability: float
     rate: SamplesPerSecond
     bandwidth: BytesPerSecond
+    rates: dict[str, SamplesPerSecond] = {}  #: of tasks, by name, in place of ``rate``
 
 
 class LearnersTable(Table, frozen=True, kw_only=True):
@@ -99,6 +100,7 @@ class LearnersTable(Table, frozen=True, kw_only=True):
 
     name: str
     count: int = 1
+    price: float = 1.0  #: of training on a shard, where several tasks share a budget
     clock: Hertz | None = None
     distance: Metres | None = None
     rate: SamplesPerSecond | None = None
@@ -145,6 +147,24 @@ DEMO_LEARNERS = (
 )
 
 
+class TaskTable(Table, frozen=True, kw_only=True):
+    """One of several tasks; what it leaves out is as in the job."""
+
+    name: str
+    arrives: Seconds = Seconds(0.0)
+    model: str | None = None
+    cycles: int | None = None
+    deadline: Seconds | None = None
+    samples: int | None = None
+    shard: int | None = None
+    least: int | None = None
+    steps: int | None = None
+    data: DataTable | None = None
+    training: TrainingTable | None = None
+    aggregation: AggregationTable | None = None
+    workload: WorkloadTable | None = None
+
+
 class Job(Table, frozen=True, kw_only=True):
     """Everything that decides a run."""
 
@@ -170,6 +190,8 @@ class Job(Table, frozen=True, kw_only=True):
     aggregation: AggregationTable = AggregationTable()
     workload: WorkloadTable = WorkloadTable()
     channel: ChannelTable = ChannelTable()
+    task: tuple[TaskTable, ...] = ()  #: several that share the learners
+    budget: float | None = None  #: of all tasks together, for a cycle of each
     learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
 
     def __post_init__(self) -> None:
@@ -188,6 +210,24 @@ class Job(Table, frozen=True, kw_only=True):
             )
         if not self.learners:
             raise ValueError("no learners: give at least one [[learners]] table")
+
+
+def tasks_of(job: Job) -> list[Job]:
+    """Return each task as a job of its own; the job itself if it has no others."""
+    if not job.task:
+        return [job]
+    return [
+        msgspec.structs.replace(
+            job,
+            task=(),
+            **{
+                key: value
+                for key in table.__struct_fields__
+                if key != "arrives" and (value := getattr(table, key)) is not None
+            },
+        )
+        for table in job.task
+    ]
 
 
 def load(path: Path) -> Job:
@@ -237,6 +277,7 @@ _TABLES: dict[str, type[Table]] = {
     "aggregation": AggregationTable,
     "workload": WorkloadTable,
     "channel": ChannelTable,
+    "task": TaskTable,
     "learners": LearnersTable,
     "states": StateTable,
 }

@@ -26,7 +26,7 @@ from melisma.runtime.records import Record, read, write
 from melisma.runtime.task import Task
 from melisma.runtime.testbed import Testbed
 from melisma.runtime.wire import Brief
-from melisma.schemes import DECENTRALISED
+from melisma.schemes import DECENTRALISED, find
 from melisma.simulation import names_of, own_rows, task_of
 from melisma.system.law import Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
@@ -81,6 +81,11 @@ def orchestrate(
     Starts when ``learners`` are there. ``ready`` is called once they can dial in;
     ``options`` are those of ``rpc.serve``. Returns all records of the run.
     """
+    if job.task:
+        raise ConfigError(
+            f"{job.name!r} has several tasks: `melisma simulate` runs those so far"
+        )
+    find(job.scheme)
     task = task_of(job)
     done = Checkpoint.read(run_folder)
     if done:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from melisma.config import Job, LearnersTable, Split, dump
+from melisma.errors import ConfigError
 from melisma.learning import data, models, splits
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, save
@@ -70,7 +71,6 @@ def simulate(job: Job) -> list[Record]:
 
 def task_of(job: Job) -> Task:
     """Load and build what is to be trained; ConfigError or DataError if wrong."""
-    find(job.scheme)
     dataset = data.load(
         job.data.name, Path(job.data.folder) if job.data.folder else None
     )
@@ -108,13 +108,24 @@ def names_of(job: Job) -> list[str]:
 
 def build(job: Job, threads: int = 1) -> Simulation:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
+    if job.task:
+        raise ConfigError(
+            f"{job.name!r} has several tasks: `melisma simulate` runs those so far"
+        )
+    find(job.scheme)
+    return prepared(job, threads)
+
+
+def prepared(job: Job, threads: int = 1) -> Simulation:
+    """Load, build and price one task, whatever decides on its split."""
     names = names_of(job)
     task = task_of(job)
     model, dataset = task.model, task.data
-    law, probability = _law(job, workload_of(job, model, dataset))
+    law, gamma = state_law(job, workload_of(job, model, dataset))
+    uncertain = gamma.shape[1] > 1
     fleet = SimulatedFleet(
         names,
-        law,
+        law if uncertain else law.expected(gamma),
         model=model,
         data=dataset,
         training=Training(
@@ -123,7 +134,9 @@ def build(job: Job, threads: int = 1) -> Simulation:
             batch=job.training.batch,
         ),
         seed=job.seed,
-        conditions=Conditions(probability=probability, noise=job.noise, late=job.late),
+        conditions=Conditions(
+            probability=gamma if uncertain else None, noise=job.noise, late=job.late
+        ),
         own_rows=own_rows(job, dataset),
         threads=threads,
     )
@@ -147,8 +160,8 @@ def workload_of(job: Job, model: Model, dataset: Dataset) -> Workload:
     )
 
 
-def _law(job: Job, workload: Workload) -> tuple[DelayLaw, Floats | None]:
-    """The law of all learners; learners × states, and γ, where some have states."""
+def state_law(job: Job, workload: Workload) -> tuple[DelayLaw, Floats]:
+    """The law of all learners, learners × states, and the states' γ."""
     width = max(len(group.states) or 1 for group in job.learners)
     rows = []
     for group in job.learners:
@@ -161,8 +174,7 @@ def _law(job: Job, workload: Workload) -> tuple[DelayLaw, Floats | None]:
         ]
         rows += [np.stack([*coefficients, np.pad(gamma, spare)])] * group.count
     step_s, sample_s, fixed_s, gamma = np.stack(rows, axis=1)
-    law = DelayLaw(step_s=step_s, sample_s=sample_s, fixed_s=fixed_s)
-    return (law, gamma) if width > 1 else (law.expected(gamma), None)
+    return DelayLaw(step_s=step_s, sample_s=sample_s, fixed_s=fixed_s), gamma
 
 
 def _group_law(
@@ -185,7 +197,9 @@ def _group_law(
         )
         return law, np.ones(1)
     law = DelayLaw.from_rates(
-        samples_per_s=[state.rate for state in group.states] or group.rate or 0.0,
+        samples_per_s=[state.rates.get(job.name, state.rate) for state in group.states]
+        or group.rate
+        or 0.0,
         bytes_per_s=[state.bandwidth for state in group.states]
         or group.bandwidth
         or 0.0,

@@ -10,3 +10,4 @@ class Stream(IntEnum):
     ROWS = 2  #: which samples each learner gets in a cycle
     SPLIT = 3  #: where the data lies in federated mode
     LEARNER = 4  #: the order of batches on a live learner
+    BENCHMARK = 5  #: in which state a learner was benchmarked

@@ -11,7 +11,7 @@ from melisma.errors import TrainingError
 from melisma.maths.arrays import Floats
 from melisma.runtime import records
 from melisma.runtime.fleet import Fleet, Lost, Updates
-from melisma.runtime.task import Task
+from melisma.runtime.task import Plan, Task
 from melisma.system.metrics import (
     cycle_s,
     max_staleness,
@@ -19,7 +19,6 @@ from melisma.system.metrics import (
     truancy,
     utilisation,
 )
-from melisma.system.problem import Allocation
 
 Sink = Callable[[records.Record], None]
 
@@ -68,11 +67,12 @@ class Diary:
         self.counted: list[int] = []  #: samples of each update that counts
         self._dropped: Counter[str] = Counter()
 
-    def allocated(self, allocation: Allocation, predicted_s: Floats | None) -> None:
+    def allocated(self, plan: Plan) -> None:
         """Note who came, who left, and what everybody is to do."""
         self._began_s = self._fleet.now_s()
         self._mustered()
         self._seconds = np.zeros(len(self._fleet.learners))
+        allocation = plan.allocation
         for k, shards in enumerate(allocation.samples.tolist()):
             self._learner(
                 records.Allocated,
@@ -80,7 +80,8 @@ class Diary:
                 0.0,
                 samples=shards * self._task.shard,
                 steps=int(allocation.steps[k]),
-                predicted_s=None if predicted_s is None else float(predicted_s[k]),
+                predicted_s=_at(plan.predicted_s, k),
+                cost=_at(plan.cost, k),
             )
 
     def _mustered(self) -> None:
@@ -141,9 +142,9 @@ class Diary:
             f"{self._task.deadline_s:.6g} s, or lower the learning rate"
         )
 
-    def aggregated(self, allocation: Allocation) -> None:
+    def aggregated(self, plan: Plan) -> None:
         """Note what the cycle came to."""
-        steps = allocation.steps[allocation.samples > 0]
+        steps = plan.allocation.steps[plan.allocation.samples > 0]
         deadline_s = self._task.deadline_s
         self._cycle_wide(
             records.Aggregated,
@@ -191,3 +192,7 @@ class Diary:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _at(values: Floats | None, k: int) -> float | None:
+    return None if values is None else float(values[k])

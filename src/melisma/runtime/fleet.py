@@ -25,6 +25,7 @@ class Order:
     samples: int
     steps: int  #: passes over them
     rows: Ints | None = None  #: of the training set; None: of the learner's own data
+    waits_s: float = 0.0  #: idle, until it is told the rest (simulated probes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ muster → allocate → order → learners download, train, halt, upload
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +18,26 @@ from melisma.learning import splits
 from melisma.learning.aggregation import aggregate, clip
 from melisma.learning.evaluation import evaluate
 from melisma.learning.parameters import Parameters, parameters_of, put
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Ints
 from melisma.runtime.chance import Stream
 from melisma.runtime.diary import Diary, Sink, Standing
 from melisma.runtime.fleet import Fleet, Lost, Order
 from melisma.runtime.records import Record
-from melisma.runtime.task import Task
+from melisma.runtime.task import Plan, Task
 from melisma.schemes import DECENTRALISED, find
 from melisma.system.problem import Allocation, Problem, learner_s
 
 logger = logging.getLogger("melisma.runtime")
 
 Number = TypeVar("Number", np.int64, np.float64)
+
+
+class Planner(Protocol):
+    """Decides what everybody does in a cycle."""
+
+    async def __call__(self, task: Task, fleet: Fleet, *, only_able: bool) -> Plan:
+        """Plan for who is there; ``only_able``: who is too slow sits out."""
+
 
 #: Cycles in a row without an update that counts after which a patient run ends.
 FRUITLESS = 5
@@ -45,6 +54,7 @@ async def run(
     past: Iterable[Record] = (),
     keep: Callable[[int, Parameters], None] = lambda cycle, parameters: None,
     patient: bool = False,
+    planner: Planner | None = None,
 ) -> Parameters:
     """Train ``task`` on ``fleet`` for all its cycles; return the model's parameters.
 
@@ -56,6 +66,8 @@ async def run(
     without an update that counts, waits for learners with whom the deadline can be met,
     and lets those sit out who cannot do the least by then. Otherwise, or when patience
     ends, that is a TrainingError or an InfeasibleError.
+
+    ``planner`` decides who does how much, in place of the task's scheme.
     """
     standing = Standing(past)
     for name, reason in standing.expelled.items():
@@ -64,8 +76,13 @@ async def run(
     fruitless = 0
     for number in range(standing.done + 1, task.cycles + 1):
         diary = Diary(task, fleet, sink, standing, number)
-        allocation = await _begin(task, fleet, diary, patient)
-        orders = share_out(task, allocation, number, fleet.own_samples)
+        plan = await _begin(task, fleet, diary, patient, planner or allocate)
+        orders = share_out(task, plan.allocation, number, fleet.own_samples)
+        if plan.waits_s is not None:
+            orders = [
+                replace(order, waits_s=float(wait_s))
+                for order, wait_s in zip(orders, plan.waits_s, strict=True)
+            ]
         merged = aggregate(task.merging.rule, task.merging.trim)
         async for updates in fleet.carry_out(orders, parameters, task.deadline_s):
             if isinstance(updates, Lost):
@@ -82,20 +99,22 @@ async def run(
             put(parameters, task.model)
         elif not patient or fruitless == FRUITLESS:
             raise diary.fruitless()
-        diary.aggregated(allocation)
+        diary.aggregated(plan)
         diary.evaluated(*evaluate(task.model, task.data.test_x, task.data.test_y))
         diary.expel_offenders()
         keep(number, parameters)
     return parameters
 
 
-async def _begin(task: Task, fleet: Fleet, diary: Diary, patient: bool) -> Allocation:
-    """See who is there, and allocate; wait for others if it cannot be done."""
+async def _begin(
+    task: Task, fleet: Fleet, diary: Diary, patient: bool, planner: Planner
+) -> Plan:
+    """See who is there, and plan; wait for others if it cannot be done."""
     until_s, said = fleet.now_s() + (WAIT_S if patient else 0.0), ""
     while True:
         await fleet.muster()
         try:
-            allocation, predicted_s = await allocate(task, fleet, only_able=patient)
+            plan = await planner(task, fleet, only_able=patient)
         except InfeasibleError as error:
             if fleet.now_s() >= until_s:
                 raise
@@ -103,14 +122,12 @@ async def _begin(task: Task, fleet: Fleet, diary: Diary, patient: bool) -> Alloc
                 logger.warning("waiting up to %g s: %s", WAIT_S, error)
             await asyncio.sleep(LOOK_S)
         else:
-            diary.allocated(allocation, predicted_s)
-            return allocation
+            diary.allocated(plan)
+            return plan
 
 
-async def allocate(
-    task: Task, fleet: Fleet, *, only_able: bool = False
-) -> tuple[Allocation, Floats | None]:
-    """Shards and steps of each learner, and the seconds they should take.
+async def allocate(task: Task, fleet: Fleet, *, only_able: bool = False) -> Plan:
+    """Shards and steps of each learner by the task's scheme.
 
     Under a decentralised scheme the learners bid, and their times stay their own. With
     ``only_able``, who cannot do the least by the deadline is given nothing.
@@ -128,7 +145,8 @@ async def allocate(
                 f"with {task.steps} steps by the deadline of {task.deadline_s:.6g} s: "
                 "extend it, or use smaller shards or fewer steps"
             )
-        return Allocation(samples=shards, steps=(shards > 0) * task.steps), None
+        allocation = Allocation(samples=shards, steps=(shards > 0) * task.steps)
+        return Plan(allocation, predicted_s=None)
     law = (await fleet.law()).per_shard(task.shard)
     able = np.ones(len(most), dtype=bool)
     if only_able:
@@ -147,7 +165,7 @@ async def allocate(
         samples=_spread(allocation.samples, able),
         steps=_spread(allocation.steps, able),
     )
-    return whole, _spread(learner_s(problem, allocation), able)
+    return Plan(whole, _spread(learner_s(problem, allocation), able))
 
 
 def _spread(values: NDArray[Number], able: NDArray[np.bool_]) -> NDArray[Number]:

@@ -28,6 +28,12 @@ class LearnerEvent(Event, frozen=True, kw_only=True):
     learner: str
 
 
+class Refused(Event, frozen=True, kw_only=True, tag="refused"):
+    """A task was not let in beside those that were there."""
+
+    reason: str
+
+
 class Joined(LearnerEvent, frozen=True, kw_only=True, tag="joined"):
     """A learner takes part from this cycle on."""
 
@@ -48,6 +54,7 @@ class Allocated(LearnerEvent, frozen=True, kw_only=True, tag="allocated"):
     samples: int
     steps: int
     predicted_s: float | None  #: None where only the learner itself knows (DAB)
+    cost: float | None = None  #: where learners have prices
 
 
 class Downloaded(LearnerEvent, frozen=True, kw_only=True, tag="downloaded"):
@@ -108,7 +115,8 @@ class Evaluated(Event, frozen=True, kw_only=True, tag="evaluated"):
 
 
 Record = (
-    Joined
+    Refused
+    | Joined
     | Left
     | Expelled
     | Allocated

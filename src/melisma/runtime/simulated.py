@@ -1,6 +1,6 @@
 """A fleet on a virtual clock: time is priced by the delay law, gradients are real."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ class Conditions:
     probability: Floats | None = None  #: γ, learners × states; a state a cycle
     noise: float = 0.0  #: spread (σ of the logarithm) of compute and network times
     late: Late = Late.HALT  #: what becomes of who is not done by the deadline
+    learning: bool = True  #: train for real; else time passes, and models stay
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.noise) and self.noise >= 0):
@@ -55,10 +56,13 @@ class SimulatedFleet:
         own_rows: Sequence[Ints] | None = None,
         threads: int = 1,
     ) -> None:
-        self.learners = names
-        self.own_samples = None if own_rows is None else list(map(len, own_rows))
+        #: Says before each cycle who takes part; everybody, if there is none.
+        self.gather: Callable[[], Awaitable[Ints]] | None = None
+        self._names = names
         self._own_rows = own_rows
+        self._take_in(np.arange(len(names)))
         self._law = law
+        self._chances: tuple[DelayLaw, Floats] | None = None
         self._model, self._data, self._training = model, data, training
         self._conditions = conditions or Conditions()
         self._rng = np.random.default_rng([seed, Stream.FLEET])
@@ -66,16 +70,46 @@ class SimulatedFleet:
         self._now_s = 0.0
 
     def now_s(self) -> float:
-        """Virtual seconds since the fleet was made."""
+        """Virtual seconds since the run began."""
         return self._now_s
 
+    @property
+    def batch(self) -> int:
+        """Samples in a batch."""
+        return self._training.batch
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The fleet's own chance."""
+        return self._rng
+
+    def wait_until(self, time_s: float) -> None:
+        """Let time pass."""
+        self._now_s = max(self._now_s, time_s)
+
     async def muster(self) -> None:
-        """Everybody is always there."""
+        """Everybody is there, or those whom ``gather`` names."""
+        if self.gather:
+            self._take_in(await self.gather())
+
+    def _take_in(self, members: Ints) -> None:
+        self.members = members
+        self.learners = [self._names[k] for k in members]
+        rows = self._own_rows
+        self.own_samples = None if rows is None else [len(rows[k]) for k in members]
 
     async def law(self) -> DelayLaw:
         """The law, expected over the learners' states."""
-        probability = self._conditions.probability
-        return self._law if probability is None else self._law.expected(probability)
+        probability, law = self._conditions.probability, self._law
+        if probability is not None:
+            law = law.expected(probability)
+        return law.only(self.members)
+
+    def true_law(self) -> DelayLaw:
+        """The law of all learners, in the states of their next cycle."""
+        if self._chances is None:
+            self._chances = self._chance()
+        return self._chances[0]
 
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
         """Each learner's own bound on its shards (DAB, Eq. 5)."""
@@ -98,6 +132,10 @@ class SimulatedFleet:
             arrival, cut_off = arrival[~late], arrival[late]
         else:
             cut_off = arrival[:0]
+        if not self._conditions.learning:
+            yield _unlearnt(prices, orders, arrival, parameters)
+            self._now_s += float(prices.uploaded_s.max(initial=0.0))
+            return
         plans = [self._plan(orders[i])[: prices.batches[i]] for i in arrival]
         lesson = Lesson(
             self._model,
@@ -127,18 +165,21 @@ class SimulatedFleet:
         rows = order.rows
         if rows is None:
             assert self._own_rows is not None
-            rows = _some(self._own_rows[order.learner], order.samples, self._rng)
+            own = self._own_rows[self.members[order.learner]]
+            rows = _some(own, order.samples, self._rng)
         return batch_plan(rows, order.steps, self._training, self._rng)
 
     def _price(self, orders: Sequence[Order], deadline_s: float) -> "_Prices":
         """What this cycle's states and noise make of the orders."""
-        law, (compute, network) = self._chance()
-        k = np.array([order.learner for order in orders], dtype=np.int64)
+        law, (compute, network) = self._chances or self._chance()
+        self._chances = None
+        k = self.members[np.array([order.learner for order in orders], dtype=np.int64)]
         d = np.array([order.samples for order in orders], dtype=np.int64)
         steps = np.array([order.steps for order in orders], dtype=np.int64)
         size = self._training.batch
         per_pass = -(-d // size)
-        download_s = (law.sample_s[k] * d + law.fixed_s[k] / 2) * network[k]
+        waits_s = np.array([order.waits_s for order in orders])
+        download_s = (law.sample_s[k] * d + law.fixed_s[k] / 2) * network[k] + waits_s
         upload_s = law.fixed_s[k] / 2 * network[k]
         sample_s = law.step_s[k] * compute[k]
         due = steps * d
@@ -163,7 +204,7 @@ class SimulatedFleet:
 
     def _chance(self) -> tuple[DelayLaw, Floats]:
         """This cycle's true law, and how much slower compute and network are."""
-        law, K = self._law, len(self.learners)
+        law, K = self._law, len(self._names)
         if (gamma := self._conditions.probability) is not None:
             passed = self._rng.random((K, 1)) > gamma.cumsum(axis=1)[:, :-1]
             law = law.at(np.arange(K), passed.sum(axis=1))
@@ -194,6 +235,17 @@ class _Prices:
             loss=loss,
             halted=bool(self.halted[i]),
         )
+
+
+def _unlearnt(
+    prices: _Prices, orders: Sequence[Order], arrival: Ints, parameters: Parameters
+) -> Updates:
+    """The same model from everybody, in the time that training would have taken."""
+    reports = [prices.report(i, orders[i].learner, 0.0) for i in arrival.tolist()]
+    shape = (len(reports),)
+    return Updates(
+        reports, {n: t.expand(*shape, *t.shape) for n, t in parameters.items()}
+    )
 
 
 def _some(rows: Ints, number: int, rng: np.random.Generator) -> Ints:

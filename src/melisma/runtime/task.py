@@ -9,7 +9,8 @@ from melisma.errors import ConfigError
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model
 from melisma.learning.settings import Merging
-from melisma.maths.arrays import Ints
+from melisma.maths.arrays import Floats, Ints
+from melisma.system.problem import Allocation
 
 MEAN = Merging()
 
@@ -62,3 +63,13 @@ class Task:
         have = [len(self.data.train_y)] * learners if own is None else own
         most = np.asarray(have, dtype=np.int64) // self.shard
         return most if self.most is None else np.minimum(most, self.most)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What every learner is to do in a cycle, in shards."""
+
+    allocation: Allocation
+    predicted_s: Floats | None  #: None where only the learners know (DAB)
+    cost: Floats | None = None  #: price of each learner's work, where there are prices
+    waits_s: Floats | None = None  #: of each learner, idle until it is told the rest

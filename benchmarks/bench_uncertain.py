@@ -1,0 +1,250 @@
+"""Several tasks on learners whose speed is uncertain: what knowing more is worth.
+
+    python benchmarks/bench_uncertain.py
+
+Forty seeded trials a point, five cycles each, in the simulator without gradients:
+Jetson-like learners that are mostly idle, or training, or downloading (a third each, by
+chance; heat 0.5), the thesis's three tasks (mnist_ffn 60 shards, 2 passes, 55 s;
+mnist_cnn 60, 1, 40 s; fashion 20, 1, 40 s; the fourth a copy of fashion), prices
+N(1, 0.5) within 0.1 and 1.5. Learners vary with three tasks and a budget of 300; tasks
+vary with ten learners, deadlines 5 s longer and a budget of 200. A trial in which a
+scheme finds no assignment at all is left out for all schemes.
+
+MED knows the mean over the states, mmtt the state of the benchmark, mmtt-ideal the
+state that each learner will be in. med-learned starts as mmtt and knows nothing but
+its learners' cycles (`--cycles 30` shows where that leads); med-probe associates as MED
+and splits by what five batches of the first shard took; rmed minimises the expected
+largest delay.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from statistics import fmean
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import nn
+
+from melisma.learning.data import Dataset
+from melisma.learning.settings import Training
+from melisma.maths.arrays import Floats, Ints
+from melisma.runs.tasks import Service, service
+from melisma.runtime.association import Association, Terms
+from melisma.runtime.learned import Learned
+from melisma.runtime.many import Entry, Knowledge, Programme, seconds_of
+from melisma.runtime.records import Record, Refused
+from melisma.runtime.simulated import Conditions, SimulatedFleet
+from melisma.runtime.task import Task
+from melisma.schemes.multitask.exact import exact
+from melisma.schemes.multitask.rmed import rmed
+from melisma.system.law import DelayLaw
+from melisma.system.multitask import MultiTaskProblem, Solved
+from melisma.system.states import States, heated
+
+SHARD, BATCH, SHARD_BYTES = 500, 32, 1.568e6
+IDLE = np.array([5.6, 4.1, 2.7, 2.7])  #: shards/s of the four tasks
+BUSY = 0.5  #: shards/s of any, while the owner trains something
+MODEL_BYTES = np.array([2.296e6, 0.409e6, 8.317e6, 8.317e6])
+BYTES_PER_S = np.array([20e6, 20e6, 8e6])  #: idle, training, downloading
+SHARDS, STEPS = np.array([60, 60, 20, 20]), np.array([2, 1, 1, 1])
+DEADLINE_S = np.array([55.0, 40.0, 40.0, 40.0])
+KNOWLEDGE = {
+    "mmtt": Knowledge.BEFOREHAND,
+    "med": Knowledge.BEFOREHAND,
+    "rmed": Knowledge.BEFOREHAND,
+    "med-learned": Knowledge.LATEST,
+    "med-probe": Knowledge.PROBE,
+    "mmtt-ideal": Knowledge.TRUTH,
+}
+
+ROWS = int(SHARDS.max()) * SHARD
+NOTHING = Dataset(
+    "nothing",
+    torch.zeros(ROWS, 1, 1, 1),
+    torch.zeros(ROWS, dtype=torch.long),
+    torch.zeros(1, 1, 1, 1),
+    torch.zeros(1, dtype=torch.long),
+)
+out, err = Console(), Console(stderr=True)
+
+
+class Trial:
+    """One cluster: its learners' speeds, prices and states, drawn from a seed."""
+
+    def __init__(
+        self, seed: int, learners: int, tasks: int, longer_s: float, cycles: int
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        self.seed, self.learners, self.tasks, self.cycles = (
+            seed,
+            learners,
+            tasks,
+            cycles,
+        )
+        self.deadline_s = DEADLINE_S[:tasks] + longer_s
+        spread = 1 + 0.05 * rng.standard_normal((learners, 1))
+        bytes_per_s = BYTES_PER_S * (1 + 0.1 * rng.standard_normal((learners, 1)))
+        self.gamma = heated(rng.integers(3, size=learners), 3, 0.5)
+        self.laws = [
+            DelayLaw(
+                step_s=1 / (SHARD * spread * np.array([IDLE[i], BUSY, IDLE[i]])),
+                sample_s=SHARD_BYTES / SHARD / bytes_per_s,
+                fixed_s=2 * MODEL_BYTES[i] / bytes_per_s,
+            )
+            for i in range(tasks)
+        ]
+        self.price = rng.normal(1.0, 0.5, learners).clip(0.1, 1.5)
+        self.states = States.of(
+            self.laws, self.gamma, shard=[SHARD] * tasks, steps=STEPS[:tasks].tolist()
+        )
+        self.benchmarked = self.states.draw(rng)
+
+    def run(self, scheme: str, budget: float) -> Service | None:
+        """Run it by a scheme; None if a task was refused."""
+        entries = [self._entry(i) for i in range(self.tasks)]
+        terms = Terms(
+            names=[entry.task.name for entry in entries],
+            shards=SHARDS[: self.tasks],
+            deadline_s=self.deadline_s,
+            price=self.price,
+            budget=budget,
+        )
+
+        def known() -> tuple[Floats, Floats]:
+            if scheme in ("med", "rmed", "med-probe"):
+                return self.states.expected()
+            if scheme == "mmtt":
+                return self.states.at(self.benchmarked)
+            if scheme == "med-learned":
+                return learned.expected()
+            rows = [seconds_of(e.fleet.true_law(), e.task) for e in entries]
+            return np.stack([r[0] for r in rows]), np.stack([r[1] for r in rows])
+
+        def solve(problem: MultiTaskProblem, tasks: Ints, learners: Ints) -> Solved:
+            if scheme == "rmed":
+                return rmed(problem, self.states.only(tasks, learners))
+            return exact(problem)
+
+        j = np.arange(self.learners)
+        learned = Learned(
+            [entry.task for entry in entries],
+            [law.at(j, self.benchmarked) for law in self.laws],
+            entries[0].fleet.learners,
+            [BATCH] * self.tasks,
+        )
+        association = Association(terms, known, solve, reassigns=False)
+        happened: list[Record] = []
+
+        def sink(record: Record) -> None:
+            learned.see(record)
+            happened.append(record)
+
+        programme = Programme(entries, association, KNOWLEDGE[scheme])
+        asyncio.run(programme.run(sink))
+        if any(isinstance(record, Refused) for record in happened):
+            return None
+        names = terms.names
+        return service(
+            happened,
+            dict(zip(names, self.deadline_s.tolist(), strict=True)),
+            dict.fromkeys(names, BATCH),
+        )
+
+    def _entry(self, i: int) -> Entry:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(1, 1))
+        return Entry(
+            task=Task(
+                name=f"task-{i}",
+                model=model,
+                data=NOTHING,
+                scheme="med",
+                cycles=self.cycles,
+                deadline_s=float(self.deadline_s[i]),
+                seed=self.seed,
+                samples=int(SHARDS[i]) * SHARD,
+                shard=SHARD,
+                steps=int(STEPS[i]),
+            ),
+            fleet=SimulatedFleet(
+                [f"learner-{k}" for k in range(self.learners)],
+                self.laws[i],
+                model=model,
+                data=NOTHING,
+                training=Training(batch=BATCH),
+                seed=1000 * self.seed + i,
+                conditions=Conditions(
+                    probability=self.gamma, noise=0.04, learning=False
+                ),
+            ),
+        )
+
+
+def point(
+    learners: int,
+    tasks: int,
+    trials: int,
+    longer_s: float,
+    budget: float,
+    cycles: int,
+) -> dict[str, list[Service]]:
+    """All schemes on the same clusters."""
+    found: dict[str, list[Service]] = {scheme: [] for scheme in KNOWLEDGE}
+    for seed in track(
+        range(trials), f"{learners} learners, {tasks} tasks", console=err
+    ):
+        trial = Trial(seed, learners, tasks, longer_s, cycles)
+        results = {scheme: trial.run(scheme, budget) for scheme in KNOWLEDGE}
+        if None not in results.values():
+            for scheme, result in results.items():
+                assert result is not None
+                found[scheme].append(result)
+    return found
+
+
+def main(
+    trials: Annotated[int, typer.Option(min=2, help="Clusters for each point.")] = 40,
+    cycles: Annotated[int, typer.Option(min=1, help="Of each task.")] = 5,
+) -> None:
+    """Measure all points and print a table."""
+    table = Table("learners", "tasks", "trials", "scheme", "time (s)", "tasks (%)")
+    for title in (
+        "learners (%)",
+        "fulfilled (%)",
+        "dropped (%)",
+        "occupied (%)",
+        "cost",
+    ):
+        table.add_column(title, justify="right")
+    points = [(n, 3, 0.0, 300.0) for n in (4, 6, 8, 10)]
+    points += [(10, m, 5.0, 200.0) for m in (1, 2, 3, 4)]
+    for learners, tasks, longer_s, budget in points:
+        found = point(learners, tasks, trials, longer_s, budget, cycles)
+        for scheme, results in found.items():
+            head = [str(learners), str(tasks), str(len(results))]
+            table.add_row(*head, scheme, *_cells(results))
+    out.print(table)
+
+
+def _cells(results: list[Service]) -> Iterable[str]:
+    if not results:
+        return ["–"] * 7
+    times = [result.time_s for result in results]
+    half = 1.96 * float(np.std(times, ddof=1)) / len(times) ** 0.5
+    shares = ("task_satisfaction", "learner_satisfaction", "fulfilment", "drop")
+    return [
+        f"{fmean(times):.2f} ± {half:.2f}",
+        *(
+            f"{100 * fmean(getattr(result, name) for result in results):.1f}"
+            for name in (*shares, "occupancy")
+        ),
+        f"{fmean(result.cost or 0.0 for result in results):.0f}",
+    ]
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,174 @@
+"""Who serves which task, for as long as the same tasks are there.
+
+Association and split are made for all tasks at once. A task that comes or ends makes
+them anew; a learner changes its task when its cycle is over, so that a task may have
+to do with fewer for one cycle, and then splits its shards among those.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from melisma.errors import InfeasibleError
+from melisma.maths.arrays import Floats, Ints
+from melisma.system.multitask import MultiTaskProblem, Solved
+
+#: A problem, and which tasks and learners its rows and columns are.
+Solve = Callable[[MultiTaskProblem, Ints, Ints], Solved]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Terms:
+    """What all tasks ask for, and what the learners cost."""
+
+    names: Sequence[str]  #: of the tasks
+    shards: Ints  #: Dᵢ, in a cycle
+    deadline_s: Floats  #: Tᵢ
+    price: Floats  #: pⱼ, of one shard
+    budget: float  #: of all tasks, for a cycle of each
+    least: int = 1  #: shards of a learner that serves a task
+
+
+class Association:
+    """The tasks that are there, and their learners.
+
+    ``known`` returns seconds per shard and fixed seconds, tasks × learners. Unless it
+    ``reassigns``, learners that a finished task frees stay idle (as in the thesis).
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        known: Callable[[], tuple[Floats, Floats]],
+        solve: Solve,
+        *,
+        reassigns: bool = True,
+    ) -> None:
+        self._terms, self._known, self._solve = terms, known, solve
+        self._reassigns = reassigns
+        self._there: list[int] = []
+        self._shards = np.zeros((len(terms.names), len(terms.price)), dtype=np.int64)
+        self._holder = np.full(len(terms.price), -1)
+
+    def admit(self, task: int) -> None:
+        """Let a task in; InfeasibleError if it and those there cannot all be done."""
+        self._there.append(task)
+        try:
+            self._associate()
+        except InfeasibleError:
+            self._there.remove(task)
+            raise
+
+    def renew(self) -> None:
+        """Associate by what is known now; as before, if that leads nowhere."""
+        with contextlib.suppress(InfeasibleError):
+            self._associate()
+
+    def finish(self, task: int) -> None:
+        """Give a task's learners to the others."""
+        self._there.remove(task)
+        self._holder[self._holder == task] = -1
+        self._shards[task] = 0
+        if self._there and self._reassigns:
+            self._associate()
+
+    def members(self, task: int) -> Ints:
+        """Who serves a task in its next cycle: its own, as far as they are free.
+
+        Nobody, if all are still busy elsewhere.
+        """
+        self._holder[self._holder == task] = -1
+        free = np.flatnonzero((self._shards[task] > 0) & (self._holder == -1))
+        self._holder[free] = task
+        return free
+
+    def split(
+        self,
+        task: int,
+        members: Ints,
+        seconds: tuple[Floats, Floats] | None = None,
+    ) -> Ints:
+        """Shards of each member, by ``seconds`` of theirs where more is known.
+
+        What cannot be done by the deadline is split as evenly in time, and who is late
+        halts; what cannot be paid for is left out. InfeasibleError if that is all.
+        """
+        everybody = np.flatnonzero(self._shards[task])
+        if seconds is None and np.array_equal(members, everybody):
+            whole: Ints = self._shards[task, members]
+            return whole
+        shard_s, fixed_s = seconds or self.seconds(task, members)
+        problem = MultiTaskProblem(
+            shard_s=shard_s[None],
+            fixed_s=fixed_s[None],
+            shards=self._terms.shards[[task]],
+            deadline_s=self._terms.deadline_s[[task]],
+            price=self._terms.price[members],
+            budget=self._share(task),
+            least=self._terms.least,
+            every=len(members) * self._terms.least <= self._terms.shards[task],
+        )
+        row = np.array([task])
+        try:
+            solved = self._solve(problem, row, members)
+        except InfeasibleError:
+            solved = self._solve(_eased(problem), row, members)
+        some: Ints = solved.assignment.shards[0]
+        return some
+
+    def seconds(self, task: int, members: Ints) -> tuple[Floats, Floats]:
+        """Seconds per shard and fixed seconds of members, as far as is known."""
+        shard_s, fixed_s = self._known()
+        return shard_s[task, members], fixed_s[task, members]
+
+    def costs(self, members: Ints, shards: Ints) -> Floats:
+        """What each member's part of a split costs."""
+        return np.asarray(self._terms.price[members] * shards)
+
+    def _share(self, task: int) -> float:
+        """What a task may cost: the budget without what the others are to cost."""
+        others = np.delete(self._shards, task, axis=0).sum(axis=0)
+        return self._terms.budget - float(self._terms.price @ others)
+
+    def _associate(self) -> None:
+        terms, there = self._terms, sorted(self._there)
+        shard_s, fixed_s = self._known()
+        shards = terms.shards[there]
+        solved = self._solve(
+            MultiTaskProblem(
+                shard_s=shard_s[there],
+                fixed_s=fixed_s[there],
+                shards=shards,
+                deadline_s=terms.deadline_s[there],
+                price=terms.price,
+                budget=terms.budget,
+                least=terms.least,
+                every=len(terms.price) * terms.least <= shards.sum(),
+            ),
+            np.array(there),
+            np.arange(len(terms.price)),
+        )
+        self._shards[:] = 0
+        self._shards[there] = solved.assignment.shards
+
+
+def _eased(problem: MultiTaskProblem) -> MultiTaskProblem:
+    """The same for one task with time enough, and with no more than it can pay."""
+    price, least = problem.price, problem.least
+    rest = problem.budget - least * float(price.sum())
+    most = problem.shards[0]
+    if price.min() > 0 and np.isfinite(rest):
+        most = min(most, least * len(price) + int(rest // price.min()))
+    if most < least * len(price):
+        raise InfeasibleError(
+            f"{len(price)} learners cost {least * price.sum():.6g} for {least} shards "
+            f"each, more than the {problem.budget:.6g} that are left: raise the budget"
+        )
+    ample_s = float((problem.fixed_s + problem.shard_s * most).max())
+    return replace(
+        problem,
+        shards=np.array([most]),
+        deadline_s=np.array([max(ample_s, float(problem.deadline_s[0]))]),
+    )

@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+from tests.runtime.fleets import law, task_of
+
+from melisma.runtime.learned import Learned
+from melisma.runtime.records import Allocated, Downloaded, Record, Trained, Uploaded
+
+
+def learned() -> Learned:
+    # By the benchmark: 0.1 s to train on a sample, 0.02 s for it to come, 1 s for the
+    # model.
+    delays = law([0.1, 0.1], [0.02, 0.02], [1.0, 1.0])
+    task = task_of("med", 60.0, name="t", shard=2, steps=3)
+    return Learned([task], [delays], ["a", "b"], batch=[5])
+
+
+def cycle(
+    name: str, *, downloaded_s: float, trained_s: float, back_s: float
+) -> list[Record]:
+    """Ten samples, three passes: six batches."""
+    return [
+        Allocated(
+            time_s=5.0,
+            task="t",
+            cycle=1,
+            learner=name,
+            samples=10,
+            steps=3,
+            predicted_s=0,
+        ),
+        Downloaded(time_s=5.0 + downloaded_s, task="t", cycle=1, learner=name),
+        Trained(
+            time_s=5.0 + trained_s,
+            task="t",
+            cycle=1,
+            learner=name,
+            samples=10,
+            batches=6,
+            loss=0.0,
+        ),
+        Uploaded(time_s=5.0 + back_s, task="t", cycle=1, learner=name),
+    ]
+
+
+def test_before_any_cycle_the_benchmark_is_all_there_is() -> None:
+    shard_s, fixed_s = learned().expected()
+    # 2·(0.02 + 3·0.1)
+    assert shard_s.tolist() == [pytest.approx([0.64, 0.64])]
+    assert fixed_s.tolist() == [[1.0, 1.0]]
+
+
+def test_a_slow_cycle_counts_as_much_as_the_benchmark() -> None:
+    known = learned()
+    # 3 s of training took 9, 1.2 s of transfers 2.4: thrice and twice as long.
+    for record in cycle("a", downloaded_s=1.4, trained_s=10.4, back_s=11.4):
+        known.see(record)
+    shard_s, fixed_s = known.expected()
+    assert shard_s[0] == pytest.approx([2 * (1.5 * 0.02 + 3 * 2.0 * 0.1), 0.64])
+    assert fixed_s[0] == pytest.approx([1.5, 1.0])
+
+
+def test_in_the_long_run_it_is_the_mean_over_the_states() -> None:
+    known, rng = learned(), np.random.default_rng(0)
+    for slow in rng.random(2000) < 0.25:
+        factor = 5.0 if slow else 1.0
+        trained_s = 0.7 + 3.0 * factor
+        for record in cycle(
+            "a", downloaded_s=0.7, trained_s=trained_s, back_s=trained_s + 0.5
+        ):
+            known.see(record)
+    shard_s, _ = known.expected()
+    # 0.75·1 + 0.25·5 = 2; of 2,000 draws the mean has a standard deviation of 0.04.
+    assert shard_s[0, 0] == pytest.approx(2 * (0.02 + 3 * 2.0 * 0.1), abs=0.1)
