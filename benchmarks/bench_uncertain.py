@@ -77,19 +77,22 @@ class Trial:
     """One cluster: its learners' speeds, prices and states, drawn from a seed."""
 
     def __init__(
-        self, seed: int, learners: int, tasks: int, longer_s: float, cycles: int
+        self,
+        seed: int,
+        learners: int,
+        tasks: int,
+        longer_s: float,
+        cycles: int,
+        heat: float,
+        changing: float,
     ) -> None:
         rng = np.random.default_rng(seed)
-        self.seed, self.learners, self.tasks, self.cycles = (
-            seed,
-            learners,
-            tasks,
-            cycles,
-        )
+        self.seed, self.learners, self.tasks = seed, learners, tasks
+        self.cycles, self.changing = cycles, changing
         self.deadline_s = DEADLINE_S[:tasks] + longer_s
         spread = 1 + 0.05 * rng.standard_normal((learners, 1))
         bytes_per_s = BYTES_PER_S * (1 + 0.1 * rng.standard_normal((learners, 1)))
-        self.gamma = heated(rng.integers(3, size=learners), 3, 0.5)
+        self.gamma = heated(rng.integers(3, size=learners), 3, heat)
         self.laws = [
             DelayLaw(
                 step_s=1 / (SHARD * spread * np.array([IDLE[i], BUSY, IDLE[i]])),
@@ -178,7 +181,10 @@ class Trial:
                 training=Training(batch=BATCH),
                 seed=1000 * self.seed + i,
                 conditions=Conditions(
-                    probability=self.gamma, noise=0.04, learning=False
+                    probability=self.gamma,
+                    changing=self.changing,
+                    noise=0.04,
+                    learning=False,
                 ),
             ),
         )
@@ -191,13 +197,15 @@ def point(
     longer_s: float,
     budget: float,
     cycles: int,
+    heat: float,
+    changing: float,
 ) -> dict[str, list[Service]]:
     """All schemes on the same clusters."""
     found: dict[str, list[Service]] = {scheme: [] for scheme in KNOWLEDGE}
     for seed in track(
         range(trials), f"{learners} learners, {tasks} tasks", console=err
     ):
-        trial = Trial(seed, learners, tasks, longer_s, cycles)
+        trial = Trial(seed, learners, tasks, longer_s, cycles, heat, changing)
         results = {scheme: trial.run(scheme, budget) for scheme in KNOWLEDGE}
         if None not in results.values():
             for scheme, result in results.items():
@@ -209,6 +217,10 @@ def point(
 def main(
     trials: Annotated[int, typer.Option(min=2, help="Clusters for each point.")] = 40,
     cycles: Annotated[int, typer.Option(min=1, help="Of each task.")] = 5,
+    heat: Annotated[float, typer.Option(help="0.1: hardly any uncertainty.")] = 0.5,
+    changing: Annotated[
+        float, typer.Option(help="Chance that a state changes within a cycle.")
+    ] = 0.0,
 ) -> None:
     """Measure all points and print a table."""
     table = Table("learners", "tasks", "trials", "scheme", "time (s)", "tasks (%)")
@@ -223,7 +235,7 @@ def main(
     points = [(n, 3, 0.0, 300.0) for n in (4, 6, 8, 10)]
     points += [(10, m, 5.0, 200.0) for m in (1, 2, 3, 4)]
     for learners, tasks, longer_s, budget in points:
-        found = point(learners, tasks, trials, longer_s, budget, cycles)
+        found = point(learners, tasks, trials, longer_s, budget, cycles, heat, changing)
         for scheme, results in found.items():
             head = [str(learners), str(tasks), str(len(results))]
             table.add_row(*head, scheme, *_cells(results))

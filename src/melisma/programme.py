@@ -18,12 +18,13 @@ from melisma.runs.tasks import Service, service
 from melisma.runtime.association import Association, Terms
 from melisma.runtime.chance import Stream
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS
+from melisma.runtime.learned import Learned
 from melisma.runtime.many import Entry, Knowledge, Programme, seconds_of
 from melisma.runtime.records import Evaluated, Record, Refused, write
 from melisma.schemes.multitask import solve
 from melisma.schemes.multitask.rmed import rmed
-from melisma.simulation import prepared, state_law, workload_of
-from melisma.system.law import Mode
+from melisma.simulation import names_of, prepared, state_law, workload_of
+from melisma.system.law import DelayLaw, Mode
 from melisma.system.multitask import MultiTaskProblem, Solved
 from melisma.system.states import States
 
@@ -33,6 +34,7 @@ SCHEMES = {
     "mmtt": Knowledge.BEFOREHAND,
     "mmtt-ideal": Knowledge.TRUTH,
     "med-probe": Knowledge.PROBE,
+    "med-learned": Knowledge.LATEST,
     "rmed": Knowledge.BEFOREHAND,
 }
 
@@ -43,6 +45,7 @@ class ManySimulation:
 
     jobs: list[Job]  #: each task as a job of its own
     programme: Programme
+    learned: Learned  #: from the records, for who asks
 
     def run(
         self,
@@ -68,6 +71,7 @@ class ManySimulation:
                 if record.task in files:
                     write(record, files[record.task])
                 happened.append(record)
+                self.learned.see(record)
                 watch(record)
 
             models = asyncio.run(self.programme.run(sink))
@@ -92,17 +96,30 @@ def build_many(job: Job, threads: int = 1) -> ManySimulation:
             [prepared(one, threads) for one in jobs], job.task, strict=True
         )
     ]
-    states = _states(jobs, entries)
+    laws, gamma = _state_laws(jobs, entries)
+    states = States.of(
+        laws,
+        gamma,
+        shard=[entry.task.shard for entry in entries],
+        steps=[entry.task.steps for entry in entries],
+    )
+    benchmarked = states.draw(np.random.default_rng([job.seed, Stream.BENCHMARK]))
+    learned = Learned(
+        [entry.task for entry in entries],
+        [law.at(np.arange(len(gamma)), benchmarked) for law in laws],
+        names_of(job),
+        [one.training.batch for one in jobs],
+    )
 
     def solved(problem: MultiTaskProblem, tasks: Ints, learners: Ints) -> Solved:
         if job.scheme == "rmed":
             return rmed(problem, states.only(tasks, learners))
         return solve(problem)
 
-    association = Association(
-        _terms(job, entries), _known(job, entries, states), solved
-    )
-    return ManySimulation(jobs, Programme(entries, association, SCHEMES[job.scheme]))
+    known = _known(job.scheme, entries, states, benchmarked, learned)
+    association = Association(_terms(job, entries), known, solved)
+    programme = Programme(entries, association, SCHEMES[job.scheme])
+    return ManySimulation(jobs, programme, learned)
 
 
 def _terms(job: Job, entries: Sequence[Entry]) -> Terms:
@@ -117,33 +134,36 @@ def _terms(job: Job, entries: Sequence[Entry]) -> Terms:
     )
 
 
-def _states(jobs: Sequence[Job], entries: Sequence[Entry]) -> States:
+def _state_laws(
+    jobs: Sequence[Job], entries: Sequence[Entry]
+) -> tuple[list[DelayLaw], Floats]:
+    """One law a task, learners × states, and the states' γ."""
     priced = [
         state_law(job, workload_of(job, entry.task.model, entry.task.data))
         for job, entry in zip(jobs, entries, strict=True)
     ]
-    return States.of(
-        [law for law, _ in priced],
-        priced[0][1],
-        shard=[entry.task.shard for entry in entries],
-        steps=[entry.task.steps for entry in entries],
-    )
+    return [law for law, _ in priced], priced[0][1]
 
 
 def _known(
-    job: Job, entries: Sequence[Entry], states: States
+    scheme: str,
+    entries: Sequence[Entry],
+    states: States,
+    benchmarked: Ints,
+    learned: Learned,
 ) -> Callable[[], tuple[Floats, Floats]]:
     """What is known of the learners' states: their mean, one of them, or the truth."""
-    if job.scheme == "mmtt-ideal":
-        return lambda: _stacked(
-            [seconds_of(entry.fleet.true_law(), entry.task) for entry in entries]
-        )
-    if job.scheme == "mmtt":
-        rng = np.random.default_rng([job.seed, Stream.BENCHMARK])
-        seen = states.at(states.draw(rng))
-        return lambda: seen
-    expected = states.expected()
-    return lambda: expected
+    match scheme:
+        case "mmtt-ideal":
+            return lambda: _stacked(
+                [seconds_of(entry.fleet.true_law(), entry.task) for entry in entries]
+            )
+        case "mmtt":
+            return lambda: states.at(benchmarked)
+        case "med-learned":
+            return learned.expected
+        case _:
+            return states.expected
 
 
 def _stacked(rows: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:

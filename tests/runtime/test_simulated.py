@@ -150,3 +150,27 @@ def test_states_come_as_often_as_they_should_and_the_mean_is_known() -> None:
 def test_impossible_noise_is_named(noise: float) -> None:
     with pytest.raises(ConfigError, match=f"noise of {noise}"):
         Conditions(noise=noise)
+
+
+def test_a_state_that_changes_on_the_way_is_paid_for_in_part() -> None:
+    # 1 s a sample in the first state, 3 s in the second; it always changes.
+    K = 300
+    states = law([[1.0, 3.0]] * K, [[0.0, 0.0]] * K, [[0.0, 0.0]] * K)
+    fleet = fleet_of(
+        states,
+        Conditions(
+            probability=np.tile([0.5, 0.5], (K, 1)), changing=1.0, late=Late.WAIT
+        ),
+    )
+    began = fleet.true_law().step_s
+    orders = [order(k, 4, 1) for k in range(K)]
+    reports = [r for u in carried_out(fleet, orders, 100.0) for r in u.reports]
+    took = {r.learner: (r.trained_s - r.downloaded_s) / 4 for r in reports}
+    seconds = np.array([took[k] for k in range(K)])
+    assert set(began.tolist()) == {1.0, 3.0}
+    assert ((seconds >= 1.0 - 1e-9) & (seconds <= 3.0 + 1e-9)).all()
+    mixed = (seconds > 1.01) & (seconds < 2.99)
+    assert 0.35 < mixed.mean() < 0.65  # half of the changes lead to the same state
+    # What begins in a state is nearer to it: 1.5 and 2.5 on the mean.
+    assert seconds[began == 1.0].mean() == pytest.approx(1.5, abs=0.15)
+    assert seconds[began == 3.0].mean() == pytest.approx(2.5, abs=0.15)

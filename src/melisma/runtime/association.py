@@ -18,6 +18,10 @@ from melisma.system.multitask import MultiTaskProblem, Solved
 #: A problem, and which tasks and learners its rows and columns are.
 Solve = Callable[[MultiTaskProblem, Ints, Ints], Solved]
 
+#: Share of the tasks' time that must be won for learners to change their task: whoever
+#: changes is missed for a cycle.
+WORTH_IT = 0.1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Terms:
@@ -62,9 +66,22 @@ class Association:
             raise
 
     def renew(self) -> None:
-        """Associate by what is known now; as before, if that leads nowhere."""
+        """Associate by what is known now, if that is worth the change."""
+        before = self._shards.copy()
         with contextlib.suppress(InfeasibleError):
             self._associate()
+        if self._total_s(self._shards) > (1 - WORTH_IT) * self._total_s(before):
+            self._shards = before
+
+    def _total_s(self, shards: Ints) -> float:
+        """Σ of the tasks' times with these learners, each split anew."""
+        total_s = 0.0
+        for task in self._there:
+            members = np.flatnonzero(shards[task])
+            seconds = self.seconds(task, members)
+            d = self.split(task, members, seconds)
+            total_s += float((seconds[1] + seconds[0] * d)[d > 0].max())
+        return total_s
 
     def finish(self, task: int) -> None:
         """Give a task's learners to the others."""

@@ -123,6 +123,8 @@ class Programme:
         seconds, waits_s = None, None
         if self._knowledge == Knowledge.TRUTH:
             seconds = seconds_of(fleet.true_law().only(members), task)
+        elif self._knowledge == Knowledge.LATEST:
+            seconds = self._association.seconds(i, members)
         elif self._knowledge == Knowledge.PROBE:
             seconds, waits_s = self._probed(entry)
         shards = self._association.split(i, members, seconds)

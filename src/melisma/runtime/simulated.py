@@ -1,7 +1,7 @@
 """A fleet on a virtual clock: time is priced by the delay law, gradients are real."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ class Conditions:
     """How a simulated fleet differs from what is known of it."""
 
     probability: Floats | None = None  #: γ, learners × states; a state a cycle
+    changing: float = 0.0  #: chance that a state changes once, within a cycle
     noise: float = 0.0  #: spread (σ of the logarithm) of compute and network times
     late: Late = Late.HALT  #: what becomes of who is not done by the deadline
     learning: bool = True  #: train for real; else time passes, and models stay
@@ -62,7 +63,7 @@ class SimulatedFleet:
         self._own_rows = own_rows
         self._take_in(np.arange(len(names)))
         self._law = law
-        self._chances: tuple[DelayLaw, Floats] | None = None
+        self._coming: _Chance | None = None
         self._model, self._data, self._training = model, data, training
         self._conditions = conditions or Conditions()
         self._rng = np.random.default_rng([seed, Stream.FLEET])
@@ -106,10 +107,10 @@ class SimulatedFleet:
         return law.only(self.members)
 
     def true_law(self) -> DelayLaw:
-        """The law of all learners, in the states of their next cycle."""
-        if self._chances is None:
-            self._chances = self._chance()
-        return self._chances[0]
+        """The law of all learners, in the states in which their next cycle begins."""
+        if self._coming is None:
+            self._coming = self._chance()
+        return self._coming.at_first
 
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
         """Each learner's own bound on its shards (DAB, Eq. 5)."""
@@ -171,8 +172,8 @@ class SimulatedFleet:
 
     def _price(self, orders: Sequence[Order], deadline_s: float) -> "_Prices":
         """What this cycle's states and noise make of the orders."""
-        law, (compute, network) = self._chances or self._chance()
-        self._chances = None
+        chance, self._coming = self._coming or self._chance(), None
+        law, (compute, network) = chance.through, chance.slower
         k = self.members[np.array([order.learner for order in orders], dtype=np.int64)]
         d = np.array([order.samples for order in orders], dtype=np.int64)
         steps = np.array([order.steps for order in orders], dtype=np.int64)
@@ -202,14 +203,36 @@ class SimulatedFleet:
             late=late,
         )
 
-    def _chance(self) -> tuple[DelayLaw, Floats]:
-        """This cycle's true law, and how much slower compute and network are."""
-        law, K = self._law, len(self._names)
-        if (gamma := self._conditions.probability) is not None:
-            passed = self._rng.random((K, 1)) > gamma.cumsum(axis=1)[:, :-1]
-            law = law.at(np.arange(K), passed.sum(axis=1))
-        sigma = self._conditions.noise
-        return law, np.exp(sigma * self._rng.standard_normal((2, K)))
+    def _chance(self) -> "_Chance":
+        """What this cycle's states and noise are."""
+        K, sigma = len(self._names), self._conditions.noise
+        law = self._state_law()
+        through = law
+        if self._conditions.changing:
+            changes = self._rng.random(K) < self._conditions.changing
+            # A part of the work, drawn evenly, is done before the change.
+            part = np.where(changes, self._rng.random(K), 1.0)
+            later = self._state_law()
+            through = replace(law, step_s=part * law.step_s + (1 - part) * later.step_s)
+        slower = np.exp(sigma * self._rng.standard_normal((2, K)))
+        return _Chance(law, through, slower)
+
+    def _state_law(self) -> DelayLaw:
+        """The law of all learners, each in a state of its own."""
+        if (gamma := self._conditions.probability) is None:
+            return self._law
+        K = len(self._names)
+        passed = self._rng.random((K, 1)) > gamma.cumsum(axis=1)[:, :-1]
+        return self._law.at(np.arange(K), passed.sum(axis=1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chance:
+    """What one cycle is like."""
+
+    at_first: DelayLaw  #: in the states in which it begins
+    through: DelayLaw  #: on the whole, where states change in between
+    slower: Floats  #: how much slower compute and network are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
