@@ -332,6 +332,7 @@ def test_the_learners_of_a_killed_run_end_with_it(
     running.kill()
     running.communicate(timeout=PATIENCE_S)  # until the last who could write is gone
     until(lambda: not running_in(tmp_path), "the end of the learners")
+    assert running.returncode == -signal.SIGKILL
 
 
 def test_a_run_that_is_interrupted_can_be_resumed(

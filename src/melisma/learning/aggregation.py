@@ -91,8 +91,9 @@ class _Sorted:
     largest parameter of all K besides.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, share: float) -> None:
         self.weight = 0.0
+        self._share = share  # of the updates, dropped at either end
         self._stacks: list[Parameters] = []
 
     def add(self, stack: Parameters, weights: Sequence[float]) -> list[int]:
@@ -119,13 +120,11 @@ class _Sorted:
         values = torch.cat([stack[name] for stack in self._stacks]).float().numpy()
         updates = len(values)
         values = np.sort(values, axis=0)  # many times faster than torch's
-        cut = min(self._cut(updates), (updates - 1) // 2)
+        # In binary 0.29·100 is just below 29, the number that was meant. One or two in
+        # the middle always stay.
+        cut = min(math.floor(self._share * updates + 1e-9), (updates - 1) // 2)
         middle = values[cut : updates - cut].mean(axis=0, dtype=np.float64)
         return torch.from_numpy(np.asarray(middle, dtype=np.float32))
-
-    def _cut(self, updates: int) -> int:
-        """Values to drop on each side; one or two in the middle always stay."""
-        raise NotImplementedError
 
 
 class CoordinateMedian(_Sorted):
@@ -134,8 +133,8 @@ class CoordinateMedian(_Sorted):
     With an even number of learners, the mean of the two in the middle.
     """
 
-    def _cut(self, updates: int) -> int:
-        return updates
+    def __init__(self) -> None:
+        super().__init__(share=0.5)
 
 
 class TrimmedMean(_Sorted):
@@ -148,12 +147,7 @@ class TrimmedMean(_Sorted):
     def __init__(self, trim: float) -> None:
         if not 0 <= trim < 0.5:
             raise ConfigError(f"trim is {trim}: give a share from 0 to below 0.5")
-        super().__init__()
-        self._trim = trim
-
-    def _cut(self, updates: int) -> int:
-        # In binary 0.29·100 is just below 29, the number that was meant.
-        return math.floor(self._trim * updates + 1e-9)
+        super().__init__(trim)
 
 
 def clip(
