@@ -95,8 +95,8 @@ def test_work_that_was_halted_is_redone_as_far_as_it_went(tmp_path: Path) -> Non
         def speeds(self) -> Speeds:
             return Speeds(step_s=1e-5, sample_s=1e-6, fixed_s=0.01)
 
-    slow = Boastful(name="a", pace=Pace(samples_per_s=400.0))
-    job = changed(JOB, cycles=1, deadline=Seconds(2.0), samples=2000)
+    slow = Boastful(name="a", pace=Pace(samples_per_s=150.0))
+    job = changed(JOB, cycles=1, deadline=Seconds(8.0), samples=2000)
     happened = live(job, tmp_path, [slow])
     (halted,) = of(records.Halted, happened)
     (checked,) = of(records.Checked, happened)

@@ -134,7 +134,7 @@ def learner_said(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Everything that a learner sent in two cycles of DAB."""
     folder = tmp_path_factory.mktemp("run")
     job = Job(
-        name="dab", scheme="dab", cycles=2, deadline=Seconds(2.0), shard=50, steps=1
+        name="dab", scheme="dab", cycles=2, deadline=Seconds(5.0), shard=50, steps=1
     )
     with ExitStack() as stack:
 
