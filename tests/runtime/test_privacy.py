@@ -193,7 +193,8 @@ def test_neither_the_rate_nor_the_machine_is_named_anywhere(
         message for message in messages(learner_said) if message[0] != frames.CHUNK
     )
     for detail in (socket.gethostname(), platform.node(), platform.release()):
-        assert detail.encode() not in plain
+        # Two or three letters are in so many bytes by chance.
+        assert len(detail) < 4 or detail.encode() not in plain
     for number in (RATE, 1 / RATE):
         assert struct.pack(">d", number) not in plain
         assert struct.pack("<d", number) not in plain
