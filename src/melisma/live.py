@@ -26,8 +26,8 @@ from melisma.runtime.records import Record, read, write
 from melisma.runtime.task import Task
 from melisma.runtime.testbed import Testbed
 from melisma.runtime.wire import Brief
-from melisma.schemes import DECENTRALISED, find
-from melisma.simulation import names_of, own_rows, task_of
+from melisma.schemes import DECENTRALISED
+from melisma.simulation import check_single, names_of, own_rows, task_of
 from melisma.system.law import Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
@@ -81,19 +81,13 @@ def orchestrate(
     Starts when ``learners`` are there. ``ready`` is called once they can dial in;
     ``options`` are those of ``rpc.serve``. Returns all records of the run.
     """
-    if job.task:
-        raise ConfigError(
-            f"{job.name!r} has several tasks: `melisma simulate` runs those so far"
-        )
-    find(job.scheme)
+    check_single(job)
     task = task_of(job)
     done = Checkpoint.read(run_folder)
     if done:
         put(done.parameters, task.model)
     stock = Stock(parameters_of(task.model), Shelf(task.data, task.shard))
-    unfinished = run_folder / f"{CONFIG}.part"  # half a job is another job
-    unfinished.write_text(dump(job), encoding="utf-8")
-    unfinished.replace(run_folder / CONFIG)
+    _write_config(job, run_folder)
     with (
         rpc.serve(stock, limits=_limits(task), **options) as server,
         (run_folder / RECORDS).open("ab") as file,
@@ -101,39 +95,41 @@ def orchestrate(
         file.truncate(done.records_bytes if done else 0)
         past = read(run_folder / RECORDS)
         ready(server)
+        fleet = _fleet(job, task, server, stock, learners, at_once, done)
 
         def sink(record: Record) -> None:
             write(record, file)
             file.flush()
             watch(record)
 
-        async def whole() -> Parameters:
-            fleet = _fleet(job, task, server, stock, learners, at_once, done)
+        def keep(cycle: int, parameters: Parameters) -> None:
+            os.fsync(file.fileno())
+            Checkpoint(
+                cycle=cycle,
+                time_s=fleet.now_s(),
+                records_bytes=file.tell(),
+                parameters=parameters,
+            ).write(run_folder)
 
-            def keep(cycle: int, parameters: Parameters) -> None:
-                os.fsync(file.fileno())
-                Checkpoint(
-                    cycle=cycle,
-                    time_s=fleet.now_s(),
-                    records_bytes=file.tell(),
-                    parameters=parameters,
-                ).write(run_folder)
-
-            return await run(
-                task,
-                fleet,
-                sink,
-                past=past,
-                keep=keep,
-                patient=True,
-            )
-
-        save(asyncio.run(whole()), run_folder / MODEL)
-    try:
-        runs.write(run_folder)
-    except MelismaError as error:  # the run is whole without it
-        log.warning("no report: %s", error)
+        trained = run(task, fleet, sink, past=past, keep=keep, patient=True)
+        save(asyncio.run(trained), run_folder / MODEL)
+    _write_report(run_folder)
     return read(run_folder / RECORDS)
+
+
+def _write_config(job: Job, folder: Path) -> None:
+    """Write it whole: half a job would be another job."""
+    unfinished = folder / f"{CONFIG}.part"
+    unfinished.write_text(dump(job), encoding="utf-8")
+    unfinished.replace(folder / CONFIG)
+
+
+def _write_report(folder: Path) -> None:
+    """Write it if it can be; the run is whole without."""
+    try:
+        runs.write(folder)
+    except MelismaError as error:
+        log.warning("no report: %s", error)
 
 
 def _limits(task: Task) -> rpc.Limits:

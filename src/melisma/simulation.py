@@ -108,12 +108,17 @@ def names_of(job: Job) -> list[str]:
 
 def build(job: Job, threads: int = 1) -> Simulation:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
+    check_single(job)
+    return prepared(job, threads)
+
+
+def check_single(job: Job) -> None:
+    """Raise ConfigError unless a job has one task, and a scheme for it."""
     if job.task:
         raise ConfigError(
             f"{job.name!r} has several tasks: `melisma simulate` runs those so far"
         )
     find(job.scheme)
-    return prepared(job, threads)
 
 
 def prepared(job: Job, threads: int = 1) -> Simulation:

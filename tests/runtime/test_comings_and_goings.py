@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from tests.runtime.learners import Steady, changed, joined, live, of
@@ -128,13 +129,13 @@ class Stale(Steady):
 
 
 class Huge(Steady):
-    """Sends far more than a model."""
+    """Sends ten gigabytes: pages of nothing, which take no memory unless read."""
 
     @rpc.expose
     def carry_out(self, errand: Errand) -> Update:
         update = super().carry_out(errand)
-        much = {"1.weight": torch.zeros(50_000_000)}  # 200 MB; more was tried by hand
-        return msgspec.structs.replace(update, parameters=much)
+        much = torch.from_numpy(np.zeros(2_500_000_000, dtype=np.float32))
+        return msgspec.structs.replace(update, parameters={"1.weight": much})
 
 
 @pytest.mark.parametrize("offender", [Nan, Failing, Stale, Huge])
