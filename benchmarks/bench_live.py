@@ -40,11 +40,12 @@ from rich.console import Console
 from melisma import rpc
 from melisma.config import Job
 from melisma.learning.parameters import load
-from melisma.live import DEMO, orchestrate
+from melisma.live import DEMO
 from melisma.runtime import records
 from melisma.runtime.folder import MODEL
 from melisma.runtime.orchestrator import share_out
 from melisma.runtime.records import Record
+from melisma.serving import orchestrate
 from melisma.simulation import task_of
 from melisma.system.problem import Allocation
 from melisma.units import Seconds

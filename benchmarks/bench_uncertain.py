@@ -40,6 +40,7 @@ from melisma.runtime.many import Entry, Knowledge, Programme, seconds_of
 from melisma.runtime.records import Record, Refused
 from melisma.runtime.simulated import Conditions, SimulatedFleet
 from melisma.runtime.task import Task
+from melisma.runtime.turns import VirtualTurns
 from melisma.schemes.multitask.exact import exact
 from melisma.schemes.multitask.rmed import rmed
 from melisma.system.law import DelayLaw
@@ -59,7 +60,7 @@ KNOWLEDGE = {
     "rmed": Knowledge.BEFOREHAND,
     "med-learned": Knowledge.LATEST,
     "med-probe": Knowledge.PROBE,
-    "mmtt-ideal": Knowledge.TRUTH,
+    "mmtt-ideal": Knowledge.NOW,
 }
 
 ROWS = int(SHARDS.max()) * SHARD
@@ -109,12 +110,12 @@ class Trial:
 
     def run(self, scheme: str, budget: float) -> Service | None:
         """Run it by a scheme; None if a task was refused."""
-        entries = [self._entry(i) for i in range(self.tasks)]
+        fleets = [self._fleet(i) for i in range(self.tasks)]
+        entries = [self._entry(i, fleet) for i, fleet in enumerate(fleets)]
         terms = Terms(
             names=[entry.task.name for entry in entries],
             shards=SHARDS[: self.tasks],
             deadline_s=self.deadline_s,
-            price=self.price,
             budget=budget,
         )
 
@@ -125,7 +126,10 @@ class Trial:
                 return self.states.at(self.benchmarked)
             if scheme == "med-learned":
                 return learned.expected()
-            rows = [seconds_of(e.fleet.true_law(), e.task) for e in entries]
+            rows = [
+                seconds_of(fleet.true_law(), entry.task)
+                for fleet, entry in zip(fleets, entries, strict=True)
+            ]
             return np.stack([r[0] for r in rows]), np.stack([r[1] for r in rows])
 
         def solve(problem: MultiTaskProblem, tasks: Ints, learners: Ints) -> Solved:
@@ -134,20 +138,20 @@ class Trial:
             return exact(problem)
 
         j = np.arange(self.learners)
+        seen = [law.at(j, self.benchmarked) for law in self.laws]
         learned = Learned(
             [entry.task for entry in entries],
-            [law.at(j, self.benchmarked) for law in self.laws],
-            entries[0].fleet.learners,
             [BATCH] * self.tasks,
+            lambda: (seen, fleets[0].learners),
         )
-        association = Association(terms, known, solve, reassigns=False)
+        association = Association(terms, self.price, known, solve, reassigns=False)
         happened: list[Record] = []
 
         def sink(record: Record) -> None:
             learned.see(record)
             happened.append(record)
 
-        programme = Programme(entries, association, KNOWLEDGE[scheme])
+        programme = Programme(entries, association, VirtualTurns(), KNOWLEDGE[scheme])
         asyncio.run(programme.run(sink))
         if any(isinstance(record, Refused) for record in happened):
             return None
@@ -158,12 +162,11 @@ class Trial:
             dict.fromkeys(names, BATCH),
         )
 
-    def _entry(self, i: int) -> Entry:
-        model = nn.Sequential(nn.Flatten(), nn.Linear(1, 1))
+    def _entry(self, i: int, fleet: SimulatedFleet) -> Entry:
         return Entry(
             task=Task(
                 name=f"task-{i}",
-                model=model,
+                model=nn.Sequential(nn.Flatten(), nn.Linear(1, 1)),
                 data=NOTHING,
                 scheme="med",
                 cycles=self.cycles,
@@ -173,19 +176,22 @@ class Trial:
                 shard=SHARD,
                 steps=int(STEPS[i]),
             ),
-            fleet=SimulatedFleet(
-                [f"learner-{k}" for k in range(self.learners)],
-                self.laws[i],
-                model=model,
-                data=NOTHING,
-                training=Training(batch=BATCH),
-                seed=1000 * self.seed + i,
-                conditions=Conditions(
-                    probability=self.gamma,
-                    changing=self.changing,
-                    noise=0.04,
-                    learning=False,
-                ),
+            fleet=fleet,
+        )
+
+    def _fleet(self, i: int) -> SimulatedFleet:
+        return SimulatedFleet(
+            [f"learner-{k}" for k in range(self.learners)],
+            self.laws[i],
+            model=nn.Sequential(nn.Flatten(), nn.Linear(1, 1)),
+            data=NOTHING,
+            training=Training(batch=BATCH),
+            seed=1000 * self.seed + i,
+            conditions=Conditions(
+                probability=self.gamma,
+                changing=self.changing,
+                noise=0.04,
+                learning=False,
             ),
         )
 

@@ -185,3 +185,47 @@ def test_every_command_explains_itself(melisma: Melisma, command: str) -> None:
     done = melisma(*command.split(), "--help")
     assert done.code == 0
     assert "Usage" in done.out
+
+
+TASKS = """
+scheme = "med"
+shard = 20
+deadline = "60 s"
+[[task]]
+name = "one"
+samples = 200
+[[task]]
+name = "two"
+samples = 100
+"""
+
+
+def test_several_tasks_are_simulated_reported_and_compared(
+    tmp_path: Path, melisma: Melisma
+) -> None:
+    job = quick_job(tmp_path, TASKS)
+    done = melisma("simulate", job, "--json")
+    assert done.code == 0, done.err
+    assert set(json.loads(done.out)["tasks"]) == {"one", "two"}
+    done = melisma("report", "runs/quick")
+    assert done.code == 0, done.err
+    assert "cycles in time (%)" in done.out
+    assert (tmp_path / "runs/quick/report.html").exists()
+    done = melisma("compare", job, "--schemes", "med,mmtt", "--seeds", "2", "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert [o["scheme"] for o in told["comparison"]["outcomes"]] == ["med", "mmtt"]
+    assert (Path(told["folder"]) / "report.html").exists()
+
+
+def test_a_scheme_for_one_task_is_named_where_there_are_several(
+    tmp_path: Path, melisma: Melisma
+) -> None:
+    job = quick_job(tmp_path, TASKS)
+    done = melisma("compare", job, "--schemes", "csa,med")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "unknown scheme for several tasks 'csa'" in done.err
+    done = melisma("run", job, "--scheme", "mmtt-ideal")
+    assert done.code == 2
+    assert "simulate it, or use 'med-probe'" in done.err
+    assert not list((tmp_path / "runs").glob("*"))

@@ -25,8 +25,8 @@ from tests.runtime.chaos.processes import (
     until,
 )
 
+from melisma.runtime.company import HURRY_S
 from melisma.runtime.fleet import NOT_THERE
-from melisma.runtime.live import HURRY_S
 from melisma.runtime.testbed import Testbed, missing
 
 pytestmark = pytest.mark.slow
@@ -96,6 +96,56 @@ def test_run_shows_what_happened(job: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "its own" in done.stdout  # what a DAB learner predicts is its own
     assert "broke" not in done.stderr
+
+
+TASKS = """
+name = "tasks"
+scheme = "med-probe"
+cycles = 2
+deadline = "20 s"
+shard = 50
+
+[[task]]
+name = "one"
+samples = 500
+steps = 1
+
+[[task]]
+name = "two"
+samples = 200
+steps = 2
+
+[[learners]]
+name = "calm"
+rate = "2000 samples/s"
+bandwidth = "8 MB/s"
+
+[[learners]]
+name = "moody"
+heat = 1
+states = [
+    { rate = "1500 samples/s", bandwidth = "8 MB/s" },
+    { rate = "800 samples/s", bandwidth = "8 MB/s", owner = "computing" },
+    { rate = "1500 samples/s", bandwidth = "8 MB/s", owner = "downloading" },
+]
+"""
+
+
+def test_several_tasks_run_and_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "tasks.toml").write_text(TASKS)
+    done = melisma("run", "tasks.toml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert set(told["tasks"]) == {"one", "two"}
+    assert told["tasks"]["one"]["service"]["fulfilment"] > 0
+    folder = tmp_path / "runs" / "tasks"
+    for name in ("one", "two"):
+        assert (folder / name / "model.safetensors").exists()
+        assert (folder / name / "report.html").exists()
+    assert (folder / "report.html").exists()
+    again = melisma("resume", "runs/tasks", "--locally", "--json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr  # there is nothing left to do
+    assert json.loads(again.stdout)["tasks"] == told["tasks"]
 
 
 def test_serve_and_join_meet_over_tls_and_resume_goes_on(

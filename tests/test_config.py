@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from melisma.config import Job, dump, load
+from melisma.config import Job, dump, load, load_states
 from melisma.errors import ConfigError
 from melisma.learning.data import EMBEDDED
 from melisma.system.law import Mode
@@ -80,6 +80,19 @@ def test_a_job_survives_being_written_and_read(tmp_path: Path) -> None:
             "'a' has count 0: give at least 1",
         ),
         (
+            "[[learners]]\nname = 'a'\nstates = [{ probability = 0.4 }]",
+            "probabilities that sum to 0.4",
+        ),
+        (
+            "[[learners]]\nname = 'a'\nheat = 1\nstates = [{ probability = 1 }]",
+            "a probability each, or one heat",
+        ),
+        ("[[learners]]\nname = 'a'\nheat = 1\nrate = 1\nbandwidth = 1", "no states"),
+        (
+            "[[learners]]\nname = 'a'\nstates = [{ owner = 'computer' }]",
+            "unknown owner 'computer': did you mean 'computing'?",
+        ),
+        (
             "[[learners]]\nname = 'a'\nstates = [{ probabilty = 1 }]",
             "unknown key in learners[0].states[0] 'probabilty'",
         ),
@@ -104,3 +117,15 @@ def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"job\.toml is not TOML"):
         load(tmp_path / "job.toml")
+
+
+def test_a_file_of_states_is_an_owner(tmp_path: Path) -> None:
+    file = tmp_path / "states.toml"
+    file.write_text(
+        "heat = 0.5\n[[states]]\n[[states]]\nowner = 'computing'\nrate = '9 samples/s'"
+    )
+    table = load_states(file)
+    assert [state.owner for state in table.states] == ["idle", "computing"]
+    assert table.states[1].rate == 9.0
+    with pytest.raises(ConfigError, match="give a file of states"):
+        load_states(tmp_path / "none.toml")

@@ -3,12 +3,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from melisma.config import Job, TaskTable, load, tasks_of
-from melisma.errors import ConfigError
-from melisma.live import orchestrate
-from melisma.programme import COLUMNS, SCHEMES, build_many, served
+from melisma import report, runs
+from melisma.comparison import compare_tasks
+from melisma.config import Job, TaskTable, dump, load, tasks_of
+from melisma.errors import ConfigError, TrainingError
+from melisma.programme import SCHEMES, build_many
+from melisma.runs.tasks import COLUMNS, served, together
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS
 from melisma.runtime.records import Allocated, Evaluated, Refused, read
+from melisma.runtime.simulated import SimulatedFleet
 from melisma.simulation import build
 from melisma.system.law import Mode
 from melisma.units import Seconds
@@ -86,7 +89,57 @@ def test_what_cannot_be_is_named(changes: dict[str, object], message: str) -> No
         build_many(short(**changes))
 
 
-def test_where_one_task_is_meant_several_are_named(tmp_path: Path) -> None:
-    for start in (build, lambda job: orchestrate(job, tmp_path, learners=1)):
-        with pytest.raises(ConfigError, match="'tasks' has several tasks"):
-            start(JOB)
+def test_where_one_task_is_meant_several_are_named() -> None:
+    with pytest.raises(ConfigError, match="'tasks' has several tasks"):
+        build(JOB)
+
+
+def test_several_tasks_are_one_report_and_one_each(tmp_path: Path) -> None:
+    *fits, last = JOB.task
+    hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))
+    build_many(short(task=(*fits, hopeless))).run(tmp_path)
+    page = runs.write(tmp_path).read_text()
+    assert page.count("data:image/png") == 2
+    assert '<a href="digits/report.html">' in page
+    assert "refused: " in page
+    for name in ("digits", "digits-deep", "latecomer"):
+        assert (tmp_path / name / "report.html").exists()
+
+
+def test_schemes_are_compared_over_all_tasks(tmp_path: Path) -> None:
+    job = short(task=JOB.task[:2])
+    ticks: list[None] = []
+    found = compare_tasks(
+        job, ["med", "mmtt-ideal"], 2, tmp_path, lambda: ticks.append(None)
+    )
+    assert len(ticks) == 2 * 2 * 2 * 2  # schemes, seeds, tasks, cycles
+    assert [len(outcome.runs) for outcome in found.finished] == [2, 2]
+    times = {o.scheme: o.figures()[1] for o in found.finished}
+    alone = build_many(msgspec.structs.replace(job, scheme="med")).run()
+    assert found.outcomes[0].runs[0][1] == together(tasks_of(job), alone).service.time_s
+    assert times["med"].half > 0
+    report.write_tasks(found, dump(job), tmp_path)
+    assert "mmtt-ideal" in (tmp_path / report.PAGE).read_text()
+
+
+def test_a_scheme_that_refuses_a_task_is_not_compared(tmp_path: Path) -> None:
+    *fits, last = JOB.task
+    hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))
+    with pytest.raises(TrainingError, match="med: latecomer was refused"):
+        compare_tasks(short(task=(*fits, hopeless)), ["med"], 1, tmp_path)
+
+
+def test_heat_makes_the_first_state_likely() -> None:
+    # softmax of (2, 0, 0): e²/(e² + 2) = 0.787.
+    group = JOB.learners[0]
+    states = tuple(
+        msgspec.structs.replace(state, probability=None) for state in group.states
+    )
+    heated = msgspec.structs.replace(group, states=states, heat=0.5)
+    ready = build_many(short(learners=(heated,), task=JOB.task[:1]))
+    fleet = ready.programme._entries[0].fleet
+    assert isinstance(fleet, SimulatedFleet)
+    assert fleet._conditions.probability is not None
+    assert fleet._conditions.probability[0] == pytest.approx(
+        [0.787, 0.107, 0.107], abs=1e-3
+    )

@@ -29,7 +29,7 @@ from melisma import __version__
 from melisma.errors import AccessError, ConfigError, MelismaError
 
 if TYPE_CHECKING:
-    from melisma.comparison import Comparison, Course
+    from melisma.comparison import Comparison, Course, TaskComparison
     from melisma.config import Job
     from melisma.learning.forecast import Forecast
     from melisma.rpc import Server
@@ -96,47 +96,14 @@ def simulate(
 ) -> None:
     """Train a job on simulated learners: time is priced, gradients are real."""
     job = _job(job_file, scheme=scheme, seed=seed)
-    if job.task:
-        _simulate_many(job, threads, runs, as_json)
-        return
-    from melisma import simulation
+    from melisma import programme, simulation
     from melisma.runtime.folder import run_folder
 
-    ready = simulation.build(job, threads)
+    build = programme.build_many if job.task else simulation.build
+    ready = build(job, threads)
     with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
         records = ready.run(folder, watch)
     _print_run(job, folder, records, as_json)
-
-
-def _simulate_many(job: "Job", threads: int, runs: Path, as_json: bool) -> None:
-    """Simulate several tasks, and print how each was served."""
-    from melisma import programme
-    from melisma.runtime.folder import run_folder
-    from melisma.runtime.records import Evaluated
-
-    ready = programme.build_many(job, threads)
-    total = sum(one.cycles for one in ready.jobs)
-    with (
-        run_folder(runs, job.name) as folder,
-        _progress(f"{job.name} by {job.scheme}", total, as_json) as tick,
-    ):
-        records = ready.run(
-            folder, lambda record: tick() if isinstance(record, Evaluated) else None
-        )
-    served, refused = programme.served(ready.jobs, records)
-    if as_json:
-        told = {"job": job.name, "scheme": job.scheme, "folder": str(folder)}
-        _print_json(told | {"tasks": served, "refused": refused})
-        return
-    table = Table("", title="Means over cycles", title_justify="left", box=None)
-    for name in served:
-        table.add_column(Text(name), justify="right")
-    for column in programme.COLUMNS:
-        table.add_row(column.title, *(column.text(how) for how in served.values()))
-    out.print(table)
-    for name, reason in refused.items():
-        out.print(f"{name} was refused: {reason}", markup=False)
-    out.print(f"Configuration, records and model of each task: {folder}")
 
 
 @app.command("run")
@@ -298,6 +265,13 @@ def join(
     bandwidth: Annotated[
         str | None, typer.Option(help="Transfer no faster, as '1 MB/s'.")
     ] = None,
+    states: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="What the device's owner does meanwhile, as in a job's [[learners]].",
+        ),
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads that train.")] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
     until_eof: Annotated[
@@ -316,24 +290,30 @@ def join(
     import socket
 
     from melisma import rpc
+    from melisma.config import load_states
     from melisma.learning.data import load_own
     from melisma.learning.training import use_threads
+    from melisma.live import owner_of
     from melisma.runtime.learner import Learner
-    from melisma.runtime.pace import Pace
+    from melisma.runtime.owner import Owner, State
     from melisma.units import BytesPerSecond, SamplesPerSecond
 
-    pace = Pace(
-        float(SamplesPerSecond.of(rate)) if rate else math.inf,
-        float(BytesPerSecond.of(bandwidth)) if bandwidth else math.inf,
-    )
-    use_threads(threads)
     name = name or socket.gethostname()
-    learner = Learner(
-        name=name,
-        own=load_own(data) if data else None,
-        allowed=allow or (),
-        pace=pace,
-    )
+    if states and (rate or bandwidth):
+        raise ConfigError(
+            "--states has rates of its own: leave --rate, --bandwidth out"
+        )
+    if states:
+        owner = owner_of(load_states(states), name)
+    else:
+        pace = State(
+            samples_per_s=float(SamplesPerSecond.of(rate)) if rate else math.inf,
+            bytes_per_s=float(BytesPerSecond.of(bandwidth)) if bandwidth else math.inf,
+        )
+        owner = Owner([pace])
+    use_threads(threads)
+    own = load_own(data) if data else None
+    learner = Learner(name=name, own=own, owner=owner, allowed=allow or ())
     if not quiet:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("melisma.learner").setLevel(logging.INFO)
@@ -368,7 +348,7 @@ def report(
 
     page = runs.write(run)
     job, records = runs.read(run)
-    if as_json:
+    if as_json and not job.task:
         rows = runs.account(job, records)
         _print_json(
             {
@@ -384,15 +364,21 @@ def report(
         )
         return
     _print_run(job, run, records, as_json)
-    out.print(f"Report: {page}")
+    if not as_json:
+        out.print(f"Report: {page}")
 
 
 @app.command()
 def compare(
     job_file: JobFile = None,
     schemes: Annotated[
-        str, typer.Option(help="Names with commas between; see `melisma schemes`.")
-    ] = "csa,eta,sync,dab",
+        str | None,
+        typer.Option(
+            help="Names with commas between; see `melisma schemes`.",
+            show_default="csa,eta,sync,dab; of several tasks med,mmtt,med-probe,"
+            "mmtt-ideal",
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each scheme.")] = 5,
     runs: Runs = Path("runs"),
     as_json: Json = False,
@@ -401,19 +387,27 @@ def compare(
     job = _job(job_file)
     from melisma import report
     from melisma.comparison import compare as run_all
-    from melisma.config import dump
+    from melisma.comparison import compare_tasks
+    from melisma.config import dump, tasks_of
     from melisma.runtime.folder import run_folder
 
+    if schemes is None:
+        schemes = "med,mmtt,med-probe,mmtt-ideal" if job.task else "csa,eta,sync,dab"
     names = [name.strip() for name in schemes.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"--schemes {schemes!r}: give different names, e.g. csa,eta")
-    total = len(names) * seeds * job.cycles
+    total = len(names) * seeds * sum(one.cycles for one in tasks_of(job))
+    comparison: Any
     with (
         run_folder(runs, f"{job.name}-compared") as folder,
         _progress(f"{job.name}: {len(names) * seeds} runs", total, as_json) as tick,
     ):
-        comparison = run_all(job, names, seeds, folder, tick)
-        report.write(comparison, dump(job), folder)
+        if job.task:
+            comparison = compare_tasks(job, names, seeds, folder, tick)
+            report.write_tasks(comparison, dump(job), folder)
+        else:
+            comparison = run_all(job, names, seeds, folder, tick)
+            report.write(comparison, dump(job), folder)
     if as_json:
         _print_json({"folder": str(folder), "comparison": comparison})
         return
@@ -615,17 +609,22 @@ def _bar(quiet: bool) -> Progress:
 @contextmanager
 def _cycles(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
     """A bar that moves with each cycle of a run, and says what happens in it."""
+    from melisma.config import tasks_of
     from melisma.runtime.records import Allocated, Dropped, Evaluated, Uploaded
 
     working: set[str] = set()
     back: set[str] = set()
+    ended: dict[str, int] = {}
 
     with _bar(quiet) as progress:
         bar = progress.add_task(
             f"{job.name} by {job.scheme}",
-            total=job.cycles,
+            total=sum(one.cycles for one in tasks_of(job)),
             state="waiting for learners",
         )
+
+        def whose(task: str) -> str:
+            return f"{task}: " if job.task else ""
 
         def watch(record: "Record") -> None:
             match record:
@@ -637,12 +636,14 @@ def _cycles(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
                         working.add(name)
                 case Uploaded(learner=name) | Dropped(learner=name):
                     back.add(name)
-                case Evaluated(cycle=cycle, accuracy=accuracy):
-                    state = f"accuracy {accuracy:.1%}"
-                    progress.update(bar, completed=cycle, state=state)
+                case Evaluated(task=task, cycle=cycle, accuracy=accuracy):
+                    ended[task] = cycle
+                    state = f"{whose(task)}accuracy {accuracy:.1%}"
+                    progress.update(bar, completed=sum(ended.values()), state=state)
                     return
             state = f"cycle {record.cycle}: {len(back)} of {len(working)} back"
-            progress.update(bar, state=state)
+            if not job.task:
+                progress.update(bar, state=state)
 
         yield watch
 
@@ -667,13 +668,13 @@ def _orchestrate(
     port: int,
 ) -> "list[Record]":
     """Train with whoever joins, and tell how to."""
-    from melisma import live
+    from melisma import serving
 
     def tell(server: "Server") -> None:
         join = f"Join with: melisma join '{server.invite()}'"
         err.print(join, markup=False, soft_wrap=True)
 
-    return live.orchestrate(
+    return serving.orchestrate(
         job,
         folder,
         learners=learners,
@@ -690,20 +691,39 @@ def _print_run(
 ) -> None:
     from melisma.comparison import course
 
+    told = {"job": job.name, "scheme": job.scheme, "seed": job.seed}
+    told["folder"] = str(folder)
+    if job.task:
+        _print_tasks(job, told, records, as_json)
+        return
     if as_json:
-        _print_json(
-            {
-                "job": job.name,
-                "scheme": job.scheme,
-                "seed": job.seed,
-                "folder": str(folder),
-                "cycles": course(records),
-            }
-        )
+        _print_json(told | {"cycles": course(records)})
         return
     _print_learners(records)
     _print_cycles(course(records))
     out.print(f"Configuration, records and model: {folder}")
+
+
+def _print_tasks(
+    job: "Job", told: dict[str, Any], records: "list[Record]", as_json: bool
+) -> None:
+    """How each of several tasks was served."""
+    from melisma.config import tasks_of
+    from melisma.runs.tasks import COLUMNS, served
+
+    tasks, refused = served(tasks_of(job), records)
+    if as_json:
+        _print_json(told | {"tasks": tasks, "refused": refused})
+        return
+    table = Table("", title="Means over cycles", title_justify="left", box=None)
+    for name in tasks:
+        table.add_column(Text(name), justify="right")
+    for column in COLUMNS:
+        table.add_row(column.title, *(column.text(how) for how in tasks.values()))
+    out.print(table)
+    for name, reason in refused.items():
+        out.print(f"{name} was refused: {reason}", markup=False)
+    out.print(f"Configuration, records and model of each task: {told['folder']}")
 
 
 def _print_json(value: object) -> None:
@@ -825,8 +845,7 @@ def _print_cycles(course: "Course") -> None:
     out.print(table)
 
 
-def _print_comparison(comparison: "Comparison") -> None:
-    from melisma.comparison import COLUMNS
+def _print_comparison(comparison: "Comparison | TaskComparison") -> None:
     from melisma.report import caption, cells
 
     table = Table("", title=caption(comparison), title_justify="left", box=None)
@@ -834,8 +853,8 @@ def _print_comparison(comparison: "Comparison") -> None:
     for outcome in shown:
         table.add_column(outcome.scheme, justify="right")
     rows = zip(*(cells(outcome) for outcome in shown), strict=True)
-    for column, row in zip(COLUMNS, rows, strict=True):
-        table.add_row(column.title, *row)
+    for title, row in zip(comparison.titles, rows, strict=True):
+        table.add_row(title, *row)
     out.print(table)
     for outcome in comparison.outcomes:
         if outcome.failed:

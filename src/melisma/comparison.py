@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from threading import Thread
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,10 +18,15 @@ from melisma.config import Job
 from melisma.errors import MelismaError, TrainingError
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
+from melisma.programme import build_many, jobs_of
+from melisma.runs.tasks import COLUMNS as TASK_COLUMNS
+from melisma.runs.tasks import served, together
 from melisma.runtime.folder import run_folder
 from melisma.runtime.records import Aggregated, Evaluated, Record, evaluations
 from melisma.schemes import find
 from melisma.simulation import build
+
+Result = TypeVar("Result", "Course", list[float])
 
 
 class Course(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +60,14 @@ def course(records: Sequence[Record]) -> Course:
     )
 
 
+class Figure(NamedTuple):
+    """One figure over all seeds."""
+
+    mean: float
+    half: float  #: of its 95 % interval; NaN for one seed
+    digits: int  #: to print
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one scheme: a course for each seed, or why there is none."""
 
@@ -64,6 +78,27 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     def over_seeds(self, figure: str) -> Floats:
         """One figure of all runs, seeds × cycles."""
         return np.array([getattr(c, figure) for c in self.courses], dtype=np.float64)
+
+    def figures(self) -> list[Figure]:
+        """The figures of the comparison's table."""
+        return [column.of(self) for column in COLUMNS]
+
+
+class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of several tasks under one scheme: figures for each seed."""
+
+    scheme: str
+    runs: list[list[float]] = []  #: seeds × figures of all tasks together
+    failed: str = ""
+
+    def figures(self) -> list[Figure]:
+        """The figures of the comparison's table."""
+        return [
+            Figure(float(mean), float(half), column.digits)
+            for (mean, half), column in zip(
+                map(mean_interval, np.array(self.runs).T), TASK_COLUMNS, strict=True
+            )
+        ]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +111,30 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def finished(self) -> list[Outcome]:
         """The schemes that ran to the end."""
-        return [outcome for outcome in self.outcomes if outcome.courses]
+        return [outcome for outcome in self.outcomes if not outcome.failed]
+
+    @property
+    def titles(self) -> list[str]:
+        """What the figures of an outcome are."""
+        return [column.title for column in COLUMNS]
+
+
+class TaskComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """All schemes on one job of several tasks."""
+
+    job: str
+    seeds: list[int]
+    outcomes: list[TaskOutcome]
+
+    @property
+    def finished(self) -> list[TaskOutcome]:
+        """The schemes that ran to the end."""
+        return [outcome for outcome in self.outcomes if not outcome.failed]
+
+    @property
+    def titles(self) -> list[str]:
+        """What the figures of an outcome are."""
+        return [column.title for column in TASK_COLUMNS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +147,12 @@ class Column:
     digits: int = 2
     at_end: bool = False  #: of the last cycle; else the mean over cycles
 
-    def of(self, outcome: Outcome) -> tuple[float, float]:
-        """Mean over seeds, and half of its 95 % interval (NaN for one seed)."""
+    def of(self, outcome: Outcome) -> Figure:
+        """Mean over seeds, and half of its 95 % interval."""
         values = outcome.over_seeds(self.figure)
         per_seed = values[:, -1] if self.at_end else values.mean(axis=1)
         mean, half = mean_interval(per_seed * self.scale)
-        return float(mean), float(half)
+        return Figure(float(mean), float(half), self.digits)
 
 
 COLUMNS = (
@@ -127,35 +185,91 @@ def compare(
     for scheme in schemes:
         find(scheme)
     build(job)  # what is wrong with the job itself is said once, before any run
-    numbers = list(range(job.seed, job.seed + seeds))
+    ran = _run_all(job, schemes, seeds, folder, tick, processes, _run_one)
+    return Comparison(
+        job=job.name,
+        seeds=_seeds(job, seeds),
+        outcomes=[
+            Outcome(scheme=scheme, failed=some)
+            if isinstance(some, str)
+            else Outcome(scheme=scheme, courses=some)
+            for scheme, some in ran.items()
+        ],
+    )
+
+
+def compare_tasks(
+    job: Job,
+    schemes: Sequence[str],
+    seeds: int,
+    folder: Path,
+    tick: Callable[[], None] = lambda: None,
+    processes: int | None = None,
+) -> TaskComparison:
+    """Run a job of several tasks under each scheme, as `compare` does.
+
+    A scheme under which a task is refused is reported as failed: its figures would be
+    of fewer tasks than those of the others.
+    """
+    for scheme in schemes:
+        jobs_of(msgspec.structs.replace(job, scheme=scheme))
+    build_many(msgspec.structs.replace(job, scheme=schemes[0]))
+    ran = _run_all(job, schemes, seeds, folder, tick, processes, _run_tasks)
+    return TaskComparison(
+        job=job.name,
+        seeds=_seeds(job, seeds),
+        outcomes=[
+            TaskOutcome(scheme=scheme, failed=some)
+            if isinstance(some, str)
+            else TaskOutcome(scheme=scheme, runs=some)
+            for scheme, some in ran.items()
+        ],
+    )
+
+
+def _seeds(job: Job, seeds: int) -> list[int]:
+    return list(range(job.seed, job.seed + seeds))
+
+
+def _run_all(
+    job: Job,
+    schemes: Sequence[str],
+    seeds: int,
+    folder: Path,
+    tick: Callable[[], None],
+    processes: int | None,
+    run_one: Callable[[tuple[Job, Path]], Result | str],
+) -> dict[str, list[Result] | str]:
+    """Of each scheme what its runs came to, or why the first of them failed."""
     todo = [
         (
             msgspec.structs.replace(job, scheme=scheme, seed=seed),
             folder / f"{scheme}-seed{seed}",
         )
         for scheme in schemes
-        for seed in numbers
+        for seed in _seeds(job, seeds)
     ]
-    done = _run_all(todo, tick, processes or min(os.cpu_count() or 1, len(todo)))
-    outcomes = []
+    workers = processes or min(os.cpu_count() or 1, len(todo))
+    done = _in_processes(todo, tick, workers, run_one)
+    ran: dict[str, list[Result] | str] = {}
     for i, scheme in enumerate(schemes):
-        runs = done[i * seeds : (i + 1) * seeds]
-        failed = [run for run in runs if isinstance(run, str)]
-        courses = [run for run in runs if isinstance(run, Course)]
-        outcomes.append(
-            Outcome(scheme=scheme, failed=failed[0])
-            if failed
-            else Outcome(scheme=scheme, courses=courses)
+        some = done[i * seeds : (i + 1) * seeds]
+        failed = [run for run in some if isinstance(run, str)]
+        ran[scheme] = (
+            failed[0] if failed else [r for r in some if not isinstance(r, str)]
         )
-    if not any(outcome.courses for outcome in outcomes):
-        raise TrainingError("; ".join(f"{o.scheme}: {o.failed}" for o in outcomes))
-    return Comparison(job=job.name, seeds=numbers, outcomes=outcomes)
+    if all(isinstance(some, str) for some in ran.values()):
+        raise TrainingError("; ".join(f"{name}: {why}" for name, why in ran.items()))
+    return ran
 
 
-def _run_all(
-    todo: Sequence[tuple[Job, Path]], tick: Callable[[], None], processes: int
-) -> list[Course | str]:
-    """Courses, or why there is none, in the order of ``todo``."""
+def _in_processes(
+    todo: Sequence[tuple[Job, Path]],
+    tick: Callable[[], None],
+    processes: int,
+    run_one: Callable[[tuple[Job, Path]], Result | str],
+) -> list[Result | str]:
+    """What each run came to, or why it failed, in the order of ``todo``."""
     context = multiprocessing.get_context("spawn")
     ticks: SimpleQueue[bool] = context.SimpleQueue()
 
@@ -169,7 +283,7 @@ def _run_all(
         with ProcessPoolExecutor(
             processes, mp_context=context, initializer=_keep, initargs=(ticks,)
         ) as pool:
-            return list(pool.map(_run_one, todo))
+            return list(pool.map(run_one, todo))
     finally:
         ticks.put(False)
         listener.join()
@@ -184,15 +298,29 @@ def _keep(ticks: "SimpleQueue[bool]") -> None:
     _ticks = ticks
 
 
+def _watch(record: Record) -> None:
+    if isinstance(record, Evaluated):
+        _ticks.put(True)
+
+
 def _run_one(todo: tuple[Job, Path]) -> Course | str:
     job, folder = todo
-
-    def watch(record: Record) -> None:
-        if isinstance(record, Evaluated):
-            _ticks.put(True)
-
     try:
         with run_folder(folder.parent, folder.name) as own:
-            return course(build(job).run(own, watch))
+            return course(build(job).run(own, _watch))
     except MelismaError as error:
         return str(error)
+
+
+def _run_tasks(todo: tuple[Job, Path]) -> list[float] | str:
+    job, folder = todo
+    try:
+        with run_folder(folder.parent, folder.name) as own:
+            records = build_many(job).run(own, _watch)
+    except MelismaError as error:
+        return str(error)
+    jobs = jobs_of(job)
+    _, refused = served(jobs, records)
+    if refused:
+        return "; ".join(f"{name} was refused: {why}" for name, why in refused.items())
+    return [column.of(together(jobs, records)) for column in TASK_COLUMNS]

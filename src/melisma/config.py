@@ -4,18 +4,22 @@ Every key has a default: an empty file is the demo. An unknown key, a wrong type
 bad unit is a ConfigError that names the file, the key and the fix.
 """
 
+import math
 import re
 import tomllib
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import tomli_w
 
 from melisma.errors import ConfigError, unknown
 from melisma.learning.settings import Late, Optimiser, Rule
+from melisma.runtime.owner import Activity
 from melisma.system.law import Mode
+from melisma.system.states import heated
 from melisma.units import (
     Bytes,
     BytesPerSecond,
@@ -28,6 +32,8 @@ from melisma.units import (
     Watts,
     WattsPerHertz,
 )
+
+Whole = TypeVar("Whole", "Job", "StatesFile")
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,10 +95,21 @@ class ChannelTable(Table, frozen=True, kw_only=True):
 class StateTable(Table, frozen=True, kw_only=True):
     """What a learner can do while its owner does something."""
 
-    probability: float
-    rate: SamplesPerSecond
-    bandwidth: BytesPerSecond
+    probability: float | None = None  #: not given where ``heat`` is
+    rate: SamplesPerSecond | None = None
+    bandwidth: BytesPerSecond | None = None
     rates: dict[str, SamplesPerSecond] = {}  #: of tasks, by name, in place of ``rate``
+    owner: Activity = Activity.IDLE  #: what it really does in a live run
+
+
+class StatesFile(Table, frozen=True, kw_only=True):
+    """A device whose owner uses it too, for `melisma join --states`."""
+
+    states: tuple[StateTable, ...]
+    heat: float | None = None
+
+    def __post_init__(self) -> None:
+        probabilities(self.states, self.heat, "these")
 
 
 class LearnersTable(Table, frozen=True, kw_only=True):
@@ -106,8 +123,13 @@ class LearnersTable(Table, frozen=True, kw_only=True):
     rate: SamplesPerSecond | None = None
     bandwidth: BytesPerSecond | None = None
     states: tuple[StateTable, ...] = ()
+    heat: float | None = None  #: of the states: the first is likely, less so with heat
 
     def __post_init__(self) -> None:
+        if self.states:
+            probabilities(self.states, self.heat, f"learners {self.name!r}:")
+        elif self.heat is not None:
+            raise ValueError(f"learners {self.name!r} have heat, but no states")
         if self.count < 1:
             raise ValueError(f"{self.name!r} has count {self.count}: give at least 1")
         ways = (
@@ -125,6 +147,20 @@ class LearnersTable(Table, frozen=True, kw_only=True):
                 f"learners {self.name!r} have {', '.join(given) or 'no speed'}: give "
                 "clock and distance, or rate and bandwidth, or states"
             )
+
+
+def probabilities(
+    states: Sequence[StateTable], heat: float | None, whose: str
+) -> list[float]:
+    """Return how likely each state is; ValueError if that is not given once."""
+    given = [state.probability for state in states if state.probability is not None]
+    if heat is not None and not given:
+        return [float(p) for p in heated([0], len(states), heat)[0]]
+    if heat is not None or len(given) < len(states):
+        raise ValueError(f"{whose} states need a probability each, or one heat")
+    if min(given) < 0 or not math.isclose(sum(given), 1.0, abs_tol=1e-6):
+        raise ValueError(f"{whose} states have probabilities that sum to {sum(given)}")
+    return given
 
 
 #: Two laptops, three Jetsons, five Raspberry Pis.
@@ -232,21 +268,30 @@ def tasks_of(job: Job) -> list[Job]:
 
 def load(path: Path) -> Job:
     """Read a job file; ConfigError in one line if it is not one."""
+    return _load(path, Job, "a job file")
+
+
+def load_states(path: Path) -> StatesFile:
+    """Read a file of states; ConfigError in one line if it is not one."""
+    return _load(path, StatesFile, "a file of states")
+
+
+def _load(path: Path, kind: type[Whole], what: str) -> Whole:
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}: give a job file") from error
+        raise ConfigError(f"{path}: {error.strerror}: give {what}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     try:
-        return msgspec.convert(raw, Job, dec_hook=_quantity)
+        return msgspec.convert(raw, kind, dec_hook=_quantity)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {_explain(error)}") from error
 
 
-def dump(job: Job) -> str:
+def dump(table: Table) -> str:
     """Return a job as TOML, every key that has a value included."""
-    return tomli_w.dumps(_without_none(msgspec.to_builtins(job, enc_hook=float)))
+    return tomli_w.dumps(_without_none(msgspec.to_builtins(table, enc_hook=float)))
 
 
 def _quantity(kind: type[Any], written: object) -> Any:
@@ -287,6 +332,7 @@ _CHOICES: dict[str, type[StrEnum]] = {
     "rule": Rule,
     "split": Split,
     "optimiser": Optimiser,
+    "owner": Activity,
 }
 
 

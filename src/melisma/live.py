@@ -1,44 +1,29 @@
 """From a job to a live run: an orchestrator here, learners wherever they are."""
 
-import asyncio
-import logging
+import math
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from melisma import rpc, runs
-from melisma.config import Job, LearnersTable, dump
-from melisma.errors import ConfigError, DataError, MelismaError, unknown
+from melisma import rpc
+from melisma.config import Job, LearnersTable, StatesFile, dump, probabilities, tasks_of
+from melisma.errors import ConfigError, DataError, unknown
 from melisma.learning.data import save_own
-from melisma.learning.parameters import Parameters, parameters_of, put, save
-from melisma.learning.shards import Shelf
-from melisma.runtime.audit import Audit
 from melisma.runtime.devices import DEVICES
-from melisma.runtime.folder import CONFIG, MODEL, RECORDS, Checkpoint
-from melisma.runtime.live import LiveFleet, Stock
-from melisma.runtime.orchestrator import run
-from melisma.runtime.records import Record, read, write
-from melisma.runtime.task import Task
+from melisma.runtime.folder import CONFIG
+from melisma.runtime.owner import Owner, State
+from melisma.runtime.records import Record
 from melisma.runtime.testbed import Testbed
-from melisma.runtime.wire import Brief
-from melisma.schemes import DECENTRALISED
-from melisma.simulation import check_single, names_of, own_rows, task_of
+from melisma.serving import Watch, orchestrate
+from melisma.simulation import names_of, own_rows, task_of
 from melisma.system.law import Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
-log = logging.getLogger("melisma.runtime")
-
-Watch = Callable[[Record], None]
-
-#: Shards on which a learner benchmarks itself.
-BENCHMARK_SHARDS = 8
-#: What a learner may always send, whatever the model.
-LEAST_MESSAGE_BYTES = 1 << 24
 #: Longest that the learners of a testbed may take to start.
 JOIN_S = 120.0
 
@@ -66,134 +51,26 @@ DEMO = Job(
 )
 
 
-def orchestrate(
-    job: Job,
-    run_folder: Path,
-    *,
-    learners: int,
-    at_once: int = 64,
-    watch: Watch = lambda record: None,
-    ready: Callable[[rpc.Server], None] = lambda server: None,
-    **options: Any,
-) -> list[Record]:
-    """Serve learners and train; go on where ``run_folder`` says the run stands.
-
-    Starts when ``learners`` are there. ``ready`` is called once they can dial in;
-    ``options`` are those of ``rpc.serve``. Returns all records of the run.
-    """
-    check_single(job)
-    task = task_of(job)
-    done = Checkpoint.read(run_folder)
-    if done:
-        put(done.parameters, task.model)
-    stock = Stock(parameters_of(task.model), Shelf(task.data, task.shard))
-    _write_config(job, run_folder)
-    with (
-        rpc.serve(stock, limits=_limits(task), **options) as server,
-        (run_folder / RECORDS).open("ab") as file,
-    ):
-        file.truncate(done.records_bytes if done else 0)
-        past = read(run_folder / RECORDS)
-        ready(server)
-        fleet = _fleet(job, task, server, stock, learners, at_once, done)
-
-        def sink(record: Record) -> None:
-            write(record, file)
-            file.flush()
-            watch(record)
-
-        def keep(cycle: int, parameters: Parameters) -> None:
-            os.fsync(file.fileno())
-            Checkpoint(
-                cycle=cycle,
-                time_s=fleet.now_s(),
-                records_bytes=file.tell(),
-                parameters=parameters,
-            ).write(run_folder)
-
-        trained = run(task, fleet, sink, past=past, keep=keep, patient=True)
-        save(asyncio.run(trained), run_folder / MODEL)
-    _write_report(run_folder)
-    return read(run_folder / RECORDS)
-
-
-def _write_config(job: Job, folder: Path) -> None:
-    """Write it whole: half a job would be another job."""
-    unfinished = folder / f"{CONFIG}.part"
-    unfinished.write_text(dump(job), encoding="utf-8")
-    unfinished.replace(folder / CONFIG)
-
-
-def _write_report(folder: Path) -> None:
-    """Write it if it can be; the run is whole without."""
-    try:
-        runs.write(folder)
-    except MelismaError as error:
-        log.warning("no report: %s", error)
-
-
-def _limits(task: Task) -> rpc.Limits:
-    """Take no more from a learner at a time than a few models."""
-    model_bytes = sum(t.nbytes for t in parameters_of(task.model).values())
-    return rpc.Limits(message_bytes=LEAST_MESSAGE_BYTES + 2 * model_bytes)
-
-
-def _fleet(
-    job: Job,
-    task: Task,
-    server: rpc.Server,
-    stock: Stock,
-    learners: int,
-    at_once: int,
-    done: Checkpoint | None,
-) -> LiveFleet:
-    brief = Brief(
-        task=job.name,
-        model=job.model,
-        seed=job.seed,
-        optimiser=job.training.optimiser.value,
-        rate=job.training.rate,
-        batch=job.training.batch,
-        shard=task.shard,
-        federated=job.mode == Mode.FEDERATED,
-        private=job.scheme in DECENTRALISED,
-    )
-    audit = None
-    if job.checks:
-        audit = Audit(task.model, stock.shelf, brief, job.checks)
-    shards = len(task.data.train_y) // task.shard
-    return LiveFleet(
-        server,
-        stock,
-        brief=brief,
-        least=learners,
-        benchmark=stock.shelf.first(min(BENCHMARK_SHARDS, shards)),
-        late=job.late,
-        audit=audit,
-        at_once=at_once,
-        began_s=done.time_s if done else 0.0,
-        done=done.cycle if done else 0,
-    )
-
-
 def run_locally(
     job: Job, folder: Path, watch: Watch = lambda record: None
 ) -> list[Record]:
     """Run a job with its learners as processes here, slowed down to their rates."""
     names = names_of(job)
     for group in job.learners:
-        if group.rate is None or group.bandwidth is None:
+        if not group.states and (group.rate is None or group.bandwidth is None):
             raise ConfigError(
-                f"learners {group.name!r}: a live run needs rate and bandwidth"
+                f"learners {group.name!r}: a live run needs rate and bandwidth, or "
+                "states"
             )
     groups = [group for group in job.learners for _ in range(group.count)]
-    with own_data(job, names) as data, processes() as start:
+    with own_data(job, names) as data, _owners(groups) as owners, processes() as start:
 
         def begin(server: rpc.Server) -> None:
-            for name, group in zip(names, groups, strict=True):
-                command = join_command(job, server.address, name, data)
-                command += ["--rate", f"{float(group.rate or 0)} samples/s"]
-                command += ["--bandwidth", f"{float(group.bandwidth or 0)} B/s"]
+            for name, group, owner in zip(names, groups, owners, strict=True):
+                command = join_command(job, server.address, name, data, owner)
+                if not owner:
+                    command += ["--rate", f"{float(group.rate or 0)} samples/s"]
+                    command += ["--bandwidth", f"{float(group.bandwidth or 0)} B/s"]
                 start([*command, "--until-eof"])
 
         return orchestrate(
@@ -206,6 +83,37 @@ def run_locally(
             port=0,
             say=lambda text: None,
         )
+
+
+@contextmanager
+def _owners(groups: Sequence[LearnersTable | None]) -> Iterator[list[Path | None]]:
+    """For each learner a file of its owner's states, or none if it has none."""
+    with TemporaryDirectory(prefix="melisma-") as root:
+        files: dict[int, Path] = {}
+        for n, group in enumerate(groups):
+            if group and group.states:
+                files[n] = Path(root, f"{n}.toml")
+                states = StatesFile(states=group.states, heat=group.heat)
+                files[n].write_text(dump(states), encoding="utf-8")
+        yield [files.get(n) for n in range(len(groups))]
+
+
+def owner_of(table: StatesFile, name: str) -> Owner:
+    """Return the owner that a file of states describes; its chance is the name's."""
+    gamma = probabilities(table.states, table.heat, name)
+    return Owner(
+        [
+            State(
+                probability=probability,
+                activity=state.owner,
+                samples_per_s=float(state.rate or math.inf),
+                bytes_per_s=float(state.bandwidth or math.inf),
+                task_samples_per_s={k: float(r) for k, r in state.rates.items()},
+            )
+            for state, probability in zip(table.states, gamma, strict=True)
+        ],
+        seed=zlib.crc32(name.encode()),
+    )
 
 
 @contextmanager
@@ -222,13 +130,18 @@ def own_data(job: Job, names: Sequence[str]) -> Iterator[Path | None]:
         yield Path(root)
 
 
-def join_command(job: Job, address: str, name: str, data: Path | None) -> list[str]:
+def join_command(
+    job: Job, address: str, name: str, data: Path | None, owner: Path | None
+) -> list[str]:
     """Return what starts one of a job's learners on this machine."""
     command = [sys.executable, "-m", "melisma", "join", address, "--name", name]
     if data:
         command += ["--data", str(data / name)]
-    if ":" in job.model:  # the user's own, as the job file is
-        command += ["--allow", job.model]
+    if owner:
+        command += ["--states", str(owner)]
+    for model in sorted({one.model for one in tasks_of(job)}):
+        if ":" in model:  # the user's own, as the job file is
+            command += ["--allow", model]
     return [*command, "--quiet"]
 
 
@@ -268,15 +181,20 @@ def run_on_testbed(
     devices: Sequence[str],
     watch: Watch = lambda record: None,
 ) -> list[Record]:
-    """Run a job with learners in namespaces, as slow as these devices; needs root."""
+    """Run a job with learners in namespaces, as slow as these devices; needs root.
+
+    A device that the job names among its learners has the owner that it has there.
+    """
     unlike = [DEVICES[name] for name in devices if name in DEVICES]
     for name in set(devices) - set(DEVICES):
         raise unknown("device", name, DEVICES)
     names = [f"{device.name}-{n}" for n, device in enumerate(unlike, start=1)]
+    groups = {group.name: group for group in job.learners}
     with (
         Testbed(job.name) as testbed,
         TemporaryDirectory() as secrets,
         own_data(job, names) as data,
+        _owners([groups.get(device.name) for device in unlike]) as owners,
     ):
         places = [
             testbed.place(device, name)
@@ -286,9 +204,10 @@ def run_on_testbed(
         def start(server: rpc.Server) -> None:
             address = server.invite()
             with ExitStack() as unhurried:
-                for place in places:  # importing torch would take a slow one long
+                for place, owner in zip(places, owners, strict=True):
+                    # Importing torch would take a slow one long.
                     unhurried.enter_context(place.full_speed())
-                    place.popen(join_command(job, address, place.name, data))
+                    place.popen(join_command(job, address, place.name, data, owner))
                 server.wait_until(len(places), timeout_s=JOIN_S)
 
         return orchestrate(

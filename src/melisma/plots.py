@@ -35,6 +35,12 @@ LOOKS = {
     "sync": Look("#009E73", "D"),
     "eta": Look("#D55E00", "P"),
     "dab": Look("#CC79A7", "*"),
+    "med": Look("#0072B2", "o"),
+    "mmtt": Look("#D55E00", "P"),
+    "mmtt-ideal": Look("#000000", "s"),
+    "med-probe": Look("#009E73", "D"),
+    "med-learned": Look("#56B4E9", "v"),
+    "rmed": Look("#CC79A7", "*"),
 }
 
 

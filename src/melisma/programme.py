@@ -1,4 +1,4 @@
-"""From a job of several tasks to a simulated run of all of them."""
+"""From a job of several tasks to a run of all of them, simulated or live."""
 
 import asyncio
 import math
@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 import numpy as np
 
-from melisma.config import Job, dump, tasks_of
+from melisma.config import Job, LearnersTable, dump, tasks_of
 from melisma.errors import ConfigError, unknown
 from melisma.learning.parameters import save
 from melisma.maths.arrays import Floats, Ints
-from melisma.runs.tasks import Service, service
-from melisma.runtime.association import Association, Terms
+from melisma.runtime.association import Association, Solve, Terms
 from melisma.runtime.chance import Stream
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS
 from melisma.runtime.learned import Learned
 from melisma.runtime.many import Entry, Knowledge, Programme, seconds_of
-from melisma.runtime.records import Evaluated, Record, Refused, write
+from melisma.runtime.records import Record, write
+from melisma.runtime.task import Task
+from melisma.runtime.turns import VirtualTurns
 from melisma.schemes.multitask import solve
 from melisma.schemes.multitask.rmed import rmed
 from melisma.simulation import names_of, prepared, state_law, workload_of
@@ -32,7 +34,7 @@ from melisma.system.states import States
 SCHEMES = {
     "med": Knowledge.BEFOREHAND,
     "mmtt": Knowledge.BEFOREHAND,
-    "mmtt-ideal": Knowledge.TRUTH,
+    "mmtt-ideal": Knowledge.NOW,
     "med-probe": Knowledge.PROBE,
     "med-learned": Knowledge.LATEST,
     "rmed": Knowledge.BEFOREHAND,
@@ -43,6 +45,7 @@ SCHEMES = {
 class ManySimulation:
     """A job of several tasks made ready."""
 
+    job: Job
     jobs: list[Job]  #: each task as a job of its own
     programme: Programme
     learned: Learned  #: from the records, for who asks
@@ -60,6 +63,8 @@ class ManySimulation:
         happened: list[Record] = []
         with ExitStack() as stack:
             files: dict[str, BinaryIO] = {}
+            if folder:
+                (folder / CONFIG).write_text(dump(self.job), encoding="utf-8")
             for job in self.jobs if folder else ():
                 assert folder is not None
                 (folder / job.name).mkdir()
@@ -81,8 +86,8 @@ class ManySimulation:
         return happened
 
 
-def build_many(job: Job, threads: int = 1) -> ManySimulation:
-    """Load, build and price several tasks; ConfigError or DataError if wrong."""
+def jobs_of(job: Job) -> list[Job]:
+    """Return each task as a job of its own; ConfigError if they cannot be run."""
     if job.scheme not in SCHEMES:
         raise unknown("scheme for several tasks", job.scheme, SCHEMES)
     if job.mode != Mode.PARALLEL:
@@ -90,133 +95,175 @@ def build_many(job: Job, threads: int = 1) -> ManySimulation:
     jobs = tasks_of(job)
     if len({one.name for one in jobs}) < len(jobs):
         raise ConfigError("two tasks have the same name: give each its own")
+    return jobs
+
+
+def check_live(scheme: str) -> None:
+    """Raise ConfigError for a scheme that needs to know the future."""
+    if scheme == "mmtt-ideal":
+        raise ConfigError(
+            "'mmtt-ideal' knows the states that learners will be in, which live nobody "
+            "does: simulate it, or use 'med-probe'"
+        )
+
+
+def build_many(job: Job, threads: int = 1) -> ManySimulation:
+    """Load, build and price several tasks; ConfigError or DataError if wrong."""
+    jobs = jobs_of(job)
+    ready = [prepared(one, threads) for one in jobs]
     entries = [
         Entry(task=one.task, fleet=one.fleet, arrives_s=float(table.arrives))
-        for one, table in zip(
-            [prepared(one, threads) for one in jobs], job.task, strict=True
-        )
+        for one, table in zip(ready, job.task, strict=True)
     ]
-    laws, gamma = _state_laws(jobs, entries)
-    states = States.of(
-        laws,
-        gamma,
-        shard=[entry.task.shard for entry in entries],
-        steps=[entry.task.steps for entry in entries],
-    )
+    tasks, fleets = [one.task for one in ready], [one.fleet for one in ready]
+    laws, gamma = _state_laws(jobs, tasks)
+    states = _states(laws, gamma, tasks)
     benchmarked = states.draw(np.random.default_rng([job.seed, Stream.BENCHMARK]))
+    seen = [law.at(np.arange(len(gamma)), benchmarked) for law in laws]
+    names = names_of(job)
     learned = Learned(
-        [entry.task for entry in entries],
-        [law.at(np.arange(len(gamma)), benchmarked) for law in laws],
-        names_of(job),
-        [one.training.batch for one in jobs],
+        tasks, [one.training.batch for one in jobs], lambda: (seen, names)
     )
+    known = {
+        "mmtt-ideal": lambda: _seconds([f.true_law() for f in fleets], tasks),
+        "mmtt": lambda: states.at(benchmarked),
+        "med-learned": learned.expected,
+    }.get(job.scheme, states.expected)
+    prices = prices_of(job)
+    association = Association(
+        terms_of(job, tasks),
+        np.array([prices[name] for name in names]),
+        known,
+        solver_of(job.scheme, lambda: states),
+    )
+    turns, knowledge = VirtualTurns(), SCHEMES[job.scheme]
+    return ManySimulation(
+        job, jobs, Programme(entries, association, turns, knowledge), learned
+    )
+
+
+def solver_of(scheme: str, states: Callable[[], States]) -> Solve:
+    """What a scheme makes of a problem."""
 
     def solved(problem: MultiTaskProblem, tasks: Ints, learners: Ints) -> Solved:
-        if job.scheme == "rmed":
-            return rmed(problem, states.only(tasks, learners))
+        if scheme == "rmed":
+            return rmed(problem, states().only(tasks, learners))
         return solve(problem)
 
-    known = _known(job.scheme, entries, states, benchmarked, learned)
-    association = Association(_terms(job, entries), known, solved)
-    programme = Programme(entries, association, SCHEMES[job.scheme])
-    return ManySimulation(jobs, programme, learned)
+    return solved
 
 
-def _terms(job: Job, entries: Sequence[Entry]) -> Terms:
-    tasks = [entry.task for entry in entries]
+def terms_of(job: Job, tasks: Sequence[Task]) -> Terms:
+    """What the tasks ask for, and what they may cost."""
     return Terms(
         names=[task.name for task in tasks],
         shards=np.array([t.cycle_samples(None) // t.shard for t in tasks]),
         deadline_s=np.array([task.deadline_s for task in tasks]),
-        price=np.array([g.price for g in job.learners for _ in range(g.count)]),
         budget=math.inf if job.budget is None else job.budget,
         least=job.least,
     )
 
 
+def prices_of(job: Job) -> dict[str, float]:
+    """What a shard costs on each learner of the job."""
+    prices = [group.price for group in job.learners for _ in range(group.count)]
+    return dict(zip(names_of(job), prices, strict=True))
+
+
+#: Returns one law a task, by the learners' benchmarks, and the learners' names.
+Benchmarks = Callable[[], tuple[Sequence[DelayLaw], Sequence[str]]]
+
+
+def live_states(
+    job: Job, jobs: Sequence[Job], tasks: Sequence[Task], benchmarks: Benchmarks
+) -> Callable[[], States]:
+    """The states of real learners: those that the job gives, or as benchmarked."""
+    given = tuple(group for group in job.learners if _has_priced_states(group))
+    names: list[str] = []
+    laws, gamma = [_NOBODY] * len(tasks), np.ones((0, 1))
+    if given:
+        names = names_of(msgspec.structs.replace(job, learners=given))
+        jobs = [msgspec.structs.replace(one, learners=given) for one in jobs]
+        laws, gamma = _state_laws(jobs, tasks)
+    width = gamma.shape[1]
+
+    def states() -> States:
+        seen, roster = benchmarks()
+        rows = [names.index(name) if name in names else None for name in roster]
+        one = np.eye(width)[0]
+        return _states(
+            [
+                DelayLaw(
+                    step_s=_chosen(rows, of.step_s, law.step_s),
+                    sample_s=_chosen(rows, of.sample_s, law.sample_s),
+                    fixed_s=_chosen(rows, of.fixed_s, law.fixed_s),
+                )
+                for of, law in zip(laws, seen, strict=True)
+            ],
+            np.stack([one if j is None else gamma[j] for j in rows]),
+            tasks,
+        )
+
+    return states
+
+
+_NOBODY = DelayLaw(
+    step_s=np.ones((0, 1)), sample_s=np.ones((0, 1)), fixed_s=np.ones((0, 1))
+)
+
+
+def _has_priced_states(group: LearnersTable) -> bool:
+    states = group.states
+    return bool(states) and all(state.rate and state.bandwidth for state in states)
+
+
+def _chosen(rows: Sequence[int | None], given: Floats, seen: Floats) -> Floats:
+    """Learners × states: as given, or as seen in every state."""
+    return np.stack(
+        [
+            np.full(given.shape[1], seen[k]) if j is None else given[j]
+            for k, j in enumerate(rows)
+        ]
+    )
+
+
+def known_live(
+    scheme: str,
+    states: Callable[[], States],
+    tasks: Sequence[Task],
+    benchmarks: Benchmarks,
+    learned: Learned,
+) -> Callable[[], tuple[Floats, Floats]]:
+    """What is known of real learners, seconds of tasks × learners."""
+    match scheme:
+        case "mmtt":
+            return lambda: _seconds(benchmarks()[0], tasks)
+        case "med-learned":
+            return learned.expected
+        case _:
+            return lambda: states().expected()
+
+
+def _states(laws: Sequence[DelayLaw], gamma: Floats, tasks: Sequence[Task]) -> States:
+    return States.of(
+        laws,
+        gamma,
+        shard=[task.shard for task in tasks],
+        steps=[task.steps for task in tasks],
+    )
+
+
 def _state_laws(
-    jobs: Sequence[Job], entries: Sequence[Entry]
+    jobs: Sequence[Job], tasks: Sequence[Task]
 ) -> tuple[list[DelayLaw], Floats]:
     """One law a task, learners × states, and the states' γ."""
     priced = [
-        state_law(job, workload_of(job, entry.task.model, entry.task.data))
-        for job, entry in zip(jobs, entries, strict=True)
+        state_law(job, workload_of(job, task.model, task.data))
+        for job, task in zip(jobs, tasks, strict=True)
     ]
     return [law for law, _ in priced], priced[0][1]
 
 
-def _known(
-    scheme: str,
-    entries: Sequence[Entry],
-    states: States,
-    benchmarked: Ints,
-    learned: Learned,
-) -> Callable[[], tuple[Floats, Floats]]:
-    """What is known of the learners' states: their mean, one of them, or the truth."""
-    match scheme:
-        case "mmtt-ideal":
-            return lambda: _stacked(
-                [seconds_of(entry.fleet.true_law(), entry.task) for entry in entries]
-            )
-        case "mmtt":
-            return lambda: states.at(benchmarked)
-        case "med-learned":
-            return learned.expected
-        case _:
-            return states.expected
-
-
-def _stacked(rows: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+def _seconds(laws: Sequence[DelayLaw], tasks: Sequence[Task]) -> tuple[Floats, Floats]:
+    rows = [seconds_of(law, task) for law, task in zip(laws, tasks, strict=True)]
     return np.stack([row[0] for row in rows]), np.stack([row[1] for row in rows])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """What became of one task."""
-
-    accuracy: float  #: in the end
-    service: Service
-
-
-def served(
-    jobs: Sequence[Job], records: Sequence[Record]
-) -> tuple[dict[str, Served], dict[str, str]]:
-    """Return what became of the tasks, and why others were refused."""
-    refused = {r.task: r.reason for r in records if isinstance(r, Refused)}
-    accuracy = {r.task: r.accuracy for r in records if isinstance(r, Evaluated)}
-    return {
-        job.name: Served(
-            accuracy=accuracy[job.name],
-            service=service(
-                [record for record in records if record.task == job.name],
-                {job.name: float(job.deadline)},
-                {job.name: job.training.batch},
-            ),
-        )
-        for job in jobs
-        if job.name not in refused
-    }, refused
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One figure of a task, as text."""
-
-    title: str
-    text: Callable[[Served], str]
-
-
-def _percent(title: str, share: Callable[[Served], float]) -> Column:
-    return Column(f"{title} (%)", lambda how: f"{100 * share(how):.1f}")
-
-
-COLUMNS = (
-    _percent("accuracy in the end", lambda how: how.accuracy),
-    Column("cycle (s)", lambda how: f"{how.service.time_s:.2f}"),
-    _percent("cycles in time", lambda how: how.service.task_satisfaction),
-    _percent("learners in time", lambda how: how.service.learner_satisfaction),
-    _percent("fulfilled", lambda how: how.service.fulfilment),
-    _percent("dropped", lambda how: how.service.drop),
-    _percent("occupied", lambda how: how.service.occupancy),
-    Column("cost of a cycle", lambda how: f"{how.service.cost or 0.0:,.1f}"),
-)

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from melisma import pages, plots
-from melisma.comparison import COLUMNS, Comparison, Outcome
+from melisma.comparison import Comparison, Outcome, TaskComparison, TaskOutcome
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
 
@@ -23,6 +23,35 @@ def write(comparison: Comparison, config: str, folder: Path) -> None:
     plots.save(folder / PICTURE, lambda figure: accuracy_figure(figure, comparison))
     picture = (folder / PICTURE).read_bytes()
     (folder / PAGE).write_text(page(comparison, config, picture), encoding="utf-8")
+
+
+def write_tasks(comparison: TaskComparison, config: str, folder: Path) -> None:
+    """Write results, picture and page of a job with several tasks into ``folder``."""
+    (folder / RESULTS).write_bytes(msgspec.json.encode(comparison))
+    plots.save(folder / PICTURE, lambda figure: tasks_figure(figure, comparison))
+    picture = (folder / PICTURE).read_bytes()
+    (folder / PAGE).write_text(page_tasks(comparison, config, picture), "utf-8")
+
+
+def tasks_figure(figure: Figure, comparison: TaskComparison) -> None:
+    """Draw each scheme's figures, one panel a figure."""
+    shown = comparison.finished
+    figure.set_size_inches(7.2, 1.3 + 0.5 * len(shown))
+    panels = figure.subplots(2, -(-len(comparison.titles) // 2), sharey=True)
+    for number, ax in enumerate(panels.flat):
+        if number >= len(comparison.titles):
+            ax.set_visible(False)
+            continue
+        for row, outcome in enumerate(shown):
+            look, told = plots.LOOKS[outcome.scheme], outcome.figures()[number]
+            half = 0.0 if math.isnan(told.half) else told.half
+            ax.errorbar(
+                told.mean, row, xerr=half, color=look.colour, marker=look.marker
+            )
+        ax.set_title(comparison.titles[number], fontsize="small")
+        ax.set_yticks(range(len(shown)), [outcome.scheme for outcome in shown])
+        ax.set_ylim(len(shown) - 0.5, -0.5)
+        ax.margins(x=0.15)
 
 
 def accuracy_figure(figure: Figure, comparison: Comparison) -> None:
@@ -53,7 +82,7 @@ def _lines(comparison: Comparison, x: Callable[[Outcome], Floats]) -> list[plots
     ]
 
 
-def caption(comparison: Comparison) -> str:
+def caption(comparison: Comparison | TaskComparison) -> str:
     """How many runs stand behind the figures."""
     seeds = len(comparison.seeds)
     if seeds == 1:
@@ -61,13 +90,12 @@ def caption(comparison: Comparison) -> str:
     return f"Mean of {seeds} seeds; bands and ± are 95 % intervals (Student's t)."
 
 
-def cells(outcome: Outcome) -> list[str]:
+def cells(outcome: Outcome | TaskOutcome) -> list[str]:
     """One scheme's row of the table, as text."""
     row = []
-    for column in COLUMNS:
-        mean, half = column.of(outcome)
-        text = f"{mean:,.{column.digits}f}"
-        row.append(text if math.isnan(half) else f"{text} ± {half:,.{column.digits}f}")
+    for mean, half, digits in outcome.figures():
+        text = f"{mean:,.{digits}f}"
+        row.append(text if math.isnan(half) else f"{text} ± {half:,.{digits}f}")
     return row
 
 
@@ -79,10 +107,7 @@ def page(comparison: Comparison, config: str, picture: bytes) -> str:
         pages.picture(
             picture, "Test accuracy of each scheme against cycles and against time"
         ),
-        pages.table(
-            ["scheme", *(column.title for column in COLUMNS)],
-            map(_row, comparison.outcomes),
-        ),
+        _table(comparison),
         pages.paragraph(
             "Accuracy and loss are of the last cycle, the rest means over cycles. "
             "Staleness is the difference between learners in steps."
@@ -91,9 +116,29 @@ def page(comparison: Comparison, config: str, picture: bytes) -> str:
     )
 
 
-def _row(outcome: Outcome) -> str:
+def page_tasks(comparison: TaskComparison, config: str, picture: bytes) -> str:
+    """Return the report on several tasks as HTML that needs no other file."""
+    return pages.page(
+        f"{comparison.job}: schemes compared",
+        pages.paragraph(caption(comparison)),
+        pages.picture(picture, "Figures of all tasks together, by scheme"),
+        _table(comparison),
+        pages.paragraph(
+            "All tasks together: accuracy is the mean over tasks, in the end; the rest "
+            "are means over cycles, who halts counted until the deadline. Cost is of "
+            "one cycle of each task."
+        ),
+        pages.section("The job", pages.code(config)),
+    )
+
+
+def _table(comparison: Comparison | TaskComparison) -> str:
+    return pages.table(["scheme", *comparison.titles], map(_row, comparison.outcomes))
+
+
+def _row(outcome: Outcome | TaskOutcome) -> str:
     if not outcome.failed:
         return pages.row([outcome.scheme, *cells(outcome)])
     why = f"failed: {escape(outcome.failed)}"
-    cell = f'<td class="why" colspan="{len(COLUMNS)}">{why}</td>'
+    cell = f'<td class="why" colspan="99">{why}</td>'
     return f"<tr><th>{escape(outcome.scheme)}</th>{cell}</tr>"

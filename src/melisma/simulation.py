@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from melisma.config import Job, LearnersTable, Split, dump
+from melisma.config import Job, LearnersTable, Split, dump, probabilities
 from melisma.errors import ConfigError
 from melisma.learning import data, models, splits
 from melisma.learning.data import Dataset
@@ -116,7 +116,7 @@ def check_single(job: Job) -> None:
     """Raise ConfigError unless a job has one task, and a scheme for it."""
     if job.task:
         raise ConfigError(
-            f"{job.name!r} has several tasks: `melisma simulate` runs those so far"
+            f"{job.name!r} has several tasks, and this takes one: take out [[task]]"
         )
     find(job.scheme)
 
@@ -201,19 +201,29 @@ def _group_law(
             mode=job.mode,
         )
         return law, np.ones(1)
+    if any(state.rate is None or state.bandwidth is None for state in group.states):
+        raise ConfigError(
+            f"learners {group.name!r}: the simulator needs rate and bandwidth of every "
+            "state"
+        )
     law = DelayLaw.from_rates(
-        samples_per_s=[state.rates.get(job.name, state.rate) for state in group.states]
+        samples_per_s=[
+            float(state.rates.get(job.name, state.rate) or 0.0)
+            for state in group.states
+        ]
         or group.rate
         or 0.0,
-        bytes_per_s=[state.bandwidth for state in group.states]
+        bytes_per_s=[float(state.bandwidth or 0.0) for state in group.states]
         or group.bandwidth
         or 0.0,
         sample_bytes=workload.sample_bits / 8,
         model_bytes=workload.model_bits / 8,
         mode=job.mode,
     )
-    gamma = np.array([state.probability for state in group.states] or [1.0])
-    return law, gamma
+    gamma = [1.0]
+    if group.states:
+        gamma = probabilities(group.states, group.heat, f"learners {group.name!r}:")
+    return law, np.array(gamma)
 
 
 def own_rows(job: Job, dataset: Dataset) -> list[Ints] | None:

@@ -451,6 +451,7 @@ def test_a_server_calls_whoever_dialled_in_by_name() -> None:
         assert server.peers.only(["c", "a"]).train(1) == {"c": 5, "a": 2}
         calls = server.peers.train.submit(2)
         assert {name: call.result() for name, call in calls.items()}["c"] == 10
+        assert ("c" in server.peers, "d" in server.peers) == (True, False)
         with pytest.raises(RpcError, match="no peer is named 'd'; there are: a, b, c"):
             server.peers["d"]
 

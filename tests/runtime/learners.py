@@ -9,10 +9,11 @@ import msgspec
 
 from melisma import rpc
 from melisma.config import Job, LearnersTable
-from melisma.live import orchestrate
 from melisma.runtime.learner import Learner
+from melisma.runtime.owner import Owner, State
 from melisma.runtime.records import Record
 from melisma.runtime.wire import Speeds
+from melisma.serving import orchestrate
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
 JOB = Job(
@@ -37,8 +38,13 @@ class Steady(Learner):
     """
 
     @rpc.expose
-    def speeds(self) -> Speeds:
+    def speeds(self, task: str, drifted: bool) -> Speeds:
         return Speeds(step_s=0.01, sample_s=0.001, fixed_s=0.1)
+
+
+def slow(samples_per_s: float) -> Owner:
+    """An owner who leaves a learner no more than that."""
+    return Owner([State(samples_per_s=samples_per_s)])
 
 
 def changed(job: Job | None = None, **changes: Any) -> Job:

@@ -5,14 +5,13 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from tests.runtime.learners import Steady, changed, live, of
+from tests.runtime.learners import Steady, changed, live, of, slow
 
 from melisma import rpc
 from melisma.learning.checks import FALSE_FROM
 from melisma.learning.parameters import Parameters
 from melisma.runtime import records
 from melisma.runtime.learner import Learner
-from melisma.runtime.pace import Pace
 from melisma.runtime.wire import Errand, Speeds, Update
 from melisma.units import Seconds
 
@@ -38,7 +37,7 @@ class Lazy(Steady):
     def carry_out(self, errand: Errand) -> Update:
         peer = rpc.current().peer
         assert peer is not None
-        sent: Parameters = peer.parameters(errand.cycle)
+        sent: Parameters = peer.parameters(errand.task, errand.cycle)
         update = super().carry_out(errand)
         return msgspec.structs.replace(update, parameters=self._model(update, sent))
 
@@ -92,12 +91,12 @@ def test_a_claim_beyond_the_batches_done_is_refused_without_redoing(
 def test_work_that_was_halted_is_redone_as_far_as_it_went(tmp_path: Path) -> None:
     class Boastful(Learner):
         @rpc.expose
-        def speeds(self) -> Speeds:
+        def speeds(self, task: str, drifted: bool) -> Speeds:
             return Speeds(step_s=1e-5, sample_s=1e-6, fixed_s=0.01)
 
-    slow = Boastful(name="a", pace=Pace(samples_per_s=150.0))
+    late = Boastful(name="a", owner=slow(150.0))
     job = changed(JOB, cycles=1, deadline=Seconds(8.0), samples=2000)
-    happened = live(job, tmp_path, [slow])
+    happened = live(job, tmp_path, [late])
     (halted,) = of(records.Halted, happened)
     (checked,) = of(records.Checked, happened)
     assert halted.samples < 2000

@@ -223,13 +223,13 @@ def test_a_monkey_costs_no_update_and_no_accuracy(
 def test_who_was_cut_off_once_takes_work_again() -> None:
     learner = Learner(name="a")
     learner.prepare(BRIEF)
-    speed = learner._prepared().speed
+    speed = learner._prepared("t").speed
     speed.link = Line(latency_s=0.0, rate=8e6)
     speed.compute = Line(latency_s=0.0, rate=5000.0)
-    usual = learner.bid(1.5, 2)
-    learner._prepared().idle = False
+    usual = learner.bid("t", 1.5, 2)
+    learner._prepared("t").idle = False
     speed.link_drift.see(predicted_s=0.1, took_s=10.0)  # nobody answered for so long
-    bids = [learner.bid(1.5, 2) for _ in range(15)]
+    bids = [learner.bid("t", 1.5, 2) for _ in range(15)]
     assert bids[0] == 0
     assert bids[-1] == usual
 

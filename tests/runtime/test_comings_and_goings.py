@@ -9,23 +9,21 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from tests.runtime.learners import Steady, changed, joined, live, of
+from tests.runtime.learners import Steady, changed, joined, live, of, slow
 
 from melisma import rpc
 from melisma.config import AggregationTable
 from melisma.errors import InfeasibleError, TrainingError
 from melisma.learning.parameters import load
 from melisma.learning.settings import Late, Rule
-from melisma.live import orchestrate
-from melisma.runtime import live as live_fleet
-from melisma.runtime import orchestrator, records
+from melisma.runtime import company, orchestrator, records
 from melisma.runtime.diary import OFFENCES
 from melisma.runtime.fleet import NOT_THERE
 from melisma.runtime.folder import MODEL
 from melisma.runtime.learner import Learner
-from melisma.runtime.pace import Pace
 from melisma.runtime.records import Record
 from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Update
+from melisma.serving import orchestrate
 from melisma.units import Seconds
 
 
@@ -90,13 +88,13 @@ def test_who_has_left_is_recorded_and_not_waited_for(tmp_path: Path) -> None:
 def test_a_muster_does_not_wait_for_who_is_frozen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_fleet, "HURRY_S", 0.3)
+    monkeypatch.setattr(company, "HURRY_S", 0.3)
     thawed = threading.Event()
 
     class Freezing(Steady):
         @rpc.expose(idempotent=True)
         def prepare(self, brief: Brief) -> Ready:
-            if self._ready:  # from its second cycle on
+            if self._kept:  # from its second cycle on
                 thawed.wait(30.0)
             return super().prepare(brief)
 
@@ -208,7 +206,7 @@ class Hopeless(Steady):
         return super().carry_out(errand)
 
     @rpc.expose
-    def speeds(self) -> Speeds:
+    def speeds(self, task: str, drifted: bool) -> Speeds:
         slow = 100.0 if self.cycle else 1.0
         return Speeds(step_s=0.01 * slow, sample_s=0.001, fixed_s=0.1)
 
@@ -265,12 +263,12 @@ def test_a_deadline_that_nobody_can_meet_is_an_error_after_a_while(
 def test_a_bid_out_of_measure_is_cut_to_what_there_is(tmp_path: Path) -> None:
     class Greedy(Steady):
         @rpc.expose(idempotent=True)
-        def bid(self, deadline_s: float, steps: int) -> Any:
+        def bid(self, task: str, deadline_s: float, steps: int) -> Any:
             return 2**62
 
     class Odd(Steady):
         @rpc.expose(idempotent=True)
-        def bid(self, deadline_s: float, steps: int) -> Any:
+        def bid(self, task: str, deadline_s: float, steps: int) -> Any:
             return "as many as you like"
 
     job = changed(scheme="dab", cycles=1, shard=500)
@@ -316,11 +314,11 @@ def test_a_device_that_slows_down_is_given_less(tmp_path: Path) -> None:
         @rpc.expose
         def carry_out(self, errand: Errand) -> Update:
             if errand.cycle == 2:
-                self._pace = Pace(samples_per_s=300.0)
+                self._device.owner = slow(300.0)
             return super().carry_out(errand)
 
     job = changed(scheme="dab", cycles=5, deadline=Seconds(1.0), shard=10)
-    hot = Heating(name="a", pace=Pace(samples_per_s=1500.0))
+    hot = Heating(name="a", owner=slow(1500.0))
     happened = live(job, tmp_path, [hot, Learner(name="b")])
     given = [r.samples for r in of(records.Allocated, happened) if r.learner == "a"]
     # It finishes at most 1,500 a second at first, and 300 then.
@@ -333,7 +331,7 @@ def test_who_was_started_anew_since_the_muster_has_not_offended(tmp_path: Path) 
         @rpc.expose
         def carry_out(self, errand: Errand) -> Update:
             if errand.cycle == 1:
-                self._ready = None  # as in a fresh process
+                self._kept.clear()  # as in a fresh process
             return super().carry_out(errand)
 
     happened = live(changed(), tmp_path, [Steady(name="a"), Forgetful(name="b")])

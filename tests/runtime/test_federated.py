@@ -14,6 +14,7 @@ from melisma.learning.data import Dataset, load
 from melisma.live import own_data, run_locally
 from melisma.runtime import records
 from melisma.runtime.learner import Learner
+from melisma.runtime.routine import Line, Routine
 from melisma.runtime.wire import Errand, Update
 from melisma.system.law import Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
@@ -38,28 +39,34 @@ def test_learners_train_on_what_they_have(tmp_path: Path, scheme: str) -> None:
     assert (merged.learners, merged.samples) == (2, 500 + 330)
 
 
-def test_no_data_is_asked_for(tmp_path: Path) -> None:
+def test_no_data_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[str] = set()
 
-    class Listening(Steady):
-        def _timed(self, function: Any, argument: Any) -> Any:
-            asked.add(function._name)
-            return super()._timed(function, argument)
+    fetch = Line.fetch
 
-    live(JOB, tmp_path, [owner("a", range(500), Listening)])
+    def noted(self: Line, name: str, *rest: Any) -> Any:
+        asked.add(name)
+        return fetch(self, name, *rest)
+
+    monkeypatch.setattr(Line, "fetch", noted)
+    live(JOB, tmp_path, [owner("a", range(500), Steady)])
     assert asked == {"filler", "parameters"}
 
 
-def test_part_of_the_data_is_another_part_in_each_cycle(tmp_path: Path) -> None:
+def test_part_of_the_data_is_another_part_in_each_cycle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[float] = []
 
-    class Noting(Steady):
-        def _data_for(self, errand: Errand, fetched: Any, rng: Any) -> Any:
-            x, y = super()._data_for(errand, fetched, rng)
-            seen.append(float(x.sum()))
-            return x, y
+    examples = Routine.examples
 
-    live(changed(JOB, samples=100), tmp_path, [owner("a", range(500), Noting)])
+    def noted(self: Routine, *which: Any) -> Any:
+        x, y = examples(self, *which)
+        seen.append(float(x.sum()))
+        return x, y
+
+    monkeypatch.setattr(Routine, "examples", noted)
+    live(changed(JOB, samples=100), tmp_path, [owner("a", range(500), Steady)])
     assert len(set(seen)) == len(seen) == 2
 
 
@@ -77,11 +84,11 @@ def test_a_learner_whose_data_does_not_fit_the_model_does_not_take_part(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = owner("b", range(500))
-    odd._own = Dataset(
+    odd._device.own = Dataset(
         "odd",
-        odd._own.train_x[..., :7],
-        odd._own.train_y,
-        *[odd._own.test_x, odd._own.test_y],
+        odd._device.own.train_x[..., :7],
+        odd._device.own.train_y,
+        *[odd._device.own.test_x, odd._device.own.test_y],
     )
     happened = live(JOB, tmp_path, [owner("a", range(500)), odd], least=1)
     assert {record.learner for record in of(records.Joined, happened)} == {"a"}

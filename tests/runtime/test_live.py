@@ -7,20 +7,21 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from tests.runtime.learners import JOB, Steady, changed, joined, live, of
+from tests.runtime.learners import JOB, Steady, changed, joined, live, of, slow
 
 from melisma import rpc
 from melisma.errors import RemoteError
 from melisma.learning.parameters import load
 from melisma.learning.settings import Late
-from melisma.live import orchestrate, resumable
+from melisma.live import resumable
 from melisma.runtime import records
 from melisma.runtime.folder import CHECKPOINT, MODEL, RECORDS, Checkpoint
 from melisma.runtime.learner import Learner
-from melisma.runtime.pace import Pace
 from melisma.runtime.records import Record
+from melisma.runtime.routine import Line
 from melisma.runtime.wire import Brief, Errand, Speeds, Update
 from melisma.schemes import SCHEMES
+from melisma.serving import orchestrate
 from melisma.units import Seconds
 
 
@@ -45,16 +46,20 @@ def test_the_model_learns(tmp_path: Path) -> None:
     assert of(records.Evaluated, happened)[-1].accuracy > 0.75
 
 
-def test_a_shard_is_sent_to_a_learner_once(tmp_path: Path) -> None:
+def test_a_shard_is_sent_to_a_learner_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
 
-    class Counting(Steady):
-        def _timed(self, function: Any, argument: Any) -> Any:
-            if isinstance(argument, list):
-                asked.extend(argument)
-            return super()._timed(function, argument)
+    fetch = Line.fetch
 
-    learner = Counting(name="a")
+    def counted(self: Line, name: str, argument: Any, *limit: Any) -> Any:
+        if name == "shards":
+            asked.extend(argument)
+        return fetch(self, name, argument, *limit)
+
+    monkeypatch.setattr(Line, "fetch", counted)
+    learner = Steady(name="a")
     # All 80 shards in every cycle; 8 of them were fetched for the benchmark before,
     # at two sizes with a warm-up and repeats, which time the transfer for real.
     job = changed(samples=4000, cycles=3, deadline=Seconds(200.0))
@@ -236,12 +241,12 @@ def test_a_slow_learner_halts_and_its_part_counts(tmp_path: Path) -> None:
         """Claims to be fast, and is slow."""
 
         @rpc.expose
-        def speeds(self) -> Speeds:
+        def speeds(self, task: str, drifted: bool) -> Speeds:
             return Speeds(step_s=1e-5, sample_s=1e-6, fixed_s=0.01)
 
-    slow = Boastful(name="b", pace=Pace(samples_per_s=150.0))
+    late = Boastful(name="b", owner=slow(150.0))
     job = changed(cycles=1, deadline=Seconds(8.0), samples=4000, scheme="eta")
-    happened = live(job, tmp_path, [Boastful(name="a"), slow])
+    happened = live(job, tmp_path, [Boastful(name="a"), late])
     halted = {record.learner: record for record in of(records.Halted, happened)}
     assert "b" in halted
     assert 0 < halted["b"].samples < 2000
@@ -264,7 +269,7 @@ def test_under_a_decentralised_scheme_no_speed_is_told() -> None:
     ):
         caller.prepare(_brief("TwoNN"))
         with pytest.raises(RemoteError, match="keeps its speed to itself"):
-            caller.speeds()
+            caller.speeds("t", True)
 
 
 def _brief(model: str) -> Any:

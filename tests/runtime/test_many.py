@@ -17,6 +17,7 @@ from melisma.runtime.many import Entry, Knowledge, Programme, seconds_of
 from melisma.runtime.records import Aggregated, Allocated, Record, Refused
 from melisma.runtime.simulated import Conditions, SimulatedFleet
 from melisma.runtime.task import Task
+from melisma.runtime.turns import VirtualTurns
 from melisma.schemes.multitask.exact import exact
 from melisma.system.law import DelayLaw
 from melisma.system.states import States
@@ -44,6 +45,18 @@ def programme(
     knowledge: Knowledge = Knowledge.BEFOREHAND,
 ) -> Programme:
     gamma = np.tile([0.8, 0.2], (LEARNERS, 1))
+    fleets = [
+        SimulatedFleet(
+            [f"learner-{k}" for k in range(LEARNERS)],
+            delays(i),
+            model=small_model(),
+            data=small_data(),
+            training=Training(batch=4),
+            seed=i,
+            conditions=Conditions(probability=gamma),
+        )
+        for i in range(len(arrives_s))
+    ]
     entries = [
         Entry(
             task=Task(
@@ -57,15 +70,7 @@ def programme(
                 shard=2,
                 steps=1 + i % 2,
             ),
-            fleet=SimulatedFleet(
-                [f"learner-{k}" for k in range(LEARNERS)],
-                delays(i),
-                model=small_model(),
-                data=small_data(),
-                training=Training(batch=4),
-                seed=i,
-                conditions=Conditions(probability=gamma),
-            ),
+            fleet=fleets[i],
             arrives_s=time_s,
         )
         for i, time_s in enumerate(arrives_s)
@@ -81,18 +86,20 @@ def programme(
         names=[task.name for task in tasks],
         shards=np.array([20] * len(tasks)),
         deadline_s=np.array([task.deadline_s for task in tasks]),
-        price=np.linspace(0.5, 1.5, LEARNERS),
         budget=budget,
     )
+    price = np.linspace(0.5, 1.5, LEARNERS)
 
     def truth() -> tuple[Floats, Floats]:
-        rows = [seconds_of(entry.fleet.true_law(), entry.task) for entry in entries]
+        laws = [fleet.true_law() for fleet in fleets]
+        rows = [seconds_of(law, t) for law, t in zip(laws, tasks, strict=True)]
         return np.stack([row[0] for row in rows]), np.stack([row[1] for row in rows])
 
-    known = truth if knowledge == Knowledge.TRUTH else states.expected
+    known = truth if knowledge == Knowledge.NOW else states.expected
     return Programme(
         entries,
-        Association(terms, known, lambda problem, *_: exact(problem)),
+        Association(terms, price, known, lambda problem, *_: exact(problem)),
+        VirtualTurns(),
         knowledge,
     )
 
@@ -189,7 +196,7 @@ def test_a_budget_that_nothing_fits_refuses_everybody() -> None:
 
 
 def test_foresight_makes_predictions_come_true() -> None:
-    _, happened = ran(programme(0.0, 0.0, knowledge=Knowledge.TRUTH))
+    _, happened = ran(programme(0.0, 0.0, knowledge=Knowledge.NOW))
     slowest: dict[tuple[str, int], float] = defaultdict(float)
     for record in happened:
         if isinstance(record, Allocated):
@@ -202,13 +209,13 @@ def test_foresight_makes_predictions_come_true() -> None:
 
 def test_a_probe_is_nearly_as_good_as_foresight() -> None:
     seconds = {}
-    for knowledge in (Knowledge.BEFOREHAND, Knowledge.PROBE, Knowledge.TRUTH):
+    for knowledge in (Knowledge.BEFOREHAND, Knowledge.PROBE, Knowledge.NOW):
         _, happened = ran(programme(0.0, 0.0, cycles=12, knowledge=knowledge))
         times = [r.cycle_s for r in happened if isinstance(r, Aggregated)]
         seconds[knowledge] = float(np.mean(times))
     assert seconds[Knowledge.PROBE] < 0.9 * seconds[Knowledge.BEFOREHAND]
     # With three learners the first shards are three of twenty: all wait for the last.
-    assert seconds[Knowledge.PROBE] < 1.6 * seconds[Knowledge.TRUTH]
+    assert seconds[Knowledge.PROBE] < 1.6 * seconds[Knowledge.NOW]
 
 
 def test_who_waits_for_the_others_is_back_later() -> None:
@@ -223,11 +230,10 @@ def test_what_cannot_be_paid_for_is_left_out() -> None:
         names=["a"],
         shards=np.array([10]),
         deadline_s=np.array([100.0]),
-        price=np.array([1.0, 2.0]),
         budget=12.0,
     )
-    seconds = np.ones((1, 2)), np.zeros((1, 2))
-    association = Association(terms, lambda: seconds, lambda p, *_: exact(p))
+    seconds, price = (np.ones((1, 2)), np.zeros((1, 2))), np.array([1.0, 2.0])
+    association = Association(terms, price, lambda: seconds, lambda p, *_: exact(p))
     association.admit(0)
     # All ten on the dearer one would cost 20: six are paid for.
     assert association.split(0, np.array([1])).tolist() == [6]
@@ -238,9 +244,8 @@ def test_an_association_without_a_way_says_so() -> None:
         names=["a"],
         shards=np.array([10]),
         deadline_s=np.array([1.0]),
-        price=np.ones(2),
         budget=np.inf,
     )
     slow = np.full((1, 2), 9.0), np.zeros((1, 2))
     with pytest.raises(InfeasibleError):
-        Association(terms, lambda: slow, lambda p, *_: exact(p)).admit(0)
+        Association(terms, np.ones(2), lambda: slow, lambda p, *_: exact(p)).admit(0)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+from tests.runtime.learners import slow
 
 from melisma import rpc
 from melisma.config import Job
-from melisma.live import orchestrate
 from melisma.rpc import frames
 from melisma.rpc.values import unpack
 from melisma.runtime.learner import Learner
-from melisma.runtime.pace import Pace
 from melisma.runtime.wire import Errand, Ready, Speeds, Update
+from melisma.serving import orchestrate
 from melisma.units import Seconds
 
 RATE = 1234.5678  # samples/s: to be found nowhere
@@ -141,7 +141,7 @@ def learner_said(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         def start(server: rpc.Server) -> None:
             tap = Tap(server.port)
             stack.callback(tap.close)
-            learner = Noting(name="a", pace=Pace(samples_per_s=RATE))
+            learner = Noting(name="a", owner=slow(RATE))
             stack.enter_context(rpc.connect(tap.address, learner, name="a"))
             taps.append(tap)
 

@@ -41,6 +41,52 @@ def batch_plan(
     return plan.reshape(steps * per_pass, size)
 
 
+class Session:
+    """Trains a model in place, in one part or in several, with one optimiser."""
+
+    def __init__(self, model: nn.Module, training: Training) -> None:
+        self._model, self._step = model, _optimiser(model, training)
+        self._loss, self._passes = torch.tensor(0.0), 0
+        self._batches, self._samples = 0, 0
+
+    def train(
+        self,
+        x: Tensor,
+        y: Tensor,
+        plan: Ints,
+        halt: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Train on the rows of ``plan``; ask ``halt`` before each batch."""
+        self._model.train()
+        batches = 0
+        for batch in plan:
+            if halt():
+                break
+            rows = torch.from_numpy(batch[batch >= 0])
+            self._step.zero_grad()
+            loss = cross_entropy(self._model(x[rows]), y[rows])
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._step.step()
+            self._loss = self._loss + loss.detach() * len(rows)
+            self._passes += len(rows)
+            batches += 1
+        self._batches += batches
+        self._samples += np.unique(plan[:batches][plan[:batches] >= 0]).size
+
+    @property
+    def passes(self) -> int:
+        """Samples of all batches so far, each as often as it was trained on."""
+        return self._passes
+
+    def trained(self) -> Trained:
+        """What was done so far; parts are taken to have no sample in common."""
+        return Trained(
+            batches=self._batches,
+            samples=self._samples,
+            loss=float(self._loss) / max(self._passes, 1),
+        )
+
+
 def train(
     model: nn.Module,
     x: Tensor,
@@ -54,24 +100,9 @@ def train(
     The model keeps what it learnt until then: a halted learner's update is partial,
     not lost.
     """
-    step = _optimiser(model, training)
-    model.train()
-    losses, counts = [], []
-    for batch in plan:
-        if halt():
-            break
-        rows = torch.from_numpy(batch[batch >= 0])
-        step.zero_grad()
-        loss = cross_entropy(model(x[rows]), y[rows])
-        loss.backward()  # type: ignore[no-untyped-call]
-        step.step()
-        losses.append(loss.detach() * len(rows))
-        counts.append(len(rows))
-    return Trained(
-        batches=len(counts),
-        samples=np.unique(plan[: len(counts)][plan[: len(counts)] >= 0]).size,
-        loss=float(sum(losses, torch.tensor(0.0))) / max(sum(counts), 1),
-    )
+    session = Session(model, training)
+    session.train(x, y, plan, halt)
+    return session.trained()
 
 
 def use_threads(threads: int) -> None:

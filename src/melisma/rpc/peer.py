@@ -241,6 +241,9 @@ class Group(Mapping[str, Peer]):
                 f"no peer is named '{name}'; there are: {', '.join(self) or 'none'}"
             ) from None
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._peers
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._peers)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from melisma.config import Job, load
+from melisma.config import Job, load, tasks_of
 from melisma.errors import DataError
 from melisma.runs import ledger
 from melisma.runs.ledger import Cycle, Incident, Tally, Turn
@@ -41,10 +41,22 @@ class Account:
 
 
 def read(folder: Path) -> tuple[Job, list[Record]]:
-    """Read what is there of a run, finished or not; DataError if there is none."""
+    """Read what is there of a run, finished or not; DataError if there is none.
+
+    Of several tasks the records come one task after the other.
+    """
     if not (folder / CONFIG).is_file():
         raise DataError(f"{folder} is no run: there is no {CONFIG} in it")
-    return load(folder / CONFIG), records.read(folder / RECORDS)
+    job = load(folder / CONFIG)
+    if not job.task:
+        return job, records.read(folder / RECORDS)
+    folders = [folder / one.name for one in tasks_of(job)]
+    return job, [
+        record
+        for one in folders
+        if (one / RECORDS).is_file()
+        for record in records.read(one / RECORDS)
+    ]
 
 
 def account(job: Job, happened: Sequence[Record]) -> Account:

@@ -14,9 +14,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from melisma import pages, plots
-from melisma.config import dump
+from melisma.config import dump, tasks_of
 from melisma.errors import DataError
-from melisma.runs import ledger, pictures
+from melisma.runs import ledger, overview, pictures
 from melisma.runs.accounts import Account, account, read
 from melisma.runs.ledger import Cycle, Incident, Tally, Turn
 from melisma.schemes import DECENTRALISED
@@ -30,12 +30,20 @@ LANES, PANELS, OVERVIEW, TABLE, DETAIL = 24, 6, 400, 200, 300
 def write(folder: Path) -> Path:
     """Write page, rows and pictures of the run in ``folder``; return the page's path.
 
+    Of several tasks each has a page of its own, and there is one over all of them.
     DataError if there is no run, or it cannot be written there.
     """
-    run = account(*read(folder))
+    job, records = read(folder)
     try:
-        _write_rows(folder / ROWS, run.turns)
-        (folder / PAGE).write_text(page(run, folder), encoding="utf-8")
+        if job.task:
+            for one in tasks_of(job):
+                write(folder / one.name)
+            text = overview.page(job, records, folder)
+        else:
+            run = account(job, records)
+            _write_rows(folder / ROWS, run.turns)
+            text = page(run, folder)
+        (folder / PAGE).write_text(text, encoding="utf-8")
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror}") from error
     return folder / PAGE

@@ -1,7 +1,8 @@
 """Pictures of one run: they draw what they are given and compute no result."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -13,11 +14,13 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from melisma.maths.arrays import Floats
-from melisma.plots import LOOKS, OTHER
+from melisma.plots import LOOKS, OTHER, label_ends
 from melisma.runs.ledger import SITS_OUT, Cycle, Turn
 
 DOWNLOAD, TRAINING, UPLOAD, WHOLE = "#56B4E9", "#0072B2", "#E69F00", "#7F8FA6"
 LOST = "#D55E00"
+#: Of tasks, in their order.
+TASKS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288")
 
 
 def courses(figure: Figure, scheme: str, cycles: Sequence[Cycle]) -> None:
@@ -38,6 +41,62 @@ def courses(figure: Figure, scheme: str, cycles: Sequence[Cycle]) -> None:
     axes[1, 0].set(xlabel="cycle", ylabel="test loss (nats)")
     axes[1, 0].xaxis.set_major_locator(_whole())
     axes[1, 1].set(xlabel="time on the learners' clock (s)")
+
+
+class Span(NamedTuple):
+    """A learner's part in one cycle of a task."""
+
+    learner: str
+    task: str
+    began_s: float
+    took_s: float
+    halted: bool
+
+
+def tasks(figure: Figure, lines: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """Draw each task's accuracy by time: (seconds, percent) of its cycles."""
+    figure.set_size_inches(7.2, 3.2)
+    ax = figure.subplots()
+    ends = []
+    for (name, points), colour in zip(lines.items(), cycle(TASKS), strict=False):
+        if points:
+            ax.plot(*zip(*points, strict=True), color=colour, marker="o")
+            ends.append((name, colour, points[-1][1]))
+    ax.set(xlabel="time on the learners' clock (s)", ylabel="test accuracy (%)")
+    label_ends(ax, ends)
+
+
+def service(
+    figure: Figure,
+    spans: Sequence[Span],
+    learners: Sequence[str],
+    tasks: Sequence[str],
+) -> None:
+    """Draw a lane for each learner, coloured by the task that it serves."""
+    figure.set_size_inches(7.2, 1.2 + 0.21 * len(learners))
+    ax = figure.subplots()
+    colours = dict(zip(tasks, cycle(TASKS), strict=False))
+    lanes = {name: lane for lane, name in enumerate(learners)}
+    for span in spans:
+        if span.learner in lanes:
+            ax.barh(
+                lanes[span.learner],
+                span.took_s,
+                left=span.began_s,
+                height=0.7,
+                color=colours[span.task],
+                edgecolor="white",
+                linewidth=0.5,
+                hatch="////" if span.halted else "",
+            )
+    ax.set(xlabel="time on the learners' clock (s)", ylim=(len(learners) - 0.4, -0.6))
+    ax.set_yticks(
+        range(len(learners)), [_short(name) for name in learners], parse_math=False
+    )
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False)
+    handles = [Patch(color=colours[name], label=_short(name)) for name in tasks]
+    figure.legend(handles=handles, loc="outside upper left", ncols=6)
 
 
 def _number(value: float | None) -> float:

@@ -1,12 +1,13 @@
 """How well several tasks were served: the figures of the thesis's §4.3."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from melisma.config import Job
 from melisma.runs.ledger import Turn, turns
-from melisma.runtime.records import Allocated, Record
+from melisma.runtime.records import Allocated, Evaluated, Record, Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +59,10 @@ class _Cycle:
         self.time_s, self.learners = max(seconds), len(some)
         self.halted = sum(turn.halted for turn in some)
         self.occupancy = fmean(seconds) / self.time_s
-        self.due = sum(turn.steps * -(-turn.samples // batch) for turn in some)
-        self.done = sum(turn.batches or 0 for turn in some)
+        due = [turn.steps * -(-turn.samples // batch) for turn in some]
+        # A probed learner's first shard ends with a batch of its own.
+        done = [min(turn.batches or 0, n) for turn, n in zip(some, due, strict=True)]
+        self.due, self.done = sum(due), sum(done)
 
 
 def _by_cycle(some: Iterable[Turn]) -> dict[int, list[Turn]]:
@@ -77,3 +80,61 @@ def _costs(records: Iterable[Record]) -> list[float]:
         if isinstance(record, Allocated) and record.cost is not None:
             costs[record.cycle] += record.cost
     return list(costs.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What became of one task, or of several together."""
+
+    accuracy: float  #: in the end; the mean over tasks
+    service: Service
+
+
+def served(
+    jobs: Sequence[Job], records: Sequence[Record]
+) -> tuple[dict[str, Served], dict[str, str]]:
+    """Return what became of tasks with whole cycles, and why others were refused."""
+    refused = {r.task: r.reason for r in records if isinstance(r, Refused)}
+    whole = {r.task for r in records if isinstance(r, Evaluated)}
+    return {
+        job.name: together([job], records) for job in jobs if job.name in whole
+    }, refused
+
+
+def together(jobs: Sequence[Job], records: Sequence[Record]) -> Served:
+    """Return what became of some tasks taken together; each must have a whole cycle."""
+    accuracy = {r.task: r.accuracy for r in records if isinstance(r, Evaluated)}
+    names = {job.name for job in jobs}
+    return Served(
+        accuracy=fmean(accuracy[name] for name in names),
+        service=service(
+            [record for record in records if record.task in names],
+            {job.name: float(job.deadline) for job in jobs},
+            {job.name: job.training.batch for job in jobs},
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One figure of a task."""
+
+    title: str
+    of: Callable[[Served], float]
+    digits: int = 1
+
+    def text(self, how: Served) -> str:
+        """The figure as it is printed."""
+        return f"{self.of(how):,.{self.digits}f}"
+
+
+COLUMNS = (
+    Column("accuracy in the end (%)", lambda how: 100 * how.accuracy),
+    Column("cycle (s)", lambda how: how.service.time_s, digits=2),
+    Column("cycles in time (%)", lambda how: 100 * how.service.task_satisfaction),
+    Column("learners in time (%)", lambda how: 100 * how.service.learner_satisfaction),
+    Column("fulfilled (%)", lambda how: 100 * how.service.fulfilment),
+    Column("dropped (%)", lambda how: 100 * how.service.drop),
+    Column("occupied (%)", lambda how: 100 * how.service.occupancy),
+    Column("cost of a cycle", lambda how: how.service.cost or 0.0),
+)

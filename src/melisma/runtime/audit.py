@@ -27,9 +27,8 @@ from melisma.learning.checks import (
 from melisma.learning.parameters import Model, Parameters
 from melisma.learning.settings import Optimiser, Training
 from melisma.learning.shards import Examples, Shelf, unpacked
-from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Ints
-from melisma.runtime.learner import batch_order
+from melisma.runtime.routine import batch_order, batches_of
 from melisma.runtime.wire import Brief, Errand, Update
 
 #: Shards, of the learner's own and of others, whose loss is looked at.
@@ -58,8 +57,7 @@ class Audit:
     ) -> tuple[str, float | None]:
         """Return why an update is refused, or nothing; and how far off it is."""
         rng = batch_order(self._brief, errand.cycle, name)
-        plan = batch_plan(np.arange(errand.samples), errand.steps, self._training, rng)
-        plan = plan[: update.batches]
+        plan = batches_of(errand, self._training, rng)[: update.batches]
         if update.samples > (seen := samples_seen(plan)):
             return f"{update.samples} samples claimed where {seen} were seen", None
         if not len(plan):

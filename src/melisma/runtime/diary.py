@@ -61,7 +61,7 @@ class Diary:
     def __init__(
         self, task: Task, fleet: Fleet, sink: Sink, standing: Standing, cycle: int
     ) -> None:
-        self._task, self._fleet, self._cycle = task, fleet, cycle
+        self._task, self._fleet, self.cycle = task, fleet, cycle
         self._to, self._standing = sink, standing
         self._began_s = fleet.now_s()
         self.counted: list[int] = []  #: samples of each update that counts
@@ -69,7 +69,7 @@ class Diary:
 
     def allocated(self, plan: Plan) -> None:
         """Note who came, who left, and what everybody is to do."""
-        self._began_s = self._fleet.now_s()
+        self._began_s = plan.probed.began_s if plan.probed else self._fleet.now_s()
         self._mustered()
         self._seconds = np.zeros(len(self._fleet.learners))
         allocation = plan.allocation
@@ -137,7 +137,7 @@ class Diary:
         """What to raise when no update counts."""
         why = ", ".join(f"{reason} ({n})" for reason, n in self._dropped.items())
         return TrainingError(
-            f"cycle {self._cycle} of {self._task.name!r} ended without one update "
+            f"cycle {self.cycle} of {self._task.name!r} ended without one update "
             f"that counts: {why or 'no learner had work'}. Extend the deadline of "
             f"{self._task.deadline_s:.6g} s, or lower the learning rate"
         )
@@ -185,7 +185,7 @@ class Diary:
     def _record(
         self, event: Callable[..., records.Record], time_s: float, **facts: Any
     ) -> None:
-        record = event(time_s=time_s, task=self._task.name, cycle=self._cycle, **facts)
+        record = event(time_s=time_s, task=self._task.name, cycle=self.cycle, **facts)
         self._standing.see(record)
         self._to(record)
 

@@ -5,12 +5,12 @@ simulated fleet from real devices: it reads the fleet's clock, asks what is know
 learners or for their own bids, and waits.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from melisma.learning.parameters import Parameters
-from melisma.maths.arrays import Ints
+from melisma.maths.arrays import Floats, Ints
 from melisma.system.law import DelayLaw
 
 #: Why a learner's work is lost at the deadline.
@@ -25,6 +25,7 @@ class Order:
     samples: int
     steps: int  #: passes over them
     rows: Ints | None = None  #: of the training set; None: of the learner's own data
+    begun: int = 0  #: samples of it that a probe has begun with
     waits_s: float = 0.0  #: idle, until it is told the rest (simulated probes)
 
 
@@ -62,6 +63,16 @@ class Lost:
     distance: float | None = None  #: from its work redone, where that was checked
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Probed:
+    """What learners tell of themselves once they have begun a cycle."""
+
+    there: Ints  #: places of those who began
+    law: DelayLaw  #: of those, as they are now
+    began_s: float  #: on the fleet's clock
+    waits_s: Floats | None = None  #: idle, until they are told the rest (simulated)
+
+
 class Fleet(Protocol):
     """Learners that can be given orders."""
 
@@ -92,3 +103,18 @@ class Fleet(Protocol):
 
     def expel(self, name: str, reason: str) -> None:
         """Send a learner away for good."""
+
+
+class SharedFleet(Fleet, Protocol):
+    """Learners that several tasks share."""
+
+    members: Ints  #: places of those who take part in this cycle, among all
+    gather: Callable[[], Awaitable[Ints]] | None  #: names them before each cycle
+
+    def wait_until(self, time_s: float) -> None:
+        """Let time pass, where it does not by itself."""
+
+    async def probe(
+        self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
+    ) -> Probed:
+        """Have the members begin with these orders, and tell how fast it goes."""

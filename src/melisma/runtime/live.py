@@ -1,15 +1,14 @@
 """A fleet of whoever dialled in: real devices, or processes on this machine.
 
-A cycle starts with a muster: who is connected gets ready, benchmarks itself if it has
-not yet, and takes part. A learner that is slow, frozen, gone or wrong costs its share
-of the cycle and nothing else: at the deadline the cycle goes on without it, and no
-muster waits for it.
+A learner that is slow, frozen, gone or wrong costs its share of the cycle and nothing
+else: at the deadline the cycle goes on without it.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from melisma import rpc
 from melisma.errors import (
     CallTimeout,
     ConfigError,
+    DataError,
     ProtocolError,
     RemoteError,
     RpcError,
@@ -27,168 +27,120 @@ from melisma.learning.settings import Late
 from melisma.learning.shards import Shard, Shelf
 from melisma.maths.arrays import Bytes, Ints
 from melisma.runtime.audit import Audit
-from melisma.runtime.fleet import NOT_THERE, Lost, Order, Report, Updates
-from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Unprepared, Update
+from melisma.runtime.company import HURRY_S, Company
+from melisma.runtime.fleet import NOT_THERE, Lost, Order, Probed, Report, Updates
+from melisma.runtime.wire import Errand, Speeds, Unprepared, Update
 from melisma.system.law import DelayLaw
 
 log = logging.getLogger("melisma.runtime")
 
-#: Longest that a learner may take to get ready, and to benchmark itself.
-PREPARE_S, MEASURE_S = 60.0, 300.0
-#: Longest that a cycle's start waits for an answer of one that answered before.
-HURRY_S = 3.0
-#: Between two looks at who is there.
-LOOK_S = 1.0
 
+@dataclass(slots=True)
+class Goods:
+    """What learners fetch for one task: the model of its cycle, and shards."""
 
-class Stock:
-    """What learners fetch from the orchestrator: the model, and shards."""
-
-    def __init__(self, parameters: Parameters, shelf: Shelf) -> None:
-        self._cycle, self._parameters, self.shelf = 0, parameters, shelf
-        self._bytes = sum(tensor.nbytes for tensor in parameters.values())
+    task: str
+    parameters: Parameters
+    shelf: Shelf
+    cycle: int = 0
 
     def renew(self, cycle: int, parameters: Parameters) -> None:
         """Have the model of a new cycle ready."""
-        self._cycle, self._parameters = cycle, parameters
+        self.cycle, self.parameters = cycle, parameters
+
+
+class Stock:
+    """What learners fetch from the orchestrator, for each of its tasks."""
+
+    def __init__(self, goods: Iterable[Goods]) -> None:
+        self._goods = {one.task: one for one in goods}
 
     @rpc.expose(idempotent=True)
-    def parameters(self, cycle: int) -> Parameters:
+    def parameters(self, task: str, cycle: int) -> Parameters:
         """Return the model as it stands; TrainingError for a cycle that is over."""
-        if cycle != self._cycle:
-            raise TrainingError(f"cycle {cycle} is over: this is cycle {self._cycle}")
-        return self._parameters
+        goods = self._of(task)
+        if cycle != goods.cycle:
+            raise TrainingError(f"cycle {cycle} is over: this is cycle {goods.cycle}")
+        return goods.parameters
 
     @rpc.expose(idempotent=True)
-    def shards(self, keys: list[str]) -> list[Shard]:
+    def shards(self, task: str, keys: list[str]) -> list[Shard]:
         """Return shards by the hash of their content."""
-        return self.shelf.take(keys)
+        return self._of(task).shelf.take(keys)
 
     @rpc.expose(idempotent=True)
-    def filler(self, size: int) -> Bytes:
+    def filler(self, task: str, size: int) -> Bytes:
         """Return so many bytes that mean nothing, up to the model's size."""
-        if not 0 <= size <= self._bytes:
-            raise ConfigError(f"{size} bytes of nothing: ask for up to {self._bytes}")
+        most = sum(tensor.nbytes for tensor in self._of(task).parameters.values())
+        if not 0 <= size <= most:
+            raise ConfigError(f"{size} bytes of nothing: ask for up to {most}")
         return np.zeros(size, dtype=np.uint8)
+
+    def _of(self, task: str) -> Goods:
+        if task not in self._goods:
+            raise DataError(f"there is no task {task!r}")
+        return self._goods[task]
 
 
 class LiveFleet:
-    """The learners that dialled ``server``; ``least`` of them to start with."""
+    """One task's learners, of a company that several tasks may share."""
 
     def __init__(
         self,
-        server: rpc.Server,
-        stock: Stock,
+        company: Company,
+        goods: Goods,
         *,
-        brief: Brief,
-        least: int,
-        benchmark: Sequence[str],
         late: Late = Late.HALT,
         audit: Audit | None = None,
-        at_once: int = 64,
         began_s: float = 0.0,
-        done: int = 0,
     ) -> None:
+        #: Says before each cycle who takes part; everybody, if there is none.
+        self.gather: Callable[[], Awaitable[Ints]] | None = None
+        self.members: Ints = np.zeros(0, dtype=np.int64)  #: places in the roster
         self.learners: list[str] = []
         self.own_samples: list[int] | None = None
-        self._server, self._stock, self._brief = server, stock, brief
-        self._least, self._benchmark = least, list(benchmark)
+        self._company, self._goods = company, goods
         self._late, self._audit = late, audit
-        self._preparing: dict[str, asyncio.Task[Ready | None]] = {}
-        self._complaints: dict[str, str] = {}
-        self._speeds: dict[str, Speeds] = {}
-        self._measuring = asyncio.Semaphore(at_once)
-        self._cycle = done
         self._began = time.monotonic() - began_s
+        self._cycle_began: float | None = None  # where a probe began it
 
     def now_s(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self._began
 
+    def wait_until(self, time_s: float) -> None:
+        """Real time passes by itself."""
+
     def expel(self, name: str, reason: str) -> None:
         """Send a learner away, and let it in no more."""
         log.warning("%s is sent away: %s", name, reason)
-        self._server.expel(name, reason)
+        self._company.server.expel(name, reason)
 
     async def muster(self) -> None:
-        """Take in all who are ready; wait for enough at the start, then for anybody.
-
-        Who was there before has HURRY_S to answer. Newcomers benchmark themselves
-        meanwhile, and take part as soon as they are done.
-        """
-        ready: dict[str, Ready] = {}
-        while True:
-            self._prepare_all(await self._server.wait_until(1), ready)
-            before = [self._preparing[n] for n in self.learners if n in self._preparing]
-            if before:
-                await asyncio.wait(before, timeout=HURRY_S)
-                self.learners = []  # who has not answered by now keeps nobody waiting
-            ready |= self._ready()
-            if len(ready) >= self._least:
-                break
-            pause = asyncio.create_task(asyncio.sleep(LOOK_S))
-            await asyncio.wait(
-                [pause, *self._preparing.values()], return_when="FIRST_COMPLETED"
-            )
-        self._least = 1
-        self.learners = sorted(ready)
-        if self._brief.federated:
-            self.own_samples = [ready[name].samples or 0 for name in self.learners]
-
-    def _prepare_all(self, peers: rpc.Group, ready: dict[str, Ready]) -> None:
-        for name in peers:
-            known = name in ready or name in self._preparing
-            if not known and "carry_out" in peers[name].functions:
-                self._preparing[name] = asyncio.create_task(self._prepare(peers[name]))
-
-    def _ready(self) -> dict[str, Ready]:
-        """Take those who have answered off the list, and return who can take part."""
-        done = {name: task for name, task in self._preparing.items() if task.done()}
-        for name in done:
-            del self._preparing[name]
-        answers = {name: task.result() for name, task in done.items()}
-        return {name: answer for name, answer in answers.items() if answer}
-
-    async def _prepare(self, peer: rpc.Peer) -> Ready | None:
-        """Get one learner ready; None, and a word in the log, if it cannot be."""
-        name: str = peer.name
-        try:
-            ready: Ready = await peer.prepare.within(PREPARE_S)(self._brief)
-            if not ready.measured:
-                async with self._measuring:
-                    await peer.measure.within(MEASURE_S)(self._benchmark)
-            if not self._brief.private:
-                self._speeds[name] = await peer.speeds.within(PREPARE_S)()
-        except RpcError as error:
-            self._complain(name, f"does not take part: {error}")
-            return None
-        self._complaints.pop(name, None)
-        return ready
-
-    def _complain(self, name: str, what: str) -> None:
-        """Say it once."""
-        if self._complaints.get(name) != what:
-            log.warning("%s %s", name, what)
-        self._complaints[name] = what
+        """Everybody who is ready, or those whom ``gather`` names."""
+        company = self._company
+        if self.gather:
+            self.members = await self.gather()
+            self.learners = [company.roster[j] for j in self.members]
+            return
+        self.learners = await company.muster(self._goods.task)
+        own = [company.present[name].samples for name in self.learners]
+        self.own_samples = [n for n in own if n is not None] or None
 
     async def law(self) -> DelayLaw:
         """The learners' delay laws, as each of them measured itself."""
-        speeds = [self._speeds[name] for name in self.learners]
-        return DelayLaw(
-            step_s=np.array([s.step_s for s in speeds]),
-            sample_s=np.array([s.sample_s for s in speeds]),
-            fixed_s=np.array([s.fixed_s for s in speeds]),
-        )
+        task = self._goods.task
+        return law_of([self._company.speeds(task, name) for name in self.learners])
 
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
         """Ask each learner how many shards it will take; 0 of one that does not say."""
 
         async def bid(name: str) -> int:
             try:
-                peer = self._server.peers[name]
-                return max(0, int(await peer.bid.within(HURRY_S)(deadline_s, steps)))
+                ask = self._company.server.peers[name].bid.within(HURRY_S)
+                return max(0, int(await ask(self._goods.task, deadline_s, steps)))
             except (RpcError, TypeError, ValueError, OverflowError) as error:
-                self._complain(name, f"does not bid: {error}")
+                self._company.complain(name, f"does not bid: {error}")
                 return 0
 
         bids = await asyncio.gather(*map(bid, self.learners))
@@ -198,9 +150,9 @@ class LiveFleet:
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> AsyncIterator[Updates | Lost]:
         """Send everybody on an errand; yield what comes back until the deadline."""
-        self._cycle += 1
-        self._stock.renew(self._cycle, parameters)
-        began = time.monotonic()
+        began, self._cycle_began = self._cycle_began, None
+        if began is None:
+            began = self._begin(parameters)
         waiting = [
             asyncio.ensure_future(self._errand(order, parameters, deadline_s, began))
             for order in orders
@@ -213,19 +165,68 @@ class LiveFleet:
             for task in waiting:
                 task.cancel()
 
-    async def _errand(
-        self, order: Order, sent: Parameters, deadline_s: float, began: float
-    ) -> Updates | Lost:
+    async def probe(
+        self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
+    ) -> Probed:
+        """Have everybody begin, and tell how fast it goes.
+
+        Who has not told when half of the time is over is at best as fast as that.
+        """
+        began = self._cycle_began = self._begin(parameters)
+        began_s, after_s = self.now_s(), deadline_s / 2
+        asked = {
+            order.learner: asyncio.create_task(self._probe(order, deadline_s, began))
+            for order in orders
+        }
+        await asyncio.wait(asked.values(), timeout=after_s)
+        told = {k: ask.result() if ask.done() else None for k, ask in asked.items()}
+        for order in orders:
+            if not asked[order.learner].done():
+                slow = after_s / (order.samples * order.steps)
+                told[order.learner] = Speeds(step_s=slow, sample_s=0.0, fixed_s=after_s)
+        there = [k for k, speeds in told.items() if speeds is not None]
+        return Probed(
+            there=np.array(there, dtype=np.int64),
+            law=law_of([speeds for speeds in told.values() if speeds is not None]),
+            began_s=began_s,
+        )
+
+    async def _probe(
+        self, order: Order, deadline_s: float, began: float
+    ) -> Speeds | None:
+        """Have one learner begin; None, and a word in the log, if it does not."""
         name = self.learners[order.learner]
+        try:
+            ask = self._company.server.peers[name].probe.within(deadline_s)
+            speeds: Speeds = await ask(self._errand_of(order, deadline_s, began))
+        except RpcError as error:
+            self._company.complain(name, f"was not probed: {error}")
+            return None
+        return speeds
+
+    def _begin(self, parameters: Parameters) -> float:
+        """Have the next cycle's model ready; return when that is."""
+        self._goods.renew(self._goods.cycle + 1, parameters)
+        return time.monotonic()
+
+    def _errand_of(self, order: Order, deadline_s: float, began: float) -> Errand:
         rows = order.rows
-        errand = Errand(
-            cycle=self._cycle,
-            keys=[] if rows is None else self._stock.shelf.keys(rows),
+        return Errand(
+            task=self._goods.task,
+            cycle=self._goods.cycle,
+            keys=[] if rows is None else self._goods.shelf.keys(rows),
             samples=order.samples,
             steps=order.steps,
             deadline_s=max(0.001, deadline_s - (time.monotonic() - began)),
             late=self._late.value,
+            first=order.begun,
         )
+
+    async def _errand(
+        self, order: Order, sent: Parameters, deadline_s: float, began: float
+    ) -> Updates | Lost:
+        name = self.learners[order.learner]
+        errand = self._errand_of(order, deadline_s, began)
         try:
             update = await self._ask(name, errand)
         except CallTimeout:
@@ -264,11 +265,20 @@ class LiveFleet:
         return Updates([report], stacked([update.parameters]))
 
     async def _ask(self, name: str, errand: Errand) -> Update:
-        function = self._server.peers[name].carry_out
+        function = self._company.server.peers[name].carry_out
         if errand.late != Late.WAIT:
             function = function.within(errand.deadline_s)
         update: Update = await function(errand)
         return update
+
+
+def law_of(speeds: Sequence[Speeds]) -> DelayLaw:
+    """Return the delay law of learners that told their speeds."""
+    return DelayLaw(
+        step_s=np.array([told.step_s for told in speeds]),
+        sample_s=np.array([told.sample_s for told in speeds]),
+        fixed_s=np.array([told.fixed_s for told in speeds]),
+    )
 
 
 def _is_wrong(error: RpcError) -> bool:

@@ -6,29 +6,24 @@ and budget, is the association's.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
 from melisma.errors import InfeasibleError
-from melisma.learning.parameters import Parameters
+from melisma.learning.parameters import Parameters, parameters_of
 from melisma.maths.arrays import Floats, Ints
 from melisma.runtime.association import Association
 from melisma.runtime.diary import Sink
-from melisma.runtime.fleet import Fleet
-from melisma.runtime.orchestrator import run
-from melisma.runtime.records import Refused
-from melisma.runtime.simulated import SimulatedFleet
+from melisma.runtime.fleet import Fleet, Probed, SharedFleet
+from melisma.runtime.orchestrator import run, share_out, spread
+from melisma.runtime.records import Record, Refused
 from melisma.runtime.task import Plan, Task
-from melisma.runtime.turns import Turns
+from melisma.runtime.turns import BEGIN, COME, END, Turns
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
-
-#: What happens at the same time, in this order: tasks end, tasks come, cycles begin,
-#: who found no learner looks again.
-END, COME, BEGIN, LOOK_AGAIN = range(4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,59 +31,71 @@ class Entry:
     """A task, its view of the learners, and when it comes."""
 
     task: Task
-    fleet: SimulatedFleet
+    fleet: SharedFleet
     arrives_s: float = 0.0
+    past: Iterable[Record] = ()  #: of cycles that are behind it
+    #: Gets each cycle's number and parameters once it is recorded.
+    keep: Callable[[int, Parameters], None] = lambda cycle, parameters: None
 
 
 class Knowledge(Enum):
     """What a cycle's split is made by, once the association stands."""
 
     BEFOREHAND = "beforehand"  #: what the association was made by (MED, MMTT)
-    LATEST = "latest"  #: what is known by now, association included
-    TRUTH = "truth"  #: the states that the learners will be in (MMTT-Ideal)
+    NOW = "now"  #: what is known now, where that changes from cycle to cycle
+    LATEST = "latest"  #: that too, and the association is made anew by it
     PROBE = "probe"  #: what a few batches of the first shard took, in the cycle itself
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """How learners are probed."""
-
-    batches: int = 5
-    noise: float = 0.1  #: spread (σ of the logarithm) of what is measured
-    latency_s: float = 0.1  #: of telling, and of being told the rest
-
-
-PROBE = Probe()
+async def nobody_new(task: str) -> None:
+    """Simulated learners are there from the start."""
 
 
 class Programme:
-    """Tasks on one virtual clock."""
+    """Tasks on one clock.
+
+    ``look`` sees who is there, before a task is admitted and before each of its cycles.
+    ``patient`` is as in `orchestrator.run`.
+    """
 
     def __init__(
         self,
         entries: Sequence[Entry],
         association: Association,
+        turns: Turns,
         knowledge: Knowledge = Knowledge.BEFOREHAND,
-        probe: Probe = PROBE,
+        *,
+        look: Callable[[str], Awaitable[None]] = nobody_new,
+        patient: bool = False,
     ) -> None:
         self._entries, self._association = entries, association
-        self._knowledge, self._probe, self._turns = knowledge, probe, Turns()
+        self._knowledge, self._turns = knowledge, turns
+        self._look, self._patient = look, patient
 
     async def run(self, sink: Sink) -> dict[str, Parameters | None]:
-        """Run all tasks; return their models, None of those that were refused."""
+        """Run all tasks; return their models, None of those that were refused.
+
+        A task that fails does not end the others; its error is raised at the end.
+        """
         for entry in self._entries:
             self._turns.enter(entry.task.name, entry.arrives_s)
-        models = await asyncio.gather(
-            *(self._run(i, entry, sink) for i, entry in enumerate(self._entries))
+        ended = await asyncio.gather(
+            *(self._run(i, entry, sink) for i, entry in enumerate(self._entries)),
+            return_exceptions=True,
         )
-        names = [entry.task.name for entry in self._entries]
-        return dict(zip(names, models, strict=True))
+        models = {}
+        for entry, end in zip(self._entries, ended, strict=True):
+            if isinstance(end, BaseException):
+                raise end
+            models[entry.task.name] = end
+        return models
 
     async def _run(self, i: int, entry: Entry, sink: Sink) -> Parameters | None:
         task, fleet = entry.task, entry.fleet
         fleet.wait_until(entry.arrives_s)
         await self._turns.take(task.name, entry.arrives_s, COME)
         try:
+            await self._look(task.name)
             self._association.admit(i)
         except InfeasibleError as error:
             reason = str(error)
@@ -97,7 +104,15 @@ class Programme:
             return None
         fleet.gather = lambda: self._gather(i, entry)
         try:
-            return await run(task, fleet, sink, planner=_Planner(self, i))
+            return await run(
+                task,
+                fleet,
+                sink,
+                past=entry.past,
+                keep=entry.keep,
+                patient=self._patient,
+                planner=_Planner(self, i),
+            )
         finally:
             await self._turns.take(task.name, fleet.now_s(), END)
             self._association.finish(i)
@@ -105,61 +120,55 @@ class Programme:
 
     async def _gather(self, i: int, entry: Entry) -> Ints:
         """Wait for one's turn, and for learners that are free then."""
-        name, fleet, phase = entry.task.name, entry.fleet, BEGIN
+        name, fleet = entry.task.name, entry.fleet
+        await self._turns.take(name, fleet.now_s(), BEGIN)
         while True:
-            await self._turns.take(name, fleet.now_s(), phase)
+            await self._look(name)
             if self._knowledge == Knowledge.LATEST:
                 self._association.renew()
             members = self._association.members(i)
             if members.size:
                 return members
-            phase = LOOK_AGAIN
-            fleet.wait_until(self._turns.next_s(phase))
+            fleet.wait_until(await self._turns.pass_on(name, fleet.now_s()))
 
-    def plan(self, i: int) -> Plan:
+    async def plan(self, i: int, cycle: int) -> Plan:
         """What the members of a task do in the cycle that begins."""
-        entry = self._entries[i]
-        task, fleet, members = entry.task, entry.fleet, entry.fleet.members
-        seconds, waits_s = None, None
-        if self._knowledge == Knowledge.TRUTH:
-            seconds = seconds_of(fleet.true_law().only(members), task)
-        elif self._knowledge == Knowledge.LATEST:
-            seconds = self._association.seconds(i, members)
+        entry, association = self._entries[i], self._association
+        task, members = entry.task, entry.fleet.members
+        seconds, probed, there = None, None, np.arange(len(members))
+        if self._knowledge in (Knowledge.NOW, Knowledge.LATEST):
+            seconds = association.seconds(i, members)
         elif self._knowledge == Knowledge.PROBE:
-            seconds, waits_s = self._probed(entry)
-        shards = self._association.split(i, members, seconds)
-        shard_s, fixed_s = seconds or self._association.seconds(i, members)
+            probed = await self._probed(entry, cycle)
+            seconds, there = seconds_of(probed.law, task), probed.there
+        shards = association.split(i, members[there], seconds)
+        shard_s, fixed_s = seconds or association.seconds(i, members[there])
+        whole = spread(shards, there, len(members))
+        predicted_s = np.where(shards > 0, fixed_s + shard_s * shards, 0.0)
         return Plan(
-            Allocation(samples=shards, steps=(shards > 0) * task.steps),
-            predicted_s=np.where(shards > 0, fixed_s + shard_s * shards, 0.0),
-            cost=self._association.costs(members, shards),
-            waits_s=waits_s,
+            Allocation(samples=whole, steps=(whole > 0) * task.steps),
+            predicted_s=spread(predicted_s, there, len(members)),
+            cost=association.costs(members, whole),
+            probed=probed,
         )
 
-    def _probed(self, entry: Entry) -> tuple[tuple[Floats, Floats], Floats]:
-        """What the members measure on their first shard, and how long each then waits.
-
-        All wait for the last to have trained its few batches, and go on with their
-        first shard meanwhile.
-        """
-        task, fleet = entry.task, entry.fleet
-        law = fleet.true_law().only(fleet.members)
-        shard_s, fixed_s = seconds_of(law, task)
-        begun_s = fixed_s / 2 + law.sample_s * task.shard
-        samples = min(self._probe.batches * fleet.batch, task.shard * task.steps)
-        batches_s = law.step_s * samples
-        told_s = float((begun_s + batches_s).max()) + self._probe.latency_s
-        first_s = fixed_s / 2 + shard_s
-        noisy = np.exp(self._probe.noise * fleet.rng.standard_normal(len(shard_s)))
-        return (shard_s * noisy, fixed_s), np.maximum(0.0, told_s - first_s)
+    async def _probed(self, entry: Entry, cycle: int) -> Probed:
+        """Have every member begin with a shard."""
+        task, one = entry.task, np.ones(len(entry.fleet.members), dtype=np.int64)
+        first = Allocation(samples=one, steps=task.steps * one)
+        orders = share_out(task, first, cycle)
+        parameters = parameters_of(task.model)
+        return await entry.fleet.probe(orders, parameters, task.deadline_s)
 
 
 class _Planner:
     def __init__(self, programme: Programme, i: int) -> None:
         self._programme, self._i = programme, i
 
-    async def __call__(self, task: Task, fleet: Fleet, *, only_able: bool) -> Plan:
-        return self._programme.plan(self._i)
+    async def __call__(
+        self, task: Task, fleet: Fleet, cycle: int, *, only_able: bool
+    ) -> Plan:
+        return await self._programme.plan(self._i, cycle)
 
 
 def seconds_of(law: DelayLaw, task: Task) -> tuple[Floats, Floats]:

@@ -7,7 +7,6 @@ muster → allocate → order → learners download, train, halt, upload
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -21,7 +20,7 @@ from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.maths.arrays import Ints
 from melisma.runtime.chance import Stream
 from melisma.runtime.diary import Diary, Sink, Standing
-from melisma.runtime.fleet import Fleet, Lost, Order
+from melisma.runtime.fleet import Fleet, Lost, Order, Probed
 from melisma.runtime.records import Record
 from melisma.runtime.task import Plan, Task
 from melisma.schemes import DECENTRALISED, find
@@ -35,7 +34,9 @@ Number = TypeVar("Number", np.int64, np.float64)
 class Planner(Protocol):
     """Decides what everybody does in a cycle."""
 
-    async def __call__(self, task: Task, fleet: Fleet, *, only_able: bool) -> Plan:
+    async def __call__(
+        self, task: Task, fleet: Fleet, cycle: int, *, only_able: bool
+    ) -> Plan:
         """Plan for who is there; ``only_able``: who is too slow sits out."""
 
 
@@ -77,12 +78,9 @@ async def run(
     for number in range(standing.done + 1, task.cycles + 1):
         diary = Diary(task, fleet, sink, standing, number)
         plan = await _begin(task, fleet, diary, patient, planner or allocate)
-        orders = share_out(task, plan.allocation, number, fleet.own_samples)
-        if plan.waits_s is not None:
-            orders = [
-                replace(order, waits_s=float(wait_s))
-                for order, wait_s in zip(orders, plan.waits_s, strict=True)
-            ]
+        orders = share_out(
+            task, plan.allocation, number, fleet.own_samples, plan.probed
+        )
         merged = aggregate(task.merging.rule, task.merging.trim)
         async for updates in fleet.carry_out(orders, parameters, task.deadline_s):
             if isinstance(updates, Lost):
@@ -114,7 +112,7 @@ async def _begin(
     while True:
         await fleet.muster()
         try:
-            plan = await planner(task, fleet, only_able=patient)
+            plan = await planner(task, fleet, diary.cycle, only_able=patient)
         except InfeasibleError as error:
             if fleet.now_s() >= until_s:
                 raise
@@ -126,7 +124,9 @@ async def _begin(
             return plan
 
 
-async def allocate(task: Task, fleet: Fleet, *, only_able: bool = False) -> Plan:
+async def allocate(
+    task: Task, fleet: Fleet, cycle: int = 1, *, only_able: bool = False
+) -> Plan:
     """Shards and steps of each learner by the task's scheme.
 
     Under a decentralised scheme the learners bid, and their times stay their own. With
@@ -162,39 +162,70 @@ async def allocate(task: Task, fleet: Fleet, *, only_able: bool = False) -> Plan
     )
     allocation = find(task.scheme)(problem)
     whole = Allocation(
-        samples=_spread(allocation.samples, able),
-        steps=_spread(allocation.steps, able),
+        samples=spread(allocation.samples, able, len(able)),
+        steps=spread(allocation.steps, able, len(able)),
     )
-    return Plan(whole, _spread(learner_s(problem, allocation), able))
+    return Plan(whole, spread(learner_s(problem, allocation), able, len(able)))
 
 
-def _spread(values: NDArray[Number], able: NDArray[np.bool_]) -> NDArray[Number]:
+def spread(
+    values: NDArray[Number], places: NDArray[np.bool_] | Ints, size: int
+) -> NDArray[Number]:
     """Give the others nothing."""
-    whole = np.zeros(len(able), dtype=values.dtype)
-    whole[able] = values
+    whole = np.zeros(size, dtype=values.dtype)
+    whole[places] = values
     return whole
 
 
 def share_out(
-    task: Task, allocation: Allocation, cycle: int, own: Sequence[int] | None = None
+    task: Task,
+    allocation: Allocation,
+    cycle: int,
+    own: Sequence[int] | None = None,
+    probed: Probed | None = None,
 ) -> list[Order]:
     """Draw the rows of each learner, unless it draws from its own.
 
     In parallel mode learners take the next shards of one shuffled round of all of
-    them, so that none is sent twice before all were sent once.
+    them, so that none is sent twice before all were sent once. Where they were
+    ``probed``, each has begun with the one that is at its own place in the round.
     """
-    amounts = (allocation.samples * task.shard).tolist()
-    drawn: Sequence[Ints | None] = [None] * len(amounts)
+    shards = allocation.samples
+    drawn: Sequence[Ints | None] = [None] * len(shards)
     if own is None:
         rng = np.random.default_rng([task.seed, Stream.ROWS, cycle])
         pieces = splits.shards(np.arange(len(task.data.train_y)), task.shard)
         turns = rng.permutation(len(pieces))
-        ends = allocation.samples.cumsum()
         drawn = [
-            pieces[turns[np.arange(end - shards, end) % len(turns)]].ravel()
-            for shards, end in zip(allocation.samples, ends, strict=True)
+            pieces[turns[places % len(turns)]].ravel()
+            for places in _places(shards, begun=probed is not None)
         ]
+    waits_s = None if probed is None else probed.waits_s
     return [
-        Order(learner=k, samples=amount, steps=int(allocation.steps[k]), rows=rows)
-        for k, (amount, rows) in enumerate(zip(amounts, drawn, strict=True))
+        Order(
+            learner=k,
+            samples=amount,
+            steps=int(allocation.steps[k]),
+            rows=rows,
+            begun=task.shard if probed else 0,
+            waits_s=0.0 if waits_s is None else float(waits_s[k]),
+        )
+        for k, (amount, rows) in enumerate(
+            zip((shards * task.shard).tolist(), drawn, strict=True)
+        )
     ]
+
+
+def _places(shards: Ints, *, begun: bool) -> list[Ints]:
+    """Where each learner's shards are in the round; its first at its own place.
+
+    >>> [places.tolist() for places in _places(np.array([1, 3, 2]), begun=False)]
+    [[0], [1, 2, 3], [4, 5]]
+    >>> [places.tolist() for places in _places(np.array([1, 3, 2]), begun=True)]
+    [[0], [1, 3, 4], [2, 5]]
+    """
+    if not begun:
+        return np.split(np.arange(shards.sum()), shards.cumsum()[:-1])
+    rest = np.maximum(shards - 1, 0)
+    others = np.split(len(shards) + np.arange(rest.sum()), rest.cumsum()[:-1])
+    return [np.r_[k, some][: shards[k]] for k, some in enumerate(others)]

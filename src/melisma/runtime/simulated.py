@@ -14,10 +14,22 @@ from melisma.learning.settings import Late, Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Floats, Ints
 from melisma.runtime.chance import Stream
-from melisma.runtime.fleet import NOT_THERE, Lost, Order, Report, Updates
+from melisma.runtime.fleet import NOT_THERE, Lost, Order, Probed, Report, Updates
 from melisma.schemes.dab import dab
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """How learners are probed."""
+
+    batches: int = 5
+    noise: float = 0.1  #: spread (σ of the logarithm) of what is measured
+    latency_s: float = 0.1  #: of telling, and of being told the rest
+
+
+PROBE = Probe()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,16 +86,6 @@ class SimulatedFleet:
         """Virtual seconds since the run began."""
         return self._now_s
 
-    @property
-    def batch(self) -> int:
-        """Samples in a batch."""
-        return self._training.batch
-
-    @property
-    def rng(self) -> np.random.Generator:
-        """The fleet's own chance."""
-        return self._rng
-
     def wait_until(self, time_s: float) -> None:
         """Let time pass."""
         self._now_s = max(self._now_s, time_s)
@@ -120,6 +122,28 @@ class SimulatedFleet:
             deadline_s=deadline_s,
         )
         return dab(problem, steps=steps).samples
+
+    async def probe(
+        self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
+    ) -> Probed:
+        """What the members measure as they begin, and how long each then waits.
+
+        All wait for the last to have trained its few batches, and go on with their
+        first order meanwhile.
+        """
+        law = self.true_law().only(self.members)
+        shard = np.array([order.samples for order in orders])
+        passes = shard * np.array([order.steps for order in orders])
+        first_s = law.fixed_s / 2 + law.sample_s * shard
+        few = np.minimum(PROBE.batches * self._training.batch, passes)
+        told_s = float((first_s + law.step_s * few).max()) + PROBE.latency_s
+        noisy = np.exp(PROBE.noise * self._rng.standard_normal(len(orders)))
+        return Probed(
+            there=np.arange(len(orders)),
+            law=replace(law, step_s=noisy * law.step_s, sample_s=noisy * law.sample_s),
+            began_s=self._now_s,
+            waits_s=np.maximum(0.0, told_s - (first_s + law.step_s * passes)),
+        )
 
     async def carry_out(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float

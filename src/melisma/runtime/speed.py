@@ -51,16 +51,17 @@ class Speed:
         self.link_drift.forget()
         self.compute_drift.forget()
 
-    def law(self, *, careful: bool) -> DelayLaw:
+    def law(self, *, careful: bool, drifted: bool = True) -> DelayLaw:
         """What work takes: as expected, or with care to be on time.
 
-        Raises ValueError before any benchmark.
+        As benchmarked, unless it has ``drifted``. Raises ValueError before any
+        benchmark.
         """
         link, compute = self.link, self.compute
         if link is None or compute is None:
             raise ValueError("not measured yet")
         slower_link, slower = (
-            drift.careful if careful else drift.mean
+            (drift.careful if careful else drift.mean) if drifted else 1.0
             for drift in (self.link_drift, self.compute_drift)
         )
         fixed_s = 2 * link.seconds(self.model_bytes)

@@ -10,6 +10,7 @@ from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model
 from melisma.learning.settings import Merging
 from melisma.maths.arrays import Floats, Ints
+from melisma.runtime.fleet import Probed
 from melisma.system.problem import Allocation
 
 MEAN = Merging()
@@ -72,4 +73,4 @@ class Plan:
     allocation: Allocation
     predicted_s: Floats | None  #: None where only the learners know (DAB)
     cost: Floats | None = None  #: price of each learner's work, where there are prices
-    waits_s: Floats | None = None  #: of each learner, idle until it is told the rest
+    probed: Probed | None = None  #: where everybody has begun with a shard already

@@ -2,17 +2,18 @@
 
 The orchestrator calls a learner:
 
-    prepare(brief)        have a model ready; its name must be one the learner knows
-    measure(keys)         benchmark yourself on these shards, and keep the result
-    speeds()              tell the result; never asked under a decentralised scheme
-    bid(…)                how many shards do you take?
-    carry_out(errand)     fetch, train, halt in time, and answer with an Update
+    prepare(brief)            have a model ready; its name must be one the learner knows
+    measure(task, keys)       benchmark yourself on these shards, and keep the result
+    speeds(task, drifted)     tell the result; never asked under a decentralised scheme
+    bid(task, …)              how many shards do you take?
+    probe(errand)             begin with the first shard, and tell how fast that goes
+    carry_out(errand)         fetch, train, halt in time, and answer with an Update
 
 A learner calls the orchestrator:
 
-    parameters(cycle)     the model as it stands in that cycle
-    shards(keys)          data, by the hash of its content
-    filler(size)          so many bytes, for a learner that fetches no data otherwise
+    parameters(task, cycle)   the model as it stands in that cycle
+    shards(task, keys)        data, by the hash of its content
+    filler(task, size)        so many bytes, where no data would be fetched otherwise
 """
 
 import msgspec
@@ -53,12 +54,14 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 class Errand(msgspec.Struct, frozen=True, kw_only=True):
     """One learner's work in a cycle."""
 
+    task: str
     cycle: int
     keys: list[str]  #: shards to train on; none: take of one's own data
     samples: int
     steps: int  #: passes over them
     deadline_s: float  #: from now until the update must have arrived
     late: str  #: what to do if that cannot be: a value of Late
+    first: int = 0  #: samples of it that a probe has begun with
 
 
 @rpc.register

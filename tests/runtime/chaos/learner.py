@@ -27,8 +27,8 @@ favours: dict[str, Any] = {}
 
 class Favour(learner.Learner):
     @rpc.expose(idempotent=True)
-    def speeds(self) -> Speeds:
-        told = super().speeds()
+    def speeds(self, task: str, drifted: bool) -> Speeds:
+        told = super().speeds(task, drifted)
         if favours.get("steady"):
             return Speeds(step_s=0.01, sample_s=0.001, fixed_s=0.1)
         return told
