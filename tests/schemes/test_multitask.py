@@ -260,3 +260,27 @@ def test_the_budget_that_the_message_names_would_do(solver: object) -> None:
 def test_a_solver_without_time_says_so() -> None:
     with pytest.raises(SolverError, match=r"HiGHS found no assignment of 60 learners"):
         ilp(thesis(60, 5), limit_s=0.001)
+
+
+def test_where_prices_lead_nowhere_branching_does() -> None:
+    rng = np.random.default_rng(43)
+    n, m = int(rng.integers(13, 17)), int(rng.integers(2, 4))
+    problem = MultiTaskProblem(
+        shard_s=rng.uniform(0.5, 3.0, (m, n)),
+        fixed_s=rng.uniform(0.0, 2.0, (m, n)),
+        shards=rng.integers(n // m + 1, 3 * n // m + 2, m),
+        deadline_s=np.full(m, 1e3),
+        price=rng.uniform(0.2, 2.0, n).round(1),
+    )
+    ample = prices(problem).assignment.shards
+    times = (problem.fixed_s + problem.shard_s * ample) * (ample > 0)
+    tight = replace(
+        problem,
+        deadline_s=1.02 * times.max(axis=1),
+        budget=0.97 * float(ample.sum(axis=0) @ problem.price),
+    )
+    with pytest.raises(SolverError):
+        prices(tight)
+    solved = solve(tight)
+    assert tight.violations(solved.assignment) == []
+    assert solved.gap == pytest.approx(0.0, abs=1e-6)

@@ -6,6 +6,7 @@ for few learners (``exact``) and prices for many (``prices``); ``ilp`` is the sa
 problem on HiGHS.
 """
 
+from melisma.errors import SolverError
 from melisma.schemes.multitask.exact import exact
 from melisma.schemes.multitask.ilp import ilp
 from melisma.schemes.multitask.prices import prices
@@ -25,7 +26,12 @@ def solve(problem: MultiTaskProblem) -> Solved:
     """
     n = problem.learners
     levels = 2**n * n * int(problem.shards.sum()) if n <= FEW else LEVELS + 1
-    return exact(problem) if levels <= LEVELS else prices(problem)
+    if levels <= LEVELS:
+        return exact(problem)
+    try:
+        return prices(problem)
+    except SolverError:  # tight: branching looks where prices do not lead
+        return ilp(problem)
 
 
 __all__ = [
