@@ -44,6 +44,9 @@ bench: .venv-bench/ready  ## run the benchmarks beside their peers
 	.venv-bench/bin/python benchmarks/bench_checks.py
 	.venv-bench/bin/python benchmarks/bench_med.py
 	.venv-bench/bin/python benchmarks/bench_uncertain.py
+	.venv-bench/bin/python benchmarks/bench_coding.py
+	.venv-bench/bin/python benchmarks/bench_coded_training.py
 
-papers: .venv/ready  ## regenerate the papers' figures (CSA's Fig. 2 so far)
+papers: .venv/ready  ## regenerate the papers' figures (CSA's Fig. 2, fair transmission)
 	$(BIN)/python papers/csa.py
+	$(BIN)/python papers/transmission.py

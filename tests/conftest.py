@@ -1,5 +1,10 @@
+import hypothesis
 import pytest
 import torch
+
+# How long an example takes says more of the machine than of the code.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -96,11 +96,10 @@ def simulate(
 ) -> None:
     """Train a job on simulated learners: time is priced, gradients are real."""
     job = _job(job_file, scheme=scheme, seed=seed)
-    from melisma import programme, simulation
+    from melisma import building
     from melisma.runtime.folder import run_folder
 
-    build = programme.build_many if job.task else simulation.build
-    ready = build(job, threads)
+    ready = building.ready(job, threads)
     with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
         records = ready.run(folder, watch)
     _print_run(job, folder, records, as_json)

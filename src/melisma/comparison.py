@@ -14,6 +14,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from melisma.building import ready
+from melisma.coded import is_coded
 from melisma.config import Job
 from melisma.errors import MelismaError, TrainingError
 from melisma.maths.arrays import Floats
@@ -24,7 +26,6 @@ from melisma.runs.tasks import served, together
 from melisma.runtime.folder import run_folder
 from melisma.runtime.records import Aggregated, Evaluated, Record, evaluations
 from melisma.schemes import find
-from melisma.simulation import build
 
 Result = TypeVar("Result", "Course", list[float])
 
@@ -183,8 +184,10 @@ def compare(
     all fail.
     """
     for scheme in schemes:
-        find(scheme)
-    build(job)  # what is wrong with the job itself is said once, before any run
+        if not is_coded(scheme):
+            find(scheme)
+    # What is wrong with the job itself is said once, before any run.
+    ready(msgspec.structs.replace(job, scheme=schemes[0]))
     ran = _run_all(job, schemes, seeds, folder, tick, processes, _run_one)
     return Comparison(
         job=job.name,
@@ -307,7 +310,7 @@ def _run_one(todo: tuple[Job, Path]) -> Course | str:
     job, folder = todo
     try:
         with run_folder(folder.parent, folder.name) as own:
-            return course(build(job).run(own, _watch))
+            return course(ready(job).run(own, _watch))
     except MelismaError as error:
         return str(error)
 

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 import tomli_w
 
+from melisma.coding import CODES
+from melisma.coding.two_stage import Helpers
 from melisma.errors import ConfigError, unknown
 from melisma.learning.settings import Late, Optimiser, Rule
 from melisma.runtime.owner import Activity
@@ -64,6 +66,14 @@ class TrainingTable(Table, frozen=True, kw_only=True):
     optimiser: Optimiser = Optimiser.SGD
     rate: float = 0.05
     batch: int = 32
+    momentum: float = 0.0  #: of coded training
+
+
+class StragglingTable(Table, frozen=True, kw_only=True):
+    """Workers of coded training that are slow in a simulated cycle."""
+
+    number: int = 0  #: drawn anew in each cycle
+    slower: float = 8.0  #: how many times; inf: dead
 
 
 class AggregationTable(Table, frozen=True, kw_only=True):
@@ -217,6 +227,11 @@ class Job(Table, frozen=True, kw_only=True):
     most: int | None = None  #: shards of a learner at most
     steps: int = 5  #: passes, for schemes that do not choose them (dab)
     late: Late = Late.HALT  #: what becomes of who is not done by the deadline
+    code: str = "two-stage"  #: of coded training: a name in CODES
+    stragglers: int | None = None  #: that a code bears; as predicted if not given
+    helpers: Helpers = "finished"  #: of a two-stage code
+    channels: int | None = None  #: that coded answers share; each has its own if None
+    straggling: StragglingTable = StragglingTable()
     checks: float = (
         0.0  #: share of live updates that are redone to see if they are true
     )
@@ -237,6 +252,8 @@ class Job(Table, frozen=True, kw_only=True):
             )
         if self.seed < 0:
             raise ValueError(f"seed {self.seed}: give a number from 0 up")
+        if self.code not in CODES:
+            raise ValueError(str(unknown("code", self.code, CODES)))
         if not 0 <= self.checks <= 1:
             raise ValueError(f"checks = {self.checks}: give a share from 0 to 1")
         if self.checks and self.mode == Mode.FEDERATED:
@@ -320,6 +337,7 @@ _TABLES: dict[str, type[Table]] = {
     "data": DataTable,
     "training": TrainingTable,
     "aggregation": AggregationTable,
+    "straggling": StragglingTable,
     "workload": WorkloadTable,
     "channel": ChannelTable,
     "task": TaskTable,

@@ -4,6 +4,7 @@ MelismaError
 ├── ConfigError          a file, flag or value does not describe a runnable system
 ├── DataError            a data set is missing, damaged or of another shape
 ├── InfeasibleError      no allocation meets the constraints
+│   └── NotDecodable     the answers that came do not give the gradient (`coding`)
 ├── RpcError
 │   ├── AccessError      the far side lets this peer, or this call, not in
 │   ├── CallTimeout      no answer within the time the caller gave

@@ -41,6 +41,12 @@ LOOKS = {
     "med-probe": Look("#009E73", "D"),
     "med-learned": Look("#56B4E9", "v"),
     "rmed": Look("#CC79A7", "*"),
+    "coded": Look("#009E73", "D"),
+    "coded:uncoded": Look("#999999", "x"),
+    "coded:cyclic": Look("#D55E00", "P"),
+    "coded:fractional": Look("#E69F00", "s"),
+    "coded:hetero": Look("#0072B2", "o"),
+    "coded:two-stage": Look("#009E73", "D"),
 }
 
 

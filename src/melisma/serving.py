@@ -12,16 +12,20 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from melisma import programme, rpc, runs
+from melisma.coded import check_coded, coding_of, is_coded, straggling_of
 from melisma.config import Job, dump
 from melisma.errors import MelismaError
 from melisma.learning.parameters import Parameters, parameters_of, put, save
 from melisma.learning.shards import Shelf
 from melisma.runtime.association import Association
 from melisma.runtime.audit import Audit
+from melisma.runtime.chance import Stream
+from melisma.runtime.coded import run_coded
 from melisma.runtime.company import Company, Posting
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS, Checkpoint
 from melisma.runtime.learned import Learned
 from melisma.runtime.live import Goods, LiveFleet, Stock, law_of
+from melisma.runtime.live_workers import LiveWorkers
 from melisma.runtime.many import Entry, Programme
 from melisma.runtime.orchestrator import run
 from melisma.runtime.records import Record, read, write
@@ -62,7 +66,10 @@ def orchestrate(
         programme.check_live(job.scheme)
         folders = [run_folder / one.name for one in jobs]
     else:
-        check_single(job)
+        if is_coded(job.scheme):
+            check_coded(job)
+        else:
+            check_single(job)
         jobs, folders = [job], [run_folder]
     _write_config(job, run_folder)
     with ExitStack() as stack:
@@ -75,7 +82,11 @@ def orchestrate(
         postings = [desk.posting for desk in desks]
         company = Company(server, postings, least=learners, at_once=at_once)
         ready(server)
-        asyncio.run((_run_all if job.task else _run_one)(job, desks, company))
+        if job.task:
+            train = _run_all
+        else:
+            train = _run_coded if is_coded(job.scheme) else _run_one
+        asyncio.run(train(job, desks, company))
     for folder in [*folders, *([run_folder] if job.task else [])]:
         _write_report(folder)
     return [record for folder in folders for record in read(folder / RECORDS)]
@@ -148,7 +159,8 @@ def _desk(job: Job, folder: Path, watch: Watch) -> Iterator[Desk]:
     folder.mkdir(exist_ok=True)
     done = Checkpoint.read(folder)
     if done:
-        put(done.parameters, task.model)
+        names = parameters_of(task.model)
+        put({name: done.parameters[name] for name in names}, task.model)
     _write_config(job, folder)
     with (folder / RECORDS).open("ab") as file:
         file.truncate(done.records_bytes if done else 0)
@@ -178,6 +190,26 @@ async def _run_one(job: Job, desks: Sequence[Desk], company: Company) -> None:
         desk.note,
         past=desk.past,
         keep=lambda cycle, parameters: desk.keep(cycle, parameters, fleet.now_s()),
+        patient=True,
+    )
+    save(parameters, desk.folder / MODEL)
+
+
+async def _run_coded(job: Job, desks: Sequence[Desk], company: Company) -> None:
+    (desk,) = desks
+    workers = LiveWorkers(
+        company, desk.goods, began_s=desk.done.time_s if desk.done else 0.0
+    )
+    workers.straggling = straggling_of(job)
+    workers.chance = np.random.default_rng([job.seed, Stream.STRAGGLERS])
+    parameters = await run_coded(
+        desk.task,
+        workers,
+        desk.note,
+        coding_of(job),
+        past=desk.past,
+        kept=desk.done.parameters if desk.done else None,
+        keep=lambda cycle, parameters: desk.keep(cycle, parameters, workers.now_s()),
         patient=True,
     )
     save(parameters, desk.folder / MODEL)

@@ -1,10 +1,11 @@
 """From a job to a simulated run."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,11 @@ from melisma.config import Job, LearnersTable, Split, dump, probabilities
 from melisma.errors import ConfigError
 from melisma.learning import data, models, splits
 from melisma.learning.data import Dataset
-from melisma.learning.parameters import Model, save
+from melisma.learning.parameters import Model, Parameters, save
 from melisma.learning.settings import Merging, Training
 from melisma.maths.arrays import Floats, Ints
 from melisma.runtime.chance import Stream
+from melisma.runtime.diary import Sink
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS
 from melisma.runtime.orchestrator import run
 from melisma.runtime.records import Record, write
@@ -44,24 +46,36 @@ class Simulation:
         With a ``folder``, which must exist, configuration, records and model are
         written there: records as they come, the model at the end.
         """
-        happened: list[Record] = []
-        with ExitStack() as stack:
-            file = None
+        return written(
+            self.job, folder, watch, lambda sink: run(self.task, self.fleet, sink)
+        )
 
-            def sink(record: Record) -> None:
-                nonlocal file
-                if folder is not None and file is None:
-                    (folder / CONFIG).write_text(dump(self.job), encoding="utf-8")
-                    file = stack.enter_context((folder / RECORDS).open("wb"))
-                if file is not None:
-                    write(record, file)
-                happened.append(record)
-                watch(record)
 
-            parameters = asyncio.run(run(self.task, self.fleet, sink))
-        if folder is not None:
-            save(parameters, folder / MODEL)
-        return happened
+def written(
+    job: Job,
+    folder: Path | None,
+    watch: Callable[[Record], None],
+    train: Callable[[Sink], Coroutine[Any, Any, Parameters]],
+) -> list[Record]:
+    """Train, and return what happened; as in `Simulation.run`."""
+    happened: list[Record] = []
+    with ExitStack() as stack:
+        file = None
+
+        def sink(record: Record) -> None:
+            nonlocal file
+            if folder is not None and file is None:
+                (folder / CONFIG).write_text(dump(job), encoding="utf-8")
+                file = stack.enter_context((folder / RECORDS).open("wb"))
+            if file is not None:
+                write(record, file)
+            happened.append(record)
+            watch(record)
+
+        parameters = asyncio.run(train(sink))
+    if folder is not None:
+        save(parameters, folder / MODEL)
+    return happened
 
 
 def simulate(job: Job) -> list[Record]:

@@ -10,4 +10,6 @@ class Stream(IntEnum):
     ROWS = 2  #: which samples each learner gets in a cycle
     SPLIT = 3  #: where the data lies in federated mode
     LEARNER = 4  #: the order of batches on a live learner
+    CODES = 6  #: what is tried for a code
+    STRAGGLERS = 7  #: who straggles in a cycle
     BENCHMARK = 5  #: in which state a learner was benchmarked

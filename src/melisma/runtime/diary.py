@@ -142,8 +142,8 @@ class Diary:
             f"{self._task.deadline_s:.6g} s, or lower the learning rate"
         )
 
-    def aggregated(self, plan: Plan) -> None:
-        """Note what the cycle came to."""
+    def aggregated(self, plan: Plan, error: float | None = None) -> None:
+        """Note what the cycle came to; ``error`` is that of a decoded gradient."""
         steps = plan.allocation.steps[plan.allocation.samples > 0]
         deadline_s = self._task.deadline_s
         self._cycle_wide(
@@ -155,6 +155,7 @@ class Diary:
             mean_staleness=mean_staleness(steps),
             truancy=truancy(self._seconds, deadline_s),
             utilisation=utilisation(self._seconds, deadline_s),
+            error=error,
         )
 
     def evaluated(self, accuracy: float, loss: float) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from melisma import rpc
-from melisma.errors import ConfigError, unknown
+from melisma.errors import ConfigError, TrainingError, unknown
 from melisma.learning import models
 from melisma.learning.benchmark import time_training, time_transfers
 from melisma.learning.data import Dataset
@@ -28,7 +28,17 @@ from melisma.runtime.routine import (
     safely,
 )
 from melisma.runtime.speed import Speed
-from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Unprepared, Update
+from melisma.runtime.summation import Summation
+from melisma.runtime.wire import (
+    Brief,
+    Errand,
+    Gradient,
+    GradientErrand,
+    Ready,
+    Speeds,
+    Unprepared,
+    Update,
+)
 from melisma.schemes.dab import most_before
 from melisma.system.law import DelayLaw
 
@@ -38,6 +48,8 @@ log = logging.getLogger("melisma.learner")
 MEASURE_S = 300.0
 #: Tasks that are kept warm; who was not asked for longest goes first.
 TASKS = 32
+#: As long as one waits who is to play dead.
+FOREVER_S = 86_400.0
 #: Batches that a probe times.
 PROBED = 5
 
@@ -226,6 +238,22 @@ class Learner:
         begun.first.result()
         kept.begun = None
         return begun.routine
+
+    @rpc.expose
+    def gradient(self, errand: GradientErrand) -> Gradient:
+        """Sum up the gradients of some parts of the data, each with its coefficient."""
+        kept, request = self._prepared(errand.task), rpc.current()
+        kept.idle = False
+        with self._alone(kept) as replaced:
+            summation = Summation(self._device, kept, errand)
+            summation.fetch()
+            for part in range(len(errand.parts)):
+                if request.cancelled or replaced():
+                    raise TrainingError(f"cycle {errand.cycle} needs this no more")
+                took_s = summation.add(part)
+                if errand.slower > 1:
+                    request.sleep(min((errand.slower - 1) * took_s, FOREVER_S))
+            return summation.gradient()
 
     def _asked(self, task: str) -> None:
         """Forget some of the drift if no work came of being asked before.

@@ -108,6 +108,11 @@ class LiveFleet:
         """Seconds since the run began."""
         return time.monotonic() - self._began
 
+    @property
+    def cycle(self) -> int:
+        """The cycle whose model can be fetched."""
+        return self._goods.cycle
+
     def wait_until(self, time_s: float) -> None:
         """Real time passes by itself."""
 
@@ -152,7 +157,7 @@ class LiveFleet:
         """Send everybody on an errand; yield what comes back until the deadline."""
         began, self._cycle_began = self._cycle_began, None
         if began is None:
-            began = self._begin(parameters)
+            began = self.begin(parameters)
         waiting = [
             asyncio.ensure_future(self._errand(order, parameters, deadline_s, began))
             for order in orders
@@ -172,7 +177,7 @@ class LiveFleet:
 
         Who has not told when half of the time is over is at best as fast as that.
         """
-        began = self._cycle_began = self._begin(parameters)
+        began = self._cycle_began = self.begin(parameters)
         began_s, after_s = self.now_s(), deadline_s / 2
         asked = {
             order.learner: asyncio.create_task(self._probe(order, deadline_s, began))
@@ -204,7 +209,7 @@ class LiveFleet:
             return None
         return speeds
 
-    def _begin(self, parameters: Parameters) -> float:
+    def begin(self, parameters: Parameters) -> float:
         """Have the next cycle's model ready; return when that is."""
         self._goods.renew(self._goods.cycle + 1, parameters)
         return time.monotonic()
@@ -232,7 +237,7 @@ class LiveFleet:
         except CallTimeout:
             return Lost(learner=order.learner, reason=NOT_THERE, after_s=deadline_s)
         except RpcError as error:
-            wrong = _is_wrong(error)
+            wrong = is_wrong(error)
             return Lost(
                 learner=order.learner,
                 reason=f"{'failed' if wrong else 'lost'}: {error}",
@@ -281,7 +286,7 @@ def law_of(speeds: Sequence[Speeds]) -> DelayLaw:
     )
 
 
-def _is_wrong(error: RpcError) -> bool:
+def is_wrong(error: RpcError) -> bool:
     """Whether who failed so was there, and should have done better."""
     if isinstance(error, RemoteError):
         return error.type != Unprepared.__name__

@@ -105,6 +105,7 @@ class Aggregated(Event, frozen=True, kw_only=True, tag="aggregated"):
     mean_staleness: float
     truancy: float
     utilisation: float
+    error: float | None = None  #: of a decoded gradient, ‖aB − 1‖ / √K; 0: exact
 
 
 class Evaluated(Event, frozen=True, kw_only=True, tag="evaluated"):

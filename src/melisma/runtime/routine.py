@@ -61,6 +61,7 @@ class Kept:
     training: Training
     speed: Speed
     idle: bool = False  #: since it was last asked what it can do
+    loaded: int | None = None  #: cycle whose parameters the model has as they came
     newest: object = None  #: whoever works on it last; older ones make room
     begun: "Begun | None" = None  #: a routine that was probed
 
@@ -117,6 +118,7 @@ class Routine:
         size_bytes = self._kept.speed.model_bytes
         model: Parameters = self._fetch("parameters", self.errand.cycle, size_bytes)
         put(model, self._kept.model)
+        self._kept.loaded = None  # training changes it
 
     def examples(self, keys: list[str], samples: int) -> Examples:
         """Data to train on: these shards, or some of one's own."""

@@ -8,6 +8,7 @@ The orchestrator calls a learner:
     bid(task, …)              how many shards do you take?
     probe(errand)             begin with the first shard, and tell how fast that goes
     carry_out(errand)         fetch, train, halt in time, and answer with an Update
+    gradient(errand)          fetch, and answer with a coded sum of gradients
 
 A learner calls the orchestrator:
 
@@ -16,11 +17,17 @@ A learner calls the orchestrator:
     filler(task, size)        so many bytes, where no data would be fetched otherwise
 """
 
+from typing import Any
+
 import msgspec
+from numpy.typing import NDArray
 
 from melisma import rpc
 from melisma.errors import ConfigError
 from melisma.learning.parameters import Parameters
+
+#: A gradient: float32, or float64 where it is wide.
+Vector = NDArray[Any]
 
 
 class Unprepared(ConfigError):
@@ -76,6 +83,28 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     halted: bool
     downloaded_s: float | None = None  #: since the errand came; None if private
     trained_s: float | None = None
+
+
+@rpc.register
+class GradientErrand(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker's part of a gradient."""
+
+    task: str
+    cycle: int
+    parts: list[list[str]]  #: shards of each part of the data
+    coefficients: list[float]  #: of each part's gradient
+    wide: bool  #: answer in float64: coefficients are large and of both signs
+    slower: float = 1.0  #: take so many times as long, to try out stragglers; inf: none
+
+
+@rpc.register
+class Gradient(msgspec.Struct, frozen=True, kw_only=True):
+    """Σ coefficient · gradient of a part, summed over its samples."""
+
+    cycle: int
+    vector: Vector
+    downloaded_s: float  #: since the errand came
+    trained_s: float
 
 
 @rpc.register

@@ -1,0 +1,29 @@
+"""From any job to a simulated run of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from melisma.coded import build_coded, is_coded
+from melisma.config import Job
+from melisma.programme import build_many
+from melisma.runtime.records import Record
+from melisma.simulation import build
+
+
+class Ready(Protocol):
+    """A job whose data is loaded, whose models are built and learners priced."""
+
+    def run(
+        self,
+        folder: Path | None = None,
+        watch: Callable[[Record], None] = lambda record: None,
+    ) -> list[Record]:
+        """Run on a virtual clock; return what happened, and leave it in ``folder``."""
+
+
+def ready(job: Job, threads: int = 1) -> Ready:
+    """Make a job ready; ConfigError or DataError if something is wrong with it."""
+    if job.task:
+        return build_many(job, threads)
+    return build_coded(job) if is_coded(job.scheme) else build(job, threads)

@@ -1,0 +1,169 @@
+"""What fair transmission remembers and is given: queues, a slot's chances, the setting.
+
+Arrays run over workers m; axes before the last run over independent runs. Squares of
+Mbit, Gcycles and J are added in one Lyapunov function, so the units are part of the
+scheme: in others the same rules weigh the queues differently.
+"""
+
+from dataclasses import dataclass
+from math import isfinite, log
+from typing import Any
+
+import numpy as np
+
+from melisma.errors import ConfigError
+from melisma.maths.arrays import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setting:
+    """Workers that share channels. A number given once holds for every worker.
+
+    The first five are the most that one slot brings: the queues' bounds rest on them.
+    """
+
+    rate_mbps: Floats  #: r_max, one number for each worker
+    arrival_mbit: Floats  #: D_max
+    harvest_j: Floats  #: E^H_max
+    work_gcycles: Floats  #: most new work of a worker
+    compute_gcycles: Floats  #: f_max, what a worker can compute in a slot
+    power_w: Floats  #: p, while sending
+    compute_j_per_gcycle: Floats  #: δ
+    server_gcycles_per_mbit: Floats  #: ξ, the server's work for what it receives
+    fairness_per_mbit: Floats  #: λ, in the utility log₂(1 + λ·throughput)
+    server_gcycles: float  #: F, what the server can do in a slot
+    channels: int  #: L
+    slot_s: float = 1.0  #: T
+    utility_weight: float = 20.0  #: V, of utility against backlog, Mbit²
+    energy_weight: float = 1.0  #: β, of the battery in the Lyapunov function, Mbit²/J²
+
+    def __post_init__(self) -> None:
+        rate = np.array(self.rate_mbps, dtype=np.float64)
+        if rate.ndim != 1 or rate.size == 0:
+            raise ConfigError(
+                f"rate_mbps has shape {rate.shape}: give one number for each worker"
+            )
+        for name in ("arrival_mbit", "harvest_j", "work_gcycles", "compute_gcycles"):
+            _set(self, name, rate.shape, least=0.0)
+        for name in ("rate_mbps", "power_w", "fairness_per_mbit"):
+            _set(self, name, rate.shape, above=0.0)
+        for name in ("compute_j_per_gcycle", "server_gcycles_per_mbit"):
+            _set(self, name, rate.shape, least=0.0)
+        for name in ("slot_s", "utility_weight", "energy_weight"):
+            _check(name, getattr(self, name), above=0.0)
+        _check("server_gcycles", self.server_gcycles, least=0.0)
+        _check("channels", self.channels, least=1.0)
+
+    @property
+    def workers(self) -> int:
+        """M."""
+        return int(self.rate_mbps.size)
+
+    @property
+    def most_fairness_mbit(self) -> Floats:
+        """H_max = Vλ/ln 2 + D_max: above Vλ/ln 2 the auxiliary is 0."""
+        bound: Floats = (
+            self.utility_weight * self.fairness_per_mbit / log(2) + self.arrival_mbit
+        )
+        return bound
+
+    @property
+    def most_data_mbit(self) -> Floats:
+        """Q_max = H_max + D_max: with Q ≥ H nothing is admitted."""
+        bound: Floats = self.most_fairness_mbit + self.arrival_mbit
+        return bound
+
+    @property
+    def target_j(self) -> Floats:
+        """θ = r_max·Q_max/(β·p) + p·T + f_max·δ, where the battery is held.
+
+        Below p·T + f_max·δ no weight is positive: who sends has energy for the slot.
+        """
+        p, beta = self.power_w, self.energy_weight
+        reserve = p * self.slot_s + self.compute_gcycles * self.compute_j_per_gcycle
+        target: Floats = self.rate_mbps * self.most_data_mbit / (beta * p) + reserve
+        return target
+
+    @property
+    def most_battery_j(self) -> Floats:
+        """E_max = θ + E^H_max: above θ nothing is stored. The battery's size."""
+        bound: Floats = self.target_j + self.harvest_j
+        return bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Queues:
+    """What waits at the beginning of a slot."""
+
+    data_mbit: Floats  #: Q, admitted and not yet sent
+    fairness_mbit: (
+        Floats  #: H, virtual: what the auxiliary asked for and d did not give
+    )
+    battery_j: Floats  #: E
+    work_gcycles: Floats  #: R
+    server_gcycles: Floats  #: R_s; the last axis has length 1
+
+    @classmethod
+    def empty(cls, *shape: int) -> "Queues":
+        """Nothing waits and no battery is charged; the last axis runs over workers."""
+        data, fairness, battery, work = np.zeros((4, *shape))
+        return cls(
+            data_mbit=data,
+            fairness_mbit=fairness,
+            battery_j=battery,
+            work_gcycles=work,
+            server_gcycles=np.zeros((*shape[:-1], 1)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Observed:
+    """What a slot brings."""
+
+    rate_mbps: Floats  #: r
+    arrival_mbit: Floats  #: D, gradient data that may be admitted
+    harvest_j: Floats  #: E^H
+    work_gcycles: Floats  #: new computing work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decisions:
+    """What is done in a slot."""
+
+    auxiliary_mbit: Floats  #: y
+    admitted_mbit: Floats  #: d
+    stored_j: Floats
+    computed_gcycles: Floats  #: f
+    airtime_s: Floats  #: v
+    sent_mbit: Floats  #: c = min(Q, r·v)
+
+
+def _set(
+    setting: Setting,
+    name: str,
+    shape: tuple[int, ...],
+    *,
+    least: float | None = None,
+    above: float | None = None,
+) -> None:
+    """Check one field and store it as a frozen array over workers."""
+    array = np.array(getattr(setting, name), dtype=np.float64)
+    if array.shape not in ((), shape):
+        raise ConfigError(f"{name} has shape {array.shape}: give one number or {shape}")
+    array = np.broadcast_to(array, shape).copy()
+    for value in array.tolist():
+        _check(name, value, least=least, above=above)
+    array.setflags(write=False)
+    object.__setattr__(setting, name, array)
+
+
+def _check(
+    name: str, value: Any, *, least: float | None = None, above: float | None = None
+) -> None:
+    if isfinite(value):
+        if least is not None and value >= least:
+            return
+        if above is not None and value > above:
+            return
+    bound = f"at least {least:g}" if least is not None else f"above {above:g}"
+    raise ConfigError(f"{name} holds {value}: give a finite number {bound}")

@@ -1,0 +1,96 @@
+"""Gradients as long vectors, for what only adds them up; and the step along them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from melisma.errors import ConfigError
+from melisma.learning.checks import check_repeatable
+from melisma.learning.parameters import Model, Parameters
+from melisma.maths.arrays import Floats
+
+#: Samples that go through a model together.
+_TOGETHER = 500
+#: What names in a checkpoint begin with that are no parameters.
+VELOCITY = "velocity/"
+
+
+def check_additive(model: Model) -> None:
+    """Raise ConfigError unless gradients of parts of the data add up to that of all."""
+    check_repeatable(model)
+    for name, value in model.named_buffers():
+        if value.is_floating_point():
+            raise ConfigError(
+                f"buffer {name!r} of the model has no gradient: use a model without "
+                "batch normalisation for coded training"
+            )
+
+
+def gradient_sum(model: Model, x: Tensor, y: Tensor) -> tuple[NDArray[Any], float]:
+    """Sum over samples of the gradients, as one float32 vector, and of the losses."""
+    model.train()
+    model.zero_grad(set_to_none=True)
+    total = 0.0
+    for start in range(0, len(y), _TOGETHER):
+        part = slice(start, start + _TOGETHER)
+        loss = cross_entropy(model(x[part]), y[part], reduction="sum")
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+    return _vector(model), total
+
+
+def _vector(model: nn.Module) -> NDArray[Any]:
+    parts = [
+        torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()
+    ]
+    return torch.cat([part.reshape(-1) for part in parts]).numpy()
+
+
+def size_of(model: Model) -> int:
+    """Length of a gradient."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+class Descent:
+    """Gradient descent with momentum μ: v ← μ·v + g, w ← w − rate·v."""
+
+    def __init__(self, model: Model, *, rate: float, momentum: float) -> None:
+        if not 0 <= momentum < 1:
+            raise ConfigError(f"momentum {momentum}: give a number from 0 to below 1")
+        self._shapes = {name: p.shape for name, p in model.named_parameters()}
+        self._rate, self._momentum = rate, momentum
+        self._velocity: Floats = np.zeros(size_of(model))
+
+    def step(self, parameters: Parameters, gradient: Floats) -> Parameters:
+        """Return the parameters after a step along a mean gradient."""
+        self._velocity = self._momentum * self._velocity + gradient
+        moved = self._rate * self._velocity
+        return {
+            name: parameters[name] - part.to(parameters[name].dtype)
+            for name, part in self._parts(moved).items()
+        }
+
+    def state(self) -> Parameters:
+        """What a checkpoint keeps beside the parameters."""
+        return {
+            VELOCITY + name: part.clone()
+            for name, part in self._parts(self._velocity).items()
+        }
+
+    def restore(self, kept: Parameters) -> None:
+        """Go on from a checkpoint."""
+        parts = [kept[VELOCITY + name] for name in self._shapes]
+        self._velocity = torch.cat([part.reshape(-1) for part in parts]).numpy()
+
+    def _parts(self, vector: Floats) -> Parameters:
+        sizes = [int(np.prod(shape)) for shape in self._shapes.values()]
+        pieces: Sequence[NDArray[Any]] = np.split(vector, np.cumsum(sizes)[:-1])
+        return {
+            name: torch.from_numpy(piece).reshape(shape)
+            for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
+        }
