@@ -46,6 +46,7 @@ bench: .venv-bench/ready  ## run the benchmarks beside their peers
 	.venv-bench/bin/python benchmarks/bench_uncertain.py
 	.venv-bench/bin/python benchmarks/bench_coding.py
 	.venv-bench/bin/python benchmarks/bench_coded_training.py
+	.venv-bench/bin/python benchmarks/bench_fog.py
 
 papers: .venv/ready  ## regenerate the papers' figures (CSA's Fig. 2, fair transmission)
 	$(BIN)/python papers/csa.py

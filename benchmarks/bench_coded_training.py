@@ -127,7 +127,7 @@ def main(
     gone = StragglingTable(number=2, slower=math.inf)
     table(job_of("mnist-5k", "TwoNN", 1000, iterations), [slow, dead, two, gone])
     try:
-        table(job_of("cifar10", "CifarCNN", 500, max(2, iterations // 4)), [slow, two])
+        table(job_of("cifar10", "CifarCNN", 200, max(2, iterations // 6)), [slow, two])
     except DataError as error:
         print(f"CIFAR-10 is left out: {error}")
 

@@ -1,0 +1,34 @@
+"""Network-aware movement of data between devices: process here, send there, discard.
+
+``move`` finds the plan of least cost with a proof (``solve``), ``move_lp`` the same on
+HiGHS. ``online`` does without knowing the future; ``closed_forms`` has the theorems;
+``topologies``, ``mobility`` and ``profiles`` make networks, ``settings`` the paper's.
+"""
+
+from melisma.fog.dual import bound
+from melisma.fog.forecasts import averages, known
+from melisma.fog.links import Links
+from melisma.fog.lp import move_lp
+from melisma.fog.movement import Costs, Flows, Movement, Plan, check, cost, processed
+from melisma.fog.online import alone, estimated, first_slot, rolling
+from melisma.fog.solve import move
+
+__all__ = [
+    "Costs",
+    "Flows",
+    "Links",
+    "Movement",
+    "Plan",
+    "alone",
+    "averages",
+    "bound",
+    "check",
+    "cost",
+    "estimated",
+    "first_slot",
+    "known",
+    "move",
+    "move_lp",
+    "processed",
+    "rolling",
+]

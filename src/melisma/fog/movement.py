@@ -1,0 +1,227 @@
+"""Moving data between devices: the problem, a plan, and what it costs.
+
+In slot t device i collects D samples. Each is processed at once, sent to a device j
+that processes it in slot t + 1, or discarded:
+
+    minimise    Σ c_i(t)·G_i(t) + Σ c_ij(t)·x_ij(t)
+                + Σ f_i(t)·ρ_i(t) + Σ γ/√(G_i(t) + g₀)
+    subject to  ρ_i(t) + Σⱼ x_ij(t) = D_i(t)                             (all data)
+                G_i(t) = x_ii(t) + Σⱼ x_ji(t−1) ≤ C_i(t)                  (devices)
+                x_ij(t) ≤ C_ij(t),  links of slot t alone,  x, ρ ≥ 0      (links)
+
+Paper: Y. Tu et al., "Network-Aware Optimization of Distributed Learning for Fog
+Computing", INFOCOM 2020, (5) to (9).
+
+Differences from the paper:
+1. Data sent in the last slot T is processed in a slot T + 1, at the cost and within the
+   capacity of slot T. It bears no γ: the paper sums errors over slots 1 … T.
+2. The linear error is a positive cost of discarding; the paper's sign slips.
+3. γ/√(G + g₀) for γ/√G, with g₀ = 1 sample unless said otherwise: a device that
+   processes nothing has a finite error. Both kinds of error may be there at once.
+4. Parts of samples may move.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from melisma.errors import ConfigError
+from melisma.fog.links import Links
+from melisma.maths.arrays import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Movement:
+    """Data to be moved over T slots and n devices.
+
+    Arrays are T × n, or one number for all; those of links have one number for each
+    entry of ``links``. Costs are per sample, in one unit of the caller's choice.
+    """
+
+    data: Floats  #: D_i(t), samples collected
+    process_cost: Floats  #: c_i(t)
+    links: Links  #: E(t)
+    link_cost: Floats  #: c_ij(t)
+    #: f_i(t)
+    discard_cost: Floats = field(default_factory=lambda: np.array(0.0))
+    #: γ, cost of the error of a device at G + g₀ = 1
+    gamma: Floats = field(default_factory=lambda: np.array(0.0))
+    #: g₀
+    idle_samples: Floats = field(default_factory=lambda: np.array(1.0))
+    #: C_i(t), samples
+    capacity: Floats = field(default_factory=lambda: np.array(np.inf))
+    #: C_ij(t), samples
+    link_capacity: Floats = field(default_factory=lambda: np.array(np.inf))
+
+    def __post_init__(self) -> None:
+        shape = (self.links.slots, self.links.devices)
+        each = (len(self.links),)
+        _set(self, "data", shape)
+        _set(self, "process_cost", shape)
+        _set(self, "link_cost", each)
+        _set(self, "discard_cost", shape)
+        _set(self, "gamma", shape)
+        _set(self, "idle_samples", shape)
+        _set(self, "capacity", shape, endless=True)
+        _set(self, "link_capacity", each, endless=True)
+        if ((self.gamma > 0) & (self.idle_samples <= 0)).any():
+            raise ConfigError(
+                "idle_samples of 0 beside gamma: give more than 0 samples"
+            )
+
+    @property
+    def slots(self) -> int:
+        """T."""
+        return self.links.slots
+
+    @property
+    def devices(self) -> int:
+        """n."""
+        return self.links.devices
+
+    def between(self, start: int, stop: int) -> "Movement":
+        """The same in slots start … stop − 1 alone."""
+        links, some = self.links, self.links.between(start, stop)
+        return Movement(
+            data=self.data[start:stop],
+            process_cost=self.process_cost[start:stop],
+            links=Links(
+                devices=self.devices,
+                slots=stop - start,
+                slot=links.slot[some] - start,
+                source=links.source[some],
+                target=links.target[some],
+            ),
+            link_cost=self.link_cost[some],
+            discard_cost=self.discard_cost[start:stop],
+            gamma=self.gamma[start:stop],
+            idle_samples=self.idle_samples[start:stop],
+            capacity=self.capacity[start:stop],
+            link_capacity=self.link_capacity[some],
+        )
+
+    def sinks(self, name: str) -> Floats:
+        """A field of T × n with a row more: slot T + 1, like slot T; its γ is 0."""
+        array: Floats = getattr(self, name)
+        last = np.zeros_like(array[-1:]) if name == "gamma" else array[-1:]
+        return np.concatenate([array, last])
+
+    def arrivals(self, sent: Floats) -> Floats:
+        """Σᵢ x_ij(t−1), (T + 1) × n, of samples sent over each link."""
+        links, n = self.links, self.devices
+        total = np.bincount(
+            (links.slot + 1) * n + links.target, sent, (self.slots + 1) * n
+        )
+        return total.astype(np.float64).reshape(-1, n)  # whole if there is no link
+
+    def departures(self, sent: Floats) -> Floats:
+        """Σⱼ x_ij(t), T × n, of samples sent over each link."""
+        links, n = self.links, self.devices
+        total = np.bincount(links.slot * n + links.source, sent, self.slots * n)
+        return total.astype(np.float64).reshape(-1, n)  # whole if there is no link
+
+    def most_sent(self) -> Floats:
+        """The most that each link can carry: its capacity, or all that there is."""
+        return np.minimum(
+            self.link_capacity, self.data[self.links.slot, self.links.source]
+        )
+
+    def room(self) -> Floats:
+        """The most that each device can process, (T + 1) × n; always finite."""
+        most = self.arrivals(self.most_sent())
+        most[:-1] += self.data
+        return np.minimum(self.sinks("capacity"), most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Flows:
+    """What happens to the data, in samples."""
+
+    kept: Floats  #: x_ii(t), processed at once, T × n
+    sent: Floats  #: x_ij(t), of each entry of the links
+    discarded: Floats  #: ρ_i(t), T × n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """The parts of the objective."""
+
+    process: float
+    transfer: float
+    error: float  #: of discarding, and of devices that process little
+
+    @property
+    def total(self) -> float:
+        """Their sum."""
+        return self.process + self.transfer + self.error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """Flows, what they cost, and how far from the least cost they can be at most."""
+
+    flows: Flows
+    costs: Costs
+    prices: Floats  #: of a sample's room on each device, (T + 1) × n
+    bound: float  #: no flows cost less
+
+    @property
+    def gap(self) -> float:
+        """(cost − bound) / cost; 0: optimal."""
+        total = self.costs.total
+        return max((total - self.bound) / total, 0.0) if total else 0.0
+
+
+def processed(problem: Movement, flows: Flows) -> Floats:
+    """G_i(t), samples, (T + 1) × n: the last row is what the last slot sent."""
+    G = problem.arrivals(flows.sent)
+    G[:-1] += flows.kept
+    return G
+
+
+def cost(problem: Movement, flows: Flows) -> Costs:
+    """What flows cost, feasible or not."""
+    G = processed(problem, flows)
+    loss = problem.gamma / np.sqrt(G[:-1] + problem.idle_samples)
+    return Costs(
+        process=float((problem.sinks("process_cost") * G).sum()),
+        transfer=float(problem.link_cost @ flows.sent),
+        error=float((problem.discard_cost * flows.discarded).sum() + loss.sum()),
+    )
+
+
+def check(problem: Movement, flows: Flows, tolerance: float = 1e-9) -> list[str]:
+    """Say in words which constraints flows break; none: an empty list.
+
+    ``tolerance`` is relative to the largest D.
+    """
+    expected = (problem.data.shape, problem.link_cost.shape, problem.data.shape)
+    if (flows.kept.shape, flows.sent.shape, flows.discarded.shape) != expected:
+        return ["shape"]
+    slack = tolerance * max(1.0, float(problem.data.max()))
+    out = flows.kept + problem.departures(flows.sent) + flows.discarded
+    least = min(a.min(initial=0.0) for a in (flows.kept, flows.sent, flows.discarded))
+    over = processed(problem, flows) - problem.sinks("capacity")
+    broken = {
+        "no less than nothing": not least >= -slack,
+        "all data": not np.abs(out - problem.data).max() <= slack,
+        "devices": not over.max() <= slack,
+        "links": not (flows.sent <= problem.link_capacity + slack).all(),
+    }
+    return [name for name, is_broken in broken.items() if is_broken]
+
+
+def _set(
+    problem: Movement, name: str, shape: tuple[int, ...], *, endless: bool = False
+) -> None:
+    """Check one field and store it as a frozen array of its shape."""
+    array = np.array(getattr(problem, name), dtype=np.float64)
+    if array.shape not in ((), shape):
+        raise ConfigError(f"{name} has shape {array.shape}: give one number or {shape}")
+    array = np.broadcast_to(array, shape).copy()
+    wrong = array[~(array >= 0.0) | (np.isinf(array) & (not endless))]
+    if wrong.size:
+        kind = "numbers" if endless else "finite numbers"
+        raise ConfigError(f"{name} holds {wrong[0]}: give {kind} of at least 0")
+    array.setflags(write=False)
+    object.__setattr__(problem, name, array)
