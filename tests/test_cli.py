@@ -94,6 +94,7 @@ def test_compare_shows_all_schemes_and_writes_picture_and_report(
     assert len(list(folder.glob("*-seed*/records.jsonl"))) == 4
 
 
+@pytest.mark.slow
 def test_a_scheme_that_fails_does_not_stop_the_others(
     tmp_path: Path, melisma: Melisma
 ) -> None:

@@ -122,6 +122,7 @@ def test_schemes_are_compared_over_all_tasks(tmp_path: Path) -> None:
     assert "mmtt-ideal" in (tmp_path / report.PAGE).read_text()
 
 
+@pytest.mark.slow
 def test_a_scheme_that_refuses_a_task_is_not_compared(tmp_path: Path) -> None:
     *fits, last = JOB.task
     hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))

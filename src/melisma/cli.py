@@ -29,7 +29,7 @@ from melisma import __version__
 from melisma.errors import AccessError, ConfigError, MelismaError
 
 if TYPE_CHECKING:
-    from melisma.comparison import Comparison, Course, TaskComparison
+    from melisma.comparison import Comparison, Course
     from melisma.config import Job
     from melisma.learning.forecast import Forecast
     from melisma.rpc import Server
@@ -844,7 +844,7 @@ def _print_cycles(course: "Course") -> None:
     out.print(table)
 
 
-def _print_comparison(comparison: "Comparison | TaskComparison") -> None:
+def _print_comparison(comparison: "Comparison[Any]") -> None:
     from melisma.report import caption, cells
 
     table = Table("", title=caption(comparison), title_justify="left", box=None)

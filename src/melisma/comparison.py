@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from threading import Thread
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -102,40 +102,21 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+Became = TypeVar("Became", Outcome, TaskOutcome)
+
+
+class Comparison(msgspec.Struct, Generic[Became], frozen=True, kw_only=True):
     """All schemes on one job."""
 
     job: str
     seeds: list[int]
-    outcomes: list[Outcome]
+    titles: list[str]  #: what the figures of an outcome are
+    outcomes: list[Became]
 
     @property
-    def finished(self) -> list[Outcome]:
+    def finished(self) -> list[Became]:
         """The schemes that ran to the end."""
         return [outcome for outcome in self.outcomes if not outcome.failed]
-
-    @property
-    def titles(self) -> list[str]:
-        """What the figures of an outcome are."""
-        return [column.title for column in COLUMNS]
-
-
-class TaskComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """All schemes on one job of several tasks."""
-
-    job: str
-    seeds: list[int]
-    outcomes: list[TaskOutcome]
-
-    @property
-    def finished(self) -> list[TaskOutcome]:
-        """The schemes that ran to the end."""
-        return [outcome for outcome in self.outcomes if not outcome.failed]
-
-    @property
-    def titles(self) -> list[str]:
-        """What the figures of an outcome are."""
-        return [column.title for column in TASK_COLUMNS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +156,7 @@ def compare(
     folder: Path,
     tick: Callable[[], None] = lambda: None,
     processes: int | None = None,
-) -> Comparison:
+) -> Comparison[Outcome]:
     """Run ``job`` under each scheme with seeds job.seed, job.seed + 1, …
 
     Every run gets a folder of its own in ``folder``. Runs share the cores, one thread
@@ -192,6 +173,7 @@ def compare(
     return Comparison(
         job=job.name,
         seeds=_seeds(job, seeds),
+        titles=[column.title for column in COLUMNS],
         outcomes=[
             Outcome(scheme=scheme, failed=some)
             if isinstance(some, str)
@@ -208,7 +190,7 @@ def compare_tasks(
     folder: Path,
     tick: Callable[[], None] = lambda: None,
     processes: int | None = None,
-) -> TaskComparison:
+) -> Comparison[TaskOutcome]:
     """Run a job of several tasks under each scheme, as `compare` does.
 
     A scheme under which a task is refused is reported as failed: its figures would be
@@ -218,9 +200,10 @@ def compare_tasks(
         jobs_of(msgspec.structs.replace(job, scheme=scheme))
     build_many(msgspec.structs.replace(job, scheme=schemes[0]))
     ran = _run_all(job, schemes, seeds, folder, tick, processes, _run_tasks)
-    return TaskComparison(
+    return Comparison(
         job=job.name,
         seeds=_seeds(job, seeds),
+        titles=[column.title for column in TASK_COLUMNS],
         outcomes=[
             TaskOutcome(scheme=scheme, failed=some)
             if isinstance(some, str)

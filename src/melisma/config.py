@@ -117,6 +117,7 @@ class StatesFile(Table, frozen=True, kw_only=True):
 
     states: tuple[StateTable, ...]
     heat: float | None = None
+    changing: float = 0.0
 
     def __post_init__(self) -> None:
         probabilities(self.states, self.heat, "these")
@@ -236,6 +237,7 @@ class Job(Table, frozen=True, kw_only=True):
         0.0  #: share of live updates that are redone to see if they are true
     )
     noise: float = 0.0  #: spread of times around the law (σ of the logarithm)
+    changing: float = 0.0  #: chance that a learner's state changes within a cycle
     data: DataTable = DataTable()
     training: TrainingTable = TrainingTable()
     aggregation: AggregationTable = AggregationTable()
@@ -254,6 +256,8 @@ class Job(Table, frozen=True, kw_only=True):
             raise ValueError(f"seed {self.seed}: give a number from 0 up")
         if self.code not in CODES:
             raise ValueError(str(unknown("code", self.code, CODES)))
+        if not 0 <= self.changing <= 1:
+            raise ValueError(f"changing = {self.changing}: give a chance from 0 to 1")
         if not 0 <= self.checks <= 1:
             raise ValueError(f"checks = {self.checks}: give a share from 0 to 1")
         if self.checks and self.mode == Mode.FEDERATED:

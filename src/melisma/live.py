@@ -63,7 +63,11 @@ def run_locally(
                 "states"
             )
     groups = [group for group in job.learners for _ in range(group.count)]
-    with own_data(job, names) as data, _owners(groups) as owners, processes() as start:
+    with (
+        own_data(job, names) as data,
+        _owners(groups, job.changing) as owners,
+        processes() as start,
+    ):
 
         def begin(server: rpc.Server) -> None:
             for name, group, owner in zip(names, groups, owners, strict=True):
@@ -86,14 +90,18 @@ def run_locally(
 
 
 @contextmanager
-def _owners(groups: Sequence[LearnersTable | None]) -> Iterator[list[Path | None]]:
+def _owners(
+    groups: Sequence[LearnersTable | None], changing: float
+) -> Iterator[list[Path | None]]:
     """For each learner a file of its owner's states, or none if it has none."""
     with TemporaryDirectory(prefix="melisma-") as root:
         files: dict[int, Path] = {}
         for n, group in enumerate(groups):
             if group and group.states:
                 files[n] = Path(root, f"{n}.toml")
-                states = StatesFile(states=group.states, heat=group.heat)
+                states = StatesFile(
+                    states=group.states, heat=group.heat, changing=changing
+                )
                 files[n].write_text(dump(states), encoding="utf-8")
         yield [files.get(n) for n in range(len(groups))]
 
@@ -113,6 +121,7 @@ def owner_of(table: StatesFile, name: str) -> Owner:
             for state, probability in zip(table.states, gamma, strict=True)
         ],
         seed=zlib.crc32(name.encode()),
+        changing=table.changing,
     )
 
 
@@ -194,7 +203,7 @@ def run_on_testbed(
         Testbed(job.name) as testbed,
         TemporaryDirectory() as secrets,
         own_data(job, names) as data,
-        _owners([groups.get(device.name) for device in unlike]) as owners,
+        _owners([groups.get(d.name) for d in unlike], job.changing) as owners,
     ):
         places = [
             testbed.place(device, name)

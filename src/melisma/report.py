@@ -10,14 +10,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from melisma import pages, plots
-from melisma.comparison import Comparison, Outcome, TaskComparison, TaskOutcome
+from melisma.comparison import Comparison, Outcome, TaskOutcome
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
 
 RESULTS, PICTURE, PAGE = "comparison.json", "accuracy.png", "report.html"
 
 
-def write(comparison: Comparison, config: str, folder: Path) -> None:
+def write(comparison: Comparison[Outcome], config: str, folder: Path) -> None:
     """Write results, picture and page into ``folder``."""
     (folder / RESULTS).write_bytes(msgspec.json.encode(comparison))
     plots.save(folder / PICTURE, lambda figure: accuracy_figure(figure, comparison))
@@ -25,7 +25,7 @@ def write(comparison: Comparison, config: str, folder: Path) -> None:
     (folder / PAGE).write_text(page(comparison, config, picture), encoding="utf-8")
 
 
-def write_tasks(comparison: TaskComparison, config: str, folder: Path) -> None:
+def write_tasks(comparison: Comparison[TaskOutcome], config: str, folder: Path) -> None:
     """Write results, picture and page of a job with several tasks into ``folder``."""
     (folder / RESULTS).write_bytes(msgspec.json.encode(comparison))
     plots.save(folder / PICTURE, lambda figure: tasks_figure(figure, comparison))
@@ -33,7 +33,7 @@ def write_tasks(comparison: TaskComparison, config: str, folder: Path) -> None:
     (folder / PAGE).write_text(page_tasks(comparison, config, picture), "utf-8")
 
 
-def tasks_figure(figure: Figure, comparison: TaskComparison) -> None:
+def tasks_figure(figure: Figure, comparison: Comparison[TaskOutcome]) -> None:
     """Draw each scheme's figures, one panel a figure."""
     shown = comparison.finished
     figure.set_size_inches(7.2, 1.3 + 0.5 * len(shown))
@@ -54,7 +54,7 @@ def tasks_figure(figure: Figure, comparison: TaskComparison) -> None:
         ax.margins(x=0.15)
 
 
-def accuracy_figure(figure: Figure, comparison: Comparison) -> None:
+def accuracy_figure(figure: Figure, comparison: Comparison[Outcome]) -> None:
     """Draw test accuracy against cycles, and against time on the learners' clock."""
     by_cycle, by_time = figure.subplots(1, 2, sharey=True)
     plots.curves(by_cycle, _lines(comparison, _cycles))
@@ -71,7 +71,9 @@ def _times_s(outcome: Outcome) -> Floats:
     return np.asarray(outcome.over_seeds("time_s").mean(axis=0))
 
 
-def _lines(comparison: Comparison, x: Callable[[Outcome], Floats]) -> list[plots.Line]:
+def _lines(
+    comparison: Comparison[Outcome], x: Callable[[Outcome], Floats]
+) -> list[plots.Line]:
     return [
         plots.Line(
             outcome.scheme,
@@ -82,7 +84,7 @@ def _lines(comparison: Comparison, x: Callable[[Outcome], Floats]) -> list[plots
     ]
 
 
-def caption(comparison: Comparison | TaskComparison) -> str:
+def caption(comparison: Comparison[Outcome] | Comparison[TaskOutcome]) -> str:
     """How many runs stand behind the figures."""
     seeds = len(comparison.seeds)
     if seeds == 1:
@@ -99,7 +101,7 @@ def cells(outcome: Outcome | TaskOutcome) -> list[str]:
     return row
 
 
-def page(comparison: Comparison, config: str, picture: bytes) -> str:
+def page(comparison: Comparison[Outcome], config: str, picture: bytes) -> str:
     """Return the report as HTML that needs no other file."""
     return pages.page(
         f"{comparison.job}: schemes compared",
@@ -116,7 +118,7 @@ def page(comparison: Comparison, config: str, picture: bytes) -> str:
     )
 
 
-def page_tasks(comparison: TaskComparison, config: str, picture: bytes) -> str:
+def page_tasks(comparison: Comparison[TaskOutcome], config: str, picture: bytes) -> str:
     """Return the report on several tasks as HTML that needs no other file."""
     return pages.page(
         f"{comparison.job}: schemes compared",
@@ -132,7 +134,7 @@ def page_tasks(comparison: TaskComparison, config: str, picture: bytes) -> str:
     )
 
 
-def _table(comparison: Comparison | TaskComparison) -> str:
+def _table(comparison: Comparison[Outcome] | Comparison[TaskOutcome]) -> str:
     return pages.table(["scheme", *comparison.titles], map(_row, comparison.outcomes))
 
 

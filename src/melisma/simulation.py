@@ -154,7 +154,10 @@ def prepared(job: Job, threads: int = 1) -> Simulation:
         ),
         seed=job.seed,
         conditions=Conditions(
-            probability=gamma if uncertain else None, noise=job.noise, late=job.late
+            probability=gamma if uncertain else None,
+            changing=job.changing if uncertain else 0.0,
+            noise=job.noise,
+            late=job.late,
         ),
         own_rows=own_rows(job, dataset),
         threads=threads,

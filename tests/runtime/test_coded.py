@@ -138,6 +138,7 @@ def test_nobody_in_time_is_an_error_that_says_so() -> None:
         ran(build_coded(job("hetero", deadline=Seconds(0.01))))
 
 
+@pytest.mark.slow
 def test_stragglers_are_predicted_where_none_are_given() -> None:
     times = []
     for stragglers in (1, None):

@@ -73,11 +73,13 @@ def test_uncoded_training_needs_everybody(tmp_path: Path) -> None:
     assert_exact(job, tmp_path, live(job, tmp_path, workers()))
 
 
+@pytest.mark.slow
 def test_helpers_may_be_reserved(tmp_path: Path) -> None:
     job = msgspec.structs.replace(JOB, helpers="reserved")
     assert_exact(job, tmp_path, live(job, tmp_path, workers(Missing)))
 
 
+@pytest.mark.slow
 def test_one_that_is_slow_is_helped(tmp_path: Path) -> None:
     class Slowing(Learner):
         @rpc.expose
@@ -148,7 +150,9 @@ def test_what_is_only_simulated_is_named(tmp_path: Path) -> None:
         live(msgspec.structs.replace(JOB, channels=2), tmp_path, [])
 
 
-@pytest.mark.parametrize("slower", [30.0, float("inf")])
+@pytest.mark.parametrize(
+    "slower", [pytest.param(30.0, marks=pytest.mark.slow), float("inf")]
+)
 def test_stragglers_can_be_tried_out(tmp_path: Path, slower: float) -> None:
     straggling = StragglingTable(number=1, slower=slower)
     job = msgspec.structs.replace(JOB, straggling=straggling)

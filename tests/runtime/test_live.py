@@ -25,7 +25,15 @@ from melisma.serving import orchestrate
 from melisma.units import Seconds
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        scheme
+        if scheme in ("csa", "dab")
+        else pytest.param(scheme, marks=pytest.mark.slow)
+        for scheme in SCHEMES
+    ],
+)
 def test_every_scheme_runs_live(tmp_path: Path, scheme: str) -> None:
     learners = [Learner(name=name) for name in ("a", "b")]
     # However late they are: on a busy machine a benchmark may promise too much.
@@ -69,6 +77,7 @@ def test_a_shard_is_sent_to_a_learner_once(
     assert len(benchmarked) <= 8
 
 
+@pytest.mark.slow
 def test_the_same_learners_give_the_same_model(tmp_path: Path) -> None:
     models = []
     for run in ("first", "second"):
@@ -125,6 +134,7 @@ class Frozen(Steady):
         return super().carry_out(errand)
 
 
+@pytest.mark.slow
 def test_at_the_deadline_the_cycle_goes_on_without_the_missing(tmp_path: Path) -> None:
     frozen = Frozen(name="b")
     job = changed(deadline=Seconds(3.0), samples=100)
@@ -236,6 +246,7 @@ def test_a_repeated_offender_is_sent_away(tmp_path: Path) -> None:
     assert len(of(records.Evaluated, happened)) == 5
 
 
+@pytest.mark.slow
 def test_a_slow_learner_halts_and_its_part_counts(tmp_path: Path) -> None:
     class Boastful(Learner):
         """Claims to be fast, and is slow."""

@@ -55,7 +55,16 @@ def given(happened: list[Record], task: str, cycle: int) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize("scheme", ["med", "mmtt", "med-learned", "med-probe", "rmed"])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "med-probe",
+        *(
+            pytest.param(scheme, marks=pytest.mark.slow)
+            for scheme in ("med", "mmtt", "med-learned", "rmed")
+        ),
+    ],
+)
 def test_every_scheme_trains_all_tasks_live(tmp_path: Path, scheme: str) -> None:
     learners = [Learner(name=name) for name in "abc"]
     happened = live(changed(JOB, scheme=scheme), tmp_path, learners)
@@ -101,6 +110,7 @@ def test_what_was_probed_passes_every_check(tmp_path: Path) -> None:
     assert not of(records.Dropped, happened)
 
 
+@pytest.mark.slow
 def test_who_does_not_answer_a_probe_costs_nobody_else(tmp_path: Path) -> None:
     class Unwilling(Learner):
         @rpc.expose
@@ -112,6 +122,7 @@ def test_who_does_not_answer_a_probe_costs_nobody_else(tmp_path: Path) -> None:
     assert given(happened, "one", 1) == {"a": 400}
 
 
+@pytest.mark.slow
 def test_a_task_that_comes_later_is_admitted_beside_the_others(tmp_path: Path) -> None:
     late = TaskTable(name="late", samples=100, steps=1, arrives=Seconds(1.0))
     job = changed(JOB, cycles=3, task=(*JOB.task, late))
@@ -162,6 +173,7 @@ def test_the_learners_of_a_task_may_leave_and_others_take_over(tmp_path: Path) -
     assert last <= {"b", "c"}
 
 
+@pytest.mark.slow
 def test_a_newcomer_serves_a_task_as_soon_as_it_is_ready(tmp_path: Path) -> None:
     comes = Thread(
         target=lambda: stack.enter_context(joined(servers[0], [Learner(name="new")]))
@@ -191,6 +203,7 @@ def test_a_newcomer_serves_a_task_as_soon_as_it_is_ready(tmp_path: Path) -> None
     assert "new" in {r.learner for r in of(records.Allocated, happened) if r.samples}
 
 
+@pytest.mark.slow
 def test_several_tasks_that_were_cut_short_go_on(tmp_path: Path) -> None:
     class Cut(Exception):
         pass
@@ -213,6 +226,7 @@ def test_several_tasks_that_were_cut_short_go_on(tmp_path: Path) -> None:
         assert (tmp_path / task / MODEL).exists()
 
 
+@pytest.mark.slow
 def test_given_states_are_what_med_goes_by(tmp_path: Path) -> None:
     # By its states, "b" trains 100 samples a second half of the time and 10 otherwise:
     # 0.055 s a sample against 0.01 s of "a". It has no owner here, and is fast.
@@ -233,6 +247,7 @@ def test_given_states_are_what_med_goes_by(tmp_path: Path) -> None:
     assert shares["a"] / shares["b"] == pytest.approx(5.5, rel=0.15)
 
 
+@pytest.mark.slow
 def test_the_learnt_association_is_of_what_was_seen(tmp_path: Path) -> None:
     class Lying(Learner):
         """Benchmarks itself at full speed, and is slow from then on."""

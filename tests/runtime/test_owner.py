@@ -36,7 +36,7 @@ def test_a_computing_owner_multiplies_matrices(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(owners, "_products", lambda: counted)
     owner = Owner([State(activity=Activity.COMPUTING)])
-    owner.begin("t", 60.0, lambda: None)
+    owner.begin(60.0, lambda: None)
     assert done.wait(20.0)
     owner.rest()
     ended()
@@ -45,11 +45,11 @@ def test_a_computing_owner_multiplies_matrices(monkeypatch: pytest.MonkeyPatch) 
 def test_a_downloading_owner_downloads_until_the_next_routine() -> None:
     fetched = threading.Semaphore(0)
     owner = Owner([State(activity=Activity.DOWNLOADING)])
-    owner.begin("t", 60.0, fetched.release)
+    owner.begin(60.0, fetched.release)
     for _ in range(3):
         assert fetched.acquire(timeout=20.0)
     first = threads()
-    owner.begin("t", 60.0, fetched.release)
+    owner.begin(60.0, fetched.release)
     for thread in first:
         thread.join(10.0)
         assert not thread.is_alive()
@@ -59,17 +59,33 @@ def test_a_downloading_owner_downloads_until_the_next_routine() -> None:
 
 
 def test_nothing_goes_on_for_longer_than_it_may() -> None:
-    Owner([State(activity=Activity.DOWNLOADING)]).begin("t", 0.05, lambda: None)
+    Owner([State(activity=Activity.DOWNLOADING)]).begin(0.05, lambda: None)
     ended()
 
 
 def test_states_come_as_often_as_they_are_likely() -> None:
     slow, fast = State(probability=0.25, bytes_per_s=1.0), State(probability=0.75)
     owner = Owner([slow, fast], seed=1)
-    paces = [owner.begin("t", 1.0, lambda: None) for _ in range(2000)]
+    paces = []
+    for _ in range(2000):
+        owner.begin(1.0, lambda: None)
+        paces.append(owner.pace("t"))
     share = sum(pace is paces[0] for pace in paces) / len(paces)
     # Binomial: a standard deviation of 0.0097.
     assert min(share, 1 - share) == pytest.approx(0.25, abs=0.04)
+
+
+def test_an_owner_may_turn_to_something_else_in_between() -> None:
+    # Whatever comes first, the one state is left for the other in half of all cases.
+    states = [State(probability=0.5, bytes_per_s=float(rate)) for rate in (1, 2)]
+    changed = 0
+    for seed in range(40):
+        owner = Owner(states, seed=seed, changing=1.0)
+        owner.begin(1e-3, lambda: None)
+        first = owner.pace("t")
+        ended()
+        changed += owner.pace("t") is not first
+    assert 5 < changed < 35
 
 
 def test_a_task_may_have_a_rate_of_its_own() -> None:

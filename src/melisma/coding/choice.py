@@ -57,7 +57,8 @@ def choose(
         starts: list[list[int] | None] = [None]
     else:
         fastest = np.argsort(-v, kind="stable").tolist()
-        sizes = np.unique(np.linspace(1, M - 1, SIZES).astype(int)).tolist()
+        most = M - max(stragglers, 1)  # fewer helpers than s would not bear s
+        sizes = np.unique(np.linspace(1, most, SIZES).astype(int)).tolist()
         starts = [order[:m] for m in sizes for order in (fastest, fastest[::-1])]
     plans = [
         timed(

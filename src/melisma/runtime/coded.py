@@ -34,8 +34,8 @@ from melisma.system.problem import Allocation
 NOT_NEEDED = "not needed: the gradient was known without it"
 #: Scenarios by which the beginning of stage two is chosen, and how often it is.
 SCENARIOS, ANEW = 24, 10
-#: Where nobody is done when stage two should begin, it does at this many times the first
-#: answer's time: all are to be done at once, and one helper alone would be slow.
+#: Where nobody is done when stage two should begin, it begins at this many times what
+#: the first answer takes: all are to be done at once, and one helper would be slow.
 AS_FAST = 1.25
 #: Change of speeds, as a share, with which loads are made anew.
 CHANGED = 0.1
@@ -236,8 +236,9 @@ class Coder:
                 speeds=self._speeds,
                 seed=seed,
                 helpers=self._coding.helpers,
-                # Who has finished will not straggle; who was held back may.
-                trusting=self._coding.helpers == "finished",
+                # A predicted s may be too large; one that was asked for is borne.
+                trusting=self._coding.stragglers is None
+                and self._coding.helpers == "finished",
                 coded="blocks",
                 partitions=partitions,
                 upload_s=self._upload_s,
@@ -311,7 +312,7 @@ class Decoding:
             until_s = t_comp_s if helped else self._deadline_s
             if (answer := await self.session.next(until_s)) is None:
                 break
-            if answer.after_s > t_comp_s:  # which was too early for all of them
+            if not helped and answer.after_s > t_comp_s:  # too early for all of them
                 t_comp_s = min(AS_FAST * answer.after_s, self._deadline_s)
             self._came(self.first, answer)
         self._use(self.first, np.ones(code.workers))

@@ -90,6 +90,7 @@ class Learner:
             )
             kept = Kept(brief, model, training, Speed(models.model_bytes(model)))
             self._kept[brief.task] = kept
+        kept.loaded = None  # another run may have had a cycle of the same number
         self._kept.move_to_end(brief.task)
         while len(self._kept) > TASKS:
             self._kept.popitem(last=False)

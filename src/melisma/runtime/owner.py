@@ -50,47 +50,82 @@ class State:
 
 
 class Owner:
-    """Does something else every time; ``seed`` decides what."""
+    """Does something else every time; ``seed`` decides what.
 
-    def __init__(self, states: Sequence[State] = (State(),), seed: int = 0) -> None:
-        self._states = states
+    With the chance ``changing`` it also turns to something else in between.
+    """
+
+    def __init__(
+        self,
+        states: Sequence[State] = (State(),),
+        seed: int = 0,
+        changing: float = 0.0,
+    ) -> None:
+        self._states, self._changing, self._now = states, changing, 0
         self._gamma = np.array([state.probability for state in states])
         self._rng = np.random.default_rng(seed)
         self._paces: dict[tuple[int, str], Pace] = {}
         self._stop = threading.Event()
 
-    def begin(self, task: str, most_s: float, download: Callable[[], object]) -> Pace:
+    def begin(self, most_s: float, download: Callable[[], object]) -> None:
         """Begin something else, until the next time or for ``most_s`` at most.
 
-        ``download`` fetches something useless once. Returns the pace that the device
-        has meanwhile.
+        ``download`` fetches something useless once.
         """
         self._stop.set()
-        self._stop = threading.Event()
-        k = int(self._rng.choice(len(self._states), p=self._gamma))
-        match self._states[k].activity:
+        self._stop = stop = threading.Event()
+        self._turn_to(self._draw(), stop, most_s, download)
+        if self._rng.random() < self._changing:
+            next_state = self._draw()
+
+            def change() -> None:
+                if not stop.wait(after_s):
+                    stop.set()
+                    self._stop = later = threading.Event()
+                    self._turn_to(next_state, later, most_s - after_s, download)
+
+            after_s = most_s / 2 * float(self._rng.random())
+            threading.Thread(target=change, name="owner", daemon=True).start()
+
+    def pace(self, task: str) -> Pace:
+        """How fast the learner may be now."""
+        key = self._now, task
+        if key not in self._paces:
+            self._paces[key] = self._states[self._now].pace(task)
+        return self._paces[key]
+
+    def _draw(self) -> int:
+        return int(self._rng.choice(len(self._states), p=self._gamma))
+
+    def _turn_to(
+        self,
+        state: int,
+        stop: threading.Event,
+        most_s: float,
+        download: Callable[[], object],
+    ) -> None:
+        self._now = state
+        match self._states[state].activity:
             case Activity.COMPUTING:
                 for _ in range(os.cpu_count() or 1):
-                    self._work(_products(), most_s)
+                    _work(_products(), stop, most_s)
             case Activity.DOWNLOADING:
-                self._work(download, most_s)
-        if (k, task) not in self._paces:
-            self._paces[k, task] = self._states[k].pace(task)
-        return self._paces[k, task]
+                _work(download, stop, most_s)
 
     def rest(self) -> None:
         """Stop whatever is being done."""
         self._stop.set()
 
-    def _work(self, once: Callable[[], object], most_s: float) -> None:
-        stop, until = self._stop, time.monotonic() + most_s
 
-        def work() -> None:
-            with contextlib.suppress(RpcError):  # the line is cut: no more downloads
-                while not stop.is_set() and time.monotonic() < until:
-                    once()
+def _work(once: Callable[[], object], stop: threading.Event, most_s: float) -> None:
+    until = time.monotonic() + most_s
 
-        threading.Thread(target=work, name="owner", daemon=True).start()
+    def work() -> None:
+        with contextlib.suppress(RpcError):  # the line is cut: no more downloads
+            while not stop.is_set() and time.monotonic() < until:
+                once()
+
+    threading.Thread(target=work, name="owner", daemon=True).start()
 
 
 def _products() -> Callable[[], object]:

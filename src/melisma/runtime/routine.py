@@ -74,10 +74,13 @@ class Line:
         if peer is None:
             raise ConfigError("a learner is called by an orchestrator that it dialled")
         self._peer, self._task, self._clock = peer, kept.brief.task, device.clock
-        size = kept.speed.model_bytes
-        self.pace: Pace = device.owner.begin(
-            self._task, most_s, lambda: peer.filler(self._task, size)
-        )
+        self._owner, size = device.owner, kept.speed.model_bytes
+        self._owner.begin(most_s, lambda: peer.filler(self._task, size))
+
+    @property
+    def pace(self) -> Pace:
+        """How fast the device may be now."""
+        return self._owner.pace(self._task)
 
     def fetch(self, name: str, argument: object, within_s: float | None = None) -> Any:
         """Fetch, unless that takes longer than ``within_s``: CallTimeout."""
