@@ -32,7 +32,7 @@ DEVICES = ("pi2", "pi3", "pi1", "jetson-nano")
 SCHEMES = ("mmtt", "med-learned", "med-probe")
 BUSY = 0.2  #: chance of either activity
 
-out = Console()
+out = Console(width=160)
 
 
 def owners(**chances: float) -> tuple[LearnersTable, ...]:
@@ -84,26 +84,37 @@ def costs(records: list[Record], job: Job) -> tuple[float, float]:
     return 1000 * training_s / passes, transfer_s
 
 
+def show_costs(root: Path) -> None:
+    """Print what each kind of owner takes."""
+    table = Table("owner", "training (s per 1,000)", "transfers (s)", box=None)
+    for activity in Activity:
+        job = job_of(owners(**{activity.value: 1.0}), 2)
+        training_s, transfer_s = costs(ran(job, root / activity), job)
+        table.add_row(activity.value, f"{training_s:.2f}", f"{transfer_s:.2f}")
+    out.print(table)
+
+
+def show_schemes(root: Path, cycles: int) -> None:
+    """Print what the schemes make of owners who are busy by chance."""
+    chances = {"idle": 1 - 2 * BUSY, "computing": BUSY, "downloading": BUSY}
+    table = Table("scheme", *(column.title for column in COLUMNS), box=None)
+    for scheme in SCHEMES:
+        job = msgspec.structs.replace(job_of(owners(**chances), cycles), scheme=scheme)
+        how = together(jobs_of(job), ran(job, root / scheme))
+        table.add_row(scheme, *(column.text(how) for column in COLUMNS))
+    out.print(table)
+
+
 def main(
     cycles: Annotated[int, typer.Option(min=1, help="Of each task.")] = 6,
+    only: Annotated[str, typer.Option(help="Of costs,schemes.")] = "costs,schemes",
 ) -> None:
     """Print what owners cost, and what the schemes make of them."""
-    table = Table("owner", "training (s per 1,000)", "transfers (s)", box=None)
     with TemporaryDirectory() as root:
-        for activity in Activity:
-            job = job_of(owners(**{activity.value: 1.0}), 2)
-            training_s, transfer_s = costs(ran(job, Path(root, activity)), job)
-            table.add_row(activity.value, f"{training_s:.2f}", f"{transfer_s:.2f}")
-        out.print(table)
-        chances = {"idle": 1 - 2 * BUSY, "computing": BUSY, "downloading": BUSY}
-        table = Table("scheme", *(column.title for column in COLUMNS), box=None)
-        for scheme in SCHEMES:
-            job = msgspec.structs.replace(
-                job_of(owners(**chances), cycles), scheme=scheme
-            )
-            how = together(jobs_of(job), ran(job, Path(root, scheme)))
-            table.add_row(scheme, *(column.text(how) for column in COLUMNS))
-        out.print(table)
+        if "costs" in only:
+            show_costs(Path(root))
+        if "schemes" in only:
+            show_schemes(Path(root), cycles)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ from melisma.runtime.pace import Pace
 
 #: Side of the matrices that a computing owner multiplies.
 SIDE = 256
+#: Downloads that run at the same time, as a browser has them.
+DOWNLOADS = 4
 
 
 class Activity(StrEnum):
@@ -29,7 +31,7 @@ class Activity(StrEnum):
 
     IDLE = "idle"
     COMPUTING = "computing"  #: matrix products, on every core there is
-    DOWNLOADING = "downloading"  #: one download after the other
+    DOWNLOADING = "downloading"  #: several downloads, one after the other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,8 @@ class Owner:
                 for _ in range(os.cpu_count() or 1):
                     _work(_products(), stop, most_s)
             case Activity.DOWNLOADING:
-                _work(download, stop, most_s)
+                for _ in range(DOWNLOADS):
+                    _work(download, stop, most_s)
 
     def rest(self) -> None:
         """Stop whatever is being done."""
