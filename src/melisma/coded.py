@@ -8,7 +8,8 @@ from melisma.coding import CODES
 from melisma.config import Job
 from melisma.errors import ConfigError, unknown
 from melisma.learning.settings import Optimiser
-from melisma.runtime.coded import Coding, run_coded
+from melisma.runtime.coded import run_coded
+from melisma.runtime.coder import Coding
 from melisma.runtime.records import Record
 from melisma.runtime.simulated_workers import SimulatedWorkers, Straggling
 from melisma.runtime.task import Task

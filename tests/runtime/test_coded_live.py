@@ -135,6 +135,22 @@ def test_a_run_that_was_cut_short_goes_on_with_its_momentum(tmp_path: Path) -> N
     assert_exact(job, tmp_path, happened)
 
 
+def test_a_cycle_without_an_answer_does_not_end_the_run(tmp_path: Path) -> None:
+    class Away(Learner):
+        @rpc.expose
+        def gradient(self, errand: GradientErrand) -> Gradient:
+            if errand.cycle == 2:
+                rpc.current().sleep(60.0)
+            return super().gradient(errand)
+
+    job = msgspec.structs.replace(JOB, code="fractional", deadline=Seconds(3.0))
+    happened = live(job, tmp_path, [Away(name=name) for name in "abc"])
+    errors = [r.error for r in of(records.Aggregated, happened)]
+    assert errors == [0.0, 1.0, 0.0]
+    one, two, three = (r.loss for r in of(records.Evaluated, happened))
+    assert one == two != three
+
+
 def test_too_few_workers_are_waited_for_and_then_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

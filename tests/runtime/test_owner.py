@@ -61,6 +61,7 @@ def test_a_downloading_owner_downloads_until_the_next_routine() -> None:
 def test_nothing_goes_on_for_longer_than_it_may() -> None:
     Owner([State(activity=Activity.DOWNLOADING)]).begin(0.05, lambda: None)
     ended()
+    assert not threads()
 
 
 def test_states_come_as_often_as_they_are_likely() -> None:

@@ -10,11 +10,11 @@ from melisma.coding import combine
 from melisma.errors import RpcError
 from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Floats
-from melisma.runtime.coded import Answer, Work
 from melisma.runtime.fleet import Lost
 from melisma.runtime.live import LiveFleet, is_wrong
 from melisma.runtime.simulated_workers import NOBODY
 from melisma.runtime.wire import Gradient, GradientErrand, Vector
+from melisma.runtime.work import Answer, Work
 
 
 class LiveWorkers(LiveFleet):

@@ -17,8 +17,8 @@ from melisma.learning.gradients import gradient_sum, size_of
 from melisma.learning.parameters import Model, Parameters, put
 from melisma.maths.arrays import Floats, Ints
 from melisma.runtime.chance import Stream
-from melisma.runtime.coded import Answer, Work
 from melisma.runtime.fleet import Lost, Order, Updates
+from melisma.runtime.work import Answer, Work
 from melisma.system.law import DelayLaw
 
 
