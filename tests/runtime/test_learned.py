@@ -72,3 +72,22 @@ def test_in_the_long_run_it_is_the_mean_over_the_states() -> None:
     # 0.75·1 + 0.25·5 = 2; of 200 draws the mean has a standard deviation of 0.12, of
     # which the time of a shard has 2·3·0.1.
     assert shard_s[0, 0] == pytest.approx(2 * (0.02 + 3 * 2.0 * 0.1), abs=0.15)
+
+
+def test_who_is_not_there_any_more_is_passed_over() -> None:
+    known = learned()
+    for record in cycle("gone", downloaded_s=1.4, trained_s=10.4, back_s=11.4):
+        known.see(record)
+    assert known.expected()[0].tolist() == [pytest.approx([0.64, 0.64])]
+
+
+def test_states_are_what_was_seen_and_the_benchmark() -> None:
+    known = learned()
+    # 3 s of training took 9, 1.2 s of transfers 2.4: thrice and twice as long.
+    for record in cycle("a", downloaded_s=1.4, trained_s=10.4, back_s=11.4):
+        known.see(record)
+    states = known.states()
+    assert states.probability.tolist() == [[0.5, 0.5], [1.0, 0.0]]
+    assert states.fixed_s[0].tolist() == [pytest.approx([1.0, 2.0]), [1.0, 1.0]]
+    shard_s = [2 * (0.02 + 3 * 0.1), 2 * (2 * 0.02 + 3 * 3 * 0.1)]
+    assert states.shard_s[0, 0] == pytest.approx(shard_s)

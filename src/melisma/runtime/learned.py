@@ -67,6 +67,8 @@ class Learned:
         assert isinstance(trained, Trained | Halted)
         i = self._task[order.task]
         laws, names = self._benchmarks()
+        if name not in names:
+            return  # it left before the run was taken up again: no benchmark
         law, j = laws[i], names.index(name)
         passes = trained.batches * self._batch[i]
         compute_s = float(law.step_s[j]) * min(passes, order.samples * order.steps)
