@@ -201,6 +201,7 @@ samples = 100
 """
 
 
+@pytest.mark.slow
 def test_several_tasks_are_simulated_reported_and_compared(
     tmp_path: Path, melisma: Melisma
 ) -> None:

@@ -106,6 +106,7 @@ def test_several_tasks_are_one_report_and_one_each(tmp_path: Path) -> None:
         assert (tmp_path / name / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_schemes_are_compared_over_all_tasks(tmp_path: Path) -> None:
     job = short(task=JOB.task[:2])
     ticks: list[None] = []

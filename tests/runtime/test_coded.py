@@ -97,6 +97,7 @@ def test_uncoded_training_waits_for_the_slowest() -> None:
     assert not any(isinstance(record, Dropped) for record in happened)
 
 
+@pytest.mark.slow
 def test_helpers_may_be_reserved() -> None:
     ready = build_coded(job(helpers="reserved"))
     plain = plainly(ready.task, ready.job.training)
@@ -106,6 +107,7 @@ def test_helpers_may_be_reserved() -> None:
     assert 0 < sum(r.samples == 0 for r in first) < len(CORES)
 
 
+@pytest.mark.slow
 def test_two_stages_are_faster_than_any_code_of_one() -> None:
     times = {}
     for code in CODES:

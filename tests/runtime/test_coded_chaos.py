@@ -191,7 +191,7 @@ def test_a_second_stage_begun_too_early_leaves_every_gradient_exact(
     def too_early(*args: Any, **options: Any) -> Plan:
         return replace(choose(*args, **options), t_comp_s=0.0)
 
-    monkeypatch.setattr("melisma.runtime.coded.choose", too_early)
+    monkeypatch.setattr("melisma.runtime.coder.choose", too_early)
     dead = StragglingTable(number=1, slower=math.inf)
     _, happened = ran(build_coded(job(straggling=dead, helpers=helpers)))
     assert {r.error for r in of(records.Aggregated, happened)} == {0.0}

@@ -60,7 +60,17 @@ def assert_exact(job: Job, folder: Path, happened: list[Record]) -> None:
     assert_same(load(folder / MODEL), plainly(task_of(job), job.training))
 
 
-@pytest.mark.parametrize("code", [code for code in CODES if code != "uncoded"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "two-stage",
+        *(
+            pytest.param(code, marks=pytest.mark.slow)
+            for code in CODES
+            if code not in ("uncoded", "two-stage")
+        ),
+    ],
+)
 def test_whoever_is_missing_the_model_is_that_of_plain_descent(
     tmp_path: Path, code: str
 ) -> None:
@@ -94,7 +104,16 @@ def test_one_that_is_slow_is_helped(tmp_path: Path) -> None:
     assert max(r.cycle_s for r in of(records.Aggregated, happened)) < 25.0
 
 
-@pytest.mark.parametrize("kind", ["nan", "short", "stale", "word"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "nan",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("short", "stale", "word")
+        ),
+    ],
+)
 def test_a_wrong_answer_is_refused_and_decoded_around(
     tmp_path: Path, kind: str
 ) -> None:
@@ -120,6 +139,7 @@ def test_a_wrong_answer_is_refused_and_decoded_around(
     assert {r.learner for r in refused} <= {"a"}
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_short_goes_on_with_its_momentum(tmp_path: Path) -> None:
     class Cut(Exception):
         pass
@@ -135,6 +155,7 @@ def test_a_run_that_was_cut_short_goes_on_with_its_momentum(tmp_path: Path) -> N
     assert_exact(job, tmp_path, happened)
 
 
+@pytest.mark.slow
 def test_a_cycle_without_an_answer_does_not_end_the_run(tmp_path: Path) -> None:
     class Away(Learner):
         @rpc.expose

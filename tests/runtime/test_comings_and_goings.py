@@ -149,6 +149,7 @@ def test_repeated_offenders_are_expelled_for_good(
     assert [r.learners for r in of(records.Aggregated, happened)] == [1] * 5
 
 
+@pytest.mark.slow
 def test_who_was_expelled_stays_out_of_a_resumed_run(tmp_path: Path) -> None:
     live(changed(cycles=OFFENCES), tmp_path, [Steady(name="a"), Nan(name="b")])
     learners = [Steady(name="a"), Steady(name="b")]  # it promises to be good
@@ -178,6 +179,7 @@ class Tardy(Steady):
         return super().carry_out(errand)
 
 
+@pytest.mark.slow
 def test_who_is_late_is_dropped_if_so_configured(tmp_path: Path) -> None:
     job = changed(samples=100, deadline=Seconds(1.0), late=Late.DROP)
     happened = live(job, tmp_path, [Steady(name="a"), Tardy(name="b")])

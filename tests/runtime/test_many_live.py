@@ -132,6 +132,7 @@ def test_a_task_that_comes_later_is_admitted_beside_the_others(tmp_path: Path) -
     assert {r.task for r in of(records.Evaluated, happened)} == {"one", "two", "late"}
 
 
+@pytest.mark.slow
 def test_a_task_that_cannot_be_paid_for_is_refused_with_a_reason(
     tmp_path: Path,
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_task_that_cannot_be_paid_for_is_refused_with_a_reason(
     assert len({r.task for r in of(records.Evaluated, happened)}) == 1
 
 
+@pytest.mark.slow
 def test_the_learners_of_a_task_may_leave_and_others_take_over(tmp_path: Path) -> None:
     leaves = Thread(target=lambda: lines["a"].close())
     lines: dict[str, Any] = {}
