@@ -26,6 +26,8 @@ from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Update
 from melisma.serving import orchestrate
 from melisma.units import Seconds
 
+pytestmark = pytest.mark.slow
+
 
 def test_who_joins_later_takes_part_from_then_on(tmp_path: Path) -> None:
     lines = ExitStack()
@@ -149,7 +151,6 @@ def test_repeated_offenders_are_expelled_for_good(
     assert [r.learners for r in of(records.Aggregated, happened)] == [1] * 5
 
 
-@pytest.mark.slow
 def test_who_was_expelled_stays_out_of_a_resumed_run(tmp_path: Path) -> None:
     live(changed(cycles=OFFENCES), tmp_path, [Steady(name="a"), Nan(name="b")])
     learners = [Steady(name="a"), Steady(name="b")]  # it promises to be good
@@ -158,7 +159,6 @@ def test_who_was_expelled_stays_out_of_a_resumed_run(tmp_path: Path) -> None:
     assert {r.learner for r in of(records.Allocated, late)} == {"a"}
 
 
-@pytest.mark.slow
 def test_offences_are_remembered_by_a_resumed_run(tmp_path: Path) -> None:
     live(changed(cycles=OFFENCES - 1), tmp_path, [Steady(name="a"), Nan(name="b")])
     happened = live(
@@ -179,7 +179,6 @@ class Tardy(Steady):
         return super().carry_out(errand)
 
 
-@pytest.mark.slow
 def test_who_is_late_is_dropped_if_so_configured(tmp_path: Path) -> None:
     job = changed(samples=100, deadline=Seconds(1.0), late=Late.DROP)
     happened = live(job, tmp_path, [Steady(name="a"), Tardy(name="b")])
@@ -189,7 +188,6 @@ def test_who_is_late_is_dropped_if_so_configured(tmp_path: Path) -> None:
     assert of(records.Aggregated, happened)[0].truancy == 0.0
 
 
-@pytest.mark.slow
 def test_who_is_late_is_waited_for_if_so_configured(tmp_path: Path) -> None:
     job = changed(samples=100, deadline=Seconds(1.0), late=Late.WAIT)
     happened = live(job, tmp_path, [Steady(name="a"), Tardy(name="b")])
@@ -223,7 +221,6 @@ def test_who_can_no_longer_meet_the_deadline_sits_out(tmp_path: Path) -> None:
     assert (given[2, "a"], given[2, "b"]) == (200, 0)
 
 
-@pytest.mark.slow
 def test_a_cycle_without_an_update_does_not_end_the_run(tmp_path: Path) -> None:
     class Away(Steady):
         @rpc.expose
@@ -296,10 +293,8 @@ class Poisoning(Steady):
     "aggregation",
     [
         AggregationTable(rule=Rule.MEDIAN),
-        pytest.param(
-            AggregationTable(rule=Rule.TRIMMED, trim=0.34), marks=pytest.mark.slow
-        ),
-        pytest.param(AggregationTable(clip=0.1), marks=pytest.mark.slow),
+        AggregationTable(rule=Rule.TRIMMED, trim=0.34),
+        AggregationTable(clip=0.1),
     ],
 )
 def test_poison_of_a_minority_does_little_where_the_job_defends_itself(
@@ -316,7 +311,6 @@ def test_poison_of_a_minority_does_little_where_the_job_defends_itself(
     assert learnt("defended", aggregation) < 1.0
 
 
-@pytest.mark.slow
 def test_a_device_that_slows_down_is_given_less(tmp_path: Path) -> None:
     class Heating(Learner):
         @rpc.expose

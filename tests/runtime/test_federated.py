@@ -19,6 +19,8 @@ from melisma.runtime.wire import Errand, Update
 from melisma.system.law import Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
+pytestmark = pytest.mark.slow
+
 JOB = changed(mode=Mode.FEDERATED, samples=None, shard=10)
 
 
@@ -116,7 +118,6 @@ def test_every_local_learner_gets_its_own_part(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-@pytest.mark.slow
 def test_a_federated_job_runs_locally_in_processes(tmp_path: Path) -> None:
     happened = run_locally(
         changed(JOB, learners=_learners(), deadline=Seconds(3.0)), tmp_path
