@@ -89,6 +89,7 @@ class Trial:
     ) -> None:
         rng = np.random.default_rng(seed)
         self.seed, self.learners, self.tasks = seed, learners, tasks
+        self.names = [f"learner-{k}" for k in range(learners)]
         self.cycles, self.changing = cycles, changing
         self.deadline_s = DEADLINE_S[:tasks] + longer_s
         spread = 1 + 0.05 * rng.standard_normal((learners, 1))
@@ -142,7 +143,7 @@ class Trial:
         learned = Learned(
             [entry.task for entry in entries],
             [BATCH] * self.tasks,
-            lambda: (seen, fleets[0].learners),
+            lambda: (seen, self.names),
         )
         association = Association(terms, self.price, known, solve, reassigns=False)
         happened: list[Record] = []
@@ -181,7 +182,7 @@ class Trial:
 
     def _fleet(self, i: int) -> SimulatedFleet:
         return SimulatedFleet(
-            [f"learner-{k}" for k in range(self.learners)],
+            self.names,
             self.laws[i],
             model=nn.Sequential(nn.Flatten(), nn.Linear(1, 1)),
             data=NOTHING,

@@ -19,7 +19,6 @@ from melisma.learning.parameters import Parameters, parameters_of, put, save
 from melisma.learning.shards import Shelf
 from melisma.runtime.association import Association
 from melisma.runtime.audit import Audit
-from melisma.runtime.chance import Stream
 from melisma.runtime.coded import run_coded
 from melisma.runtime.company import Company, Posting
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS, Checkpoint
@@ -198,10 +197,12 @@ async def _run_one(job: Job, desks: Sequence[Desk], company: Company) -> None:
 async def _run_coded(job: Job, desks: Sequence[Desk], company: Company) -> None:
     (desk,) = desks
     workers = LiveWorkers(
-        company, desk.goods, began_s=desk.done.time_s if desk.done else 0.0
+        company,
+        desk.goods,
+        seed=job.seed,
+        straggling=straggling_of(job),
+        began_s=desk.done.time_s if desk.done else 0.0,
     )
-    workers.straggling = straggling_of(job)
-    workers.chance = np.random.default_rng([job.seed, Stream.STRAGGLERS])
     parameters = await run_coded(
         desk.task,
         workers,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fog.movements import pair, some
 
-from melisma.errors import ConfigError
+from melisma.errors import ConfigError, SolverError
 from melisma.fog import (
     Links,
     Movement,
@@ -83,6 +83,13 @@ def test_whatever_was_believed_constraints_hold(
     ):
         assert check(problem, flows) == []
         assert cost(problem, flows).total >= best * (1.0 - 1e-9) - 1e-9
+
+
+@pytest.mark.xfail(raises=SolverError, strict=True)
+def test_a_slot_with_hardly_any_room_is_solved_too() -> None:
+    # Room for 1e-6 samples beside data of 10: the solver stops at a gap of 1.6e-5. The
+    # examples above are drawn the same every time, and do not have this one.
+    rolling(some(6924, gamma=True), 3, known)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 20.0])

@@ -10,9 +10,11 @@ from melisma.coding import combine
 from melisma.errors import RpcError
 from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Floats
+from melisma.runtime.chance import Stream
+from melisma.runtime.company import Company
 from melisma.runtime.fleet import Lost
-from melisma.runtime.live import LiveFleet, is_wrong
-from melisma.runtime.simulated_workers import NOBODY
+from melisma.runtime.live import Goods, LiveFleet, is_wrong
+from melisma.runtime.simulated_workers import NOBODY, Straggling
 from melisma.runtime.wire import Gradient, GradientErrand, Vector
 from melisma.runtime.work import Answer, Work
 
@@ -20,14 +22,24 @@ from melisma.runtime.work import Answer, Work
 class LiveWorkers(LiveFleet):
     """One task's workers, of a company."""
 
-    straggling = NOBODY  #: who is told to be slow
-    chance = np.random.default_rng()  #: by which that is drawn
+    def __init__(
+        self,
+        company: Company,
+        goods: Goods,
+        *,
+        seed: int,
+        straggling: Straggling = NOBODY,
+        began_s: float = 0.0,
+    ) -> None:
+        super().__init__(company, goods, began_s=began_s)
+        self._straggling, self._slower = straggling, dict[int, float]()
+        self._rng = np.random.default_rng([seed, Stream.STRAGGLERS])
 
     def session(self, parameters: Parameters, deadline_s: float) -> "LiveSession":
         """Begin a cycle, in which some may be told to be slow."""
         size = sum(tensor.numel() for tensor in parameters.values())
-        late = self.chance.permutation(len(self.learners))[: self.straggling.number]
-        self._slower = dict.fromkeys(late.tolist(), self.straggling.slower)
+        late = self._rng.permutation(len(self.learners))[: self._straggling.number]
+        self._slower = dict.fromkeys(late.tolist(), self._straggling.slower)
         return LiveSession(self, self.begin(parameters), deadline_s, size)
 
     async def gradient(self, work: Work, deadline_s: float, began: float) -> Gradient:
@@ -58,7 +70,7 @@ class LiveSession:
         self._size = size
         self._waiting: set[asyncio.Task[Answer | Lost]] = set()
         self._done: list[asyncio.Task[Answer | Lost]] = []
-        self._vectors: dict[int, Vector] = {}
+        self._vectors: dict[Answer, Vector] = {}
 
     def give(self, works: Sequence[Work]) -> None:
         """Have work done, from now on."""
@@ -103,7 +115,7 @@ class LiveSession:
             trained_s=_between(began, began + told.trained_s, after_s),
             after_s=after_s,
         )
-        self._vectors[id(answer)] = told.vector
+        self._vectors[answer] = told.vector
         return answer
 
     def _wrong_with(self, told: object, work: Work) -> str:
@@ -121,7 +133,7 @@ class LiveSession:
 
     async def total(self, answers: Sequence[Answer], weights: Floats) -> Floats:
         """Σ weight · answer."""
-        rows = [np.asarray(self._vectors[id(answer)], np.float64) for answer in answers]
+        rows = [np.asarray(self._vectors[answer], np.float64) for answer in answers]
         return np.asarray(combine(weights, rows))
 
     def end(self) -> None:
