@@ -6,6 +6,7 @@ from typing import Protocol
 
 from melisma.coded import build_coded, is_coded
 from melisma.config import Job
+from melisma.moving import build_fog, is_fog
 from melisma.programme import build_many
 from melisma.runtime.records import Record
 from melisma.simulation import build
@@ -26,4 +27,6 @@ def ready(job: Job, threads: int = 1) -> Ready:
     """Make a job ready; ConfigError or DataError if something is wrong with it."""
     if job.task:
         return build_many(job, threads)
+    if is_fog(job.scheme):
+        return build_fog(job, threads)
     return build_coded(job) if is_coded(job.scheme) else build(job, threads)

@@ -76,6 +76,48 @@ class StragglingTable(Table, frozen=True, kw_only=True):
     slower: float = 8.0  #: how many times; inf: dead
 
 
+class Moving(StrEnum):
+    """How devices of a fog decide where data goes."""
+
+    ALONE = "alone"  #: nothing is sent
+    KNOWN = "known"  #: the best plan, all slots known beforehand
+    WINDOWS = "windows"  #: by the averages of the window before
+    ROLLING = "rolling"  #: anew in each slot, by the averages so far
+
+
+class Costs(StrEnum):
+    """What moving data costs in a fog."""
+
+    RATES = "rates"  #: the time it takes, by the learners' rates and bandwidths
+    UNIFORM = "uniform"  #: the paper's synthetic costs
+    WIFI = "wifi"  #: models of the paper's measurements
+    LTE = "lte"
+
+
+class FogTable(Table, frozen=True, kw_only=True):
+    """How devices of a fog collect and move data (scheme "fog")."""
+
+    period: int = 10  #: slots in a cycle
+    plan: Moving = Moving.ROLLING
+    windows: int | None = None  #: as many as there are cycles if not given
+    horizon: int = 10  #: slots that a rolling plan looks ahead
+    links: str = "full"  #: who is linked to whom: a topology, or a CSV file
+    density: float = 0.5  #: of random links
+    up: float = 1.0  #: chance that a link is there in a slot
+    costs: Costs = Costs.RATES
+    steady: bool = True  #: uniform costs are drawn once, not for each slot
+    capacities: bool = True  #: devices and links have limits
+    discard: float = 2.0  #: f: discarding a sample in slot t costs f/√t
+    gamma: float = 0.0  #: γ: training on G samples of a slot costs γ/√(G + 1)
+
+    def __post_init__(self) -> None:
+        for key, least in (("period", 1), ("horizon", 1), ("discard", 0), ("gamma", 0)):
+            if not least <= getattr(self, key) < math.inf:
+                raise ValueError(
+                    f"{key} = {getattr(self, key)}: give a number from {least} up"
+                )
+
+
 class AggregationTable(Table, frozen=True, kw_only=True):
     """How the learners' updates become one model."""
 
@@ -233,6 +275,7 @@ class Job(Table, frozen=True, kw_only=True):
     helpers: Helpers = "finished"  #: of a two-stage code
     channels: int | None = None  #: that coded answers share; each has its own if None
     straggling: StragglingTable = StragglingTable()
+    fog: FogTable = FogTable()
     checks: float = (
         0.0  #: share of live updates that are redone to see if they are true
     )
@@ -342,6 +385,7 @@ _TABLES: dict[str, type[Table]] = {
     "training": TrainingTable,
     "aggregation": AggregationTable,
     "straggling": StragglingTable,
+    "fog": FogTable,
     "workload": WorkloadTable,
     "channel": ChannelTable,
     "task": TaskTable,
@@ -355,6 +399,8 @@ _CHOICES: dict[str, type[StrEnum]] = {
     "split": Split,
     "optimiser": Optimiser,
     "owner": Activity,
+    "plan": Moving,
+    "costs": Costs,
 }
 
 

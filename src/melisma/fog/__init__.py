@@ -10,7 +10,7 @@ from melisma.fog.forecasts import averages, known
 from melisma.fog.links import Links
 from melisma.fog.lp import move_lp
 from melisma.fog.movement import Costs, Flows, Movement, Plan, check, cost, processed
-from melisma.fog.online import alone, estimated, first_slot, rolling
+from melisma.fog.online import alone, carried_out, estimated, first_slot, rolling
 from melisma.fog.solve import move
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "alone",
     "averages",
     "bound",
+    "carried_out",
     "check",
     "cost",
     "estimated",

@@ -21,13 +21,13 @@ Differences from the paper:
 4. Parts of samples may move.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from melisma.errors import ConfigError
 from melisma.fog.links import Links
-from melisma.maths.arrays import Floats
+from melisma.maths.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,6 +99,18 @@ class Movement:
             capacity=self.capacity[start:stop],
             link_capacity=self.link_capacity[some],
         )
+
+    def without(self, devices: Ints, start: int) -> "Movement":
+        """The same, but from slot ``start`` on these devices are not there.
+
+        They collect nothing, and nothing goes over their links, which stay in place.
+        """
+        data, links = self.data.copy(), self.links
+        data[start:, devices] = 0.0
+        gone = np.isin(links.source, devices) | np.isin(links.target, devices)
+        gone &= links.slot >= start
+        room = np.where(gone, 0.0, self.link_capacity)
+        return replace(self, data=data, link_capacity=room)
 
     def sinks(self, name: str) -> Floats:
         """A field of T × n with a row more: slot T + 1, like slot T; its γ is 0."""

@@ -1,4 +1,4 @@
-"""What processing and sending a sample costs over WiFi and over LTE: a model.
+"""What processing and sending a sample costs: uniform, or a model of WiFi and LTE.
 
 The paper measured six Raspberry Pis and did not publish the traces. It says that
 transfers dominate on WiFi, whose delays are longer and vary more with several devices
@@ -39,6 +39,30 @@ class Profile:
         level[: devices // 3] = rng.uniform(*self.strong, devices // 3)
         level = rng.permutation(level)
         return level * rng.uniform(1.0 - self.drift, 1.0 + self.drift, (slots, devices))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uniform:
+    """The paper's synthetic costs: c_i ~ U(0, 1) and c_ij ~ U(0, 1/n)."""
+
+    steady: bool = True  #: drawn once for each device and link, or for each slot
+
+    def link_cost(self, links: Links, rng: np.random.Generator) -> Floats:
+        """c_ij(t), for each entry of the links."""
+        most = 1.0 / links.devices
+        if not self.steady:
+            return rng.uniform(0.0, most, len(links))
+        pair = links.source * links.devices + links.target
+        pairs, which = np.unique(pair, return_inverse=True)
+        drawn: Floats = rng.uniform(0.0, most, pairs.size)
+        return drawn[which]
+
+    def process_cost(
+        self, devices: int, slots: int, rng: np.random.Generator
+    ) -> Floats:
+        """c_i(t), T × n."""
+        rows = 1 if self.steady else slots
+        return np.tile(rng.uniform(0.0, 1.0, (rows, devices)), (slots // rows, 1))
 
 
 LTE = Profile(transfer=0.04, spread=0.3)

@@ -13,11 +13,14 @@ Differences from the paper:
 3. The number of windows is not printed: ten, one for each aggregation (τ = 10).
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from melisma.errors import unknown
 from melisma.fog.movement import Flows, Movement
 from melisma.fog.online import alone, estimated
+from melisma.fog.profiles import Uniform
 from melisma.fog.solve import move
 from melisma.fog.topologies import full
 from melisma.maths.arrays import Floats
@@ -44,26 +47,31 @@ def draw(
     """A movement of the paper's kind with f(t) = ``discard``/√t."""
     n, T = devices, slots
     links = full(n, T)
-    rows = 1 if steady else T
+    costs = Uniform(steady=steady)
     data = np.round(rng.uniform(0.0, samples / (n * T), (T, n)))
-    cost = np.tile(rng.uniform(0.0, 1.0, (rows, n)), (T // rows, 1))
-    pairs = len(links) // T
-    link_cost = np.tile(rng.uniform(0.0, 1.0 / n, rows * pairs), T // rows)
-    most = 4.0 * data.max()
-    capacity: Floats = np.array(np.inf)
-    link_capacity: Floats = np.array(np.inf)
-    if capacities:
-        capacity = rng.uniform(0.0, most, (T, n))
-        link_capacity = rng.uniform(0.0, most / n, len(links))
-    falls = discard / np.sqrt(np.arange(1.0, T + 1.0))
-    return Movement(
+    problem = Movement(
         data=data,
-        process_cost=cost,
+        process_cost=costs.process_cost(n, T, rng),
         links=links,
-        link_cost=link_cost,
-        discard_cost=np.tile(falls[:, None], n),
-        capacity=capacity,
-        link_capacity=link_capacity,
+        link_cost=costs.link_cost(links, rng),
+        discard_cost=falling(discard, T, n),
+    )
+    return limited(problem, rng) if capacities else problem
+
+
+def falling(discard: float, slots: int, devices: int) -> Floats:
+    """f(t) = ``discard``/√t, T × n."""
+    falls = discard / np.sqrt(np.arange(1.0, slots + 1.0))
+    return np.tile(falls[:, None], devices)
+
+
+def limited(problem: Movement, rng: np.random.Generator) -> Movement:
+    """The same with the paper's capacities."""
+    most = 4.0 * problem.data.max()
+    return replace(
+        problem,
+        capacity=rng.uniform(0.0, most, problem.data.shape),
+        link_capacity=rng.uniform(0.0, most / problem.devices, len(problem.links)),
     )
 
 

@@ -12,4 +12,5 @@ class Stream(IntEnum):
     LEARNER = 4  #: the order of batches on a live learner
     CODES = 6  #: what is tried for a code
     STRAGGLERS = 7  #: who straggles in a cycle
+    FOG = 8  #: what devices of a fog collect, and what moving it costs
     BENCHMARK = 5  #: in which state a learner was benchmarked

@@ -63,14 +63,24 @@ class Diary:
     ) -> None:
         self._task, self._fleet, self.cycle = task, fleet, cycle
         self._to, self._standing = sink, standing
-        self._began_s = fleet.now_s()
+        self._began_s, self._is_mustered = fleet.now_s(), False
         self.counted: list[int] = []  #: samples of each update that counts
         self._dropped: Counter[str] = Counter()
 
+    def mustered(self, began_s: float | None = None) -> None:
+        """Note who came and who left; the cycle begins now, or has begun before."""
+        self._began_s = self._fleet.now_s() if began_s is None else began_s
+        self._is_mustered, names = True, self._fleet.learners
+        for name in sorted(self._standing.there.difference(names)):
+            self._learner(records.Left, name, 0.0)
+        for name in names:
+            if name not in self._standing.there:
+                self._learner(records.Joined, name, 0.0)
+
     def allocated(self, plan: Plan) -> None:
-        """Note who came, who left, and what everybody is to do."""
-        self._began_s = plan.probed.began_s if plan.probed else self._fleet.now_s()
-        self._mustered()
+        """Note what everybody is to do, and who came and left if that is not noted."""
+        if not self._is_mustered:
+            self.mustered(plan.probed.began_s if plan.probed else None)
         self._seconds = np.zeros(len(self._fleet.learners))
         allocation = plan.allocation
         for k, shards in enumerate(allocation.samples.tolist()):
@@ -84,13 +94,9 @@ class Diary:
                 cost=_at(plan.cost, k),
             )
 
-    def _mustered(self) -> None:
-        names = self._fleet.learners
-        for name in sorted(self._standing.there.difference(names)):
-            self._learner(records.Left, name, 0.0)
-        for name in names:
-            if name not in self._standing.there:
-                self._learner(records.Joined, name, 0.0)
+    def moved(self, name: str, **facts: Any) -> None:
+        """Note what a device of a fog did with its data in the slot that is over."""
+        self._cycle_wide(records.Moved, learner=name, **facts)
 
     def arrived(self, updates: Updates, refused: Sequence[int]) -> None:
         """Note what came, and which rows of it are refused."""

@@ -6,7 +6,7 @@ muster → allocate → order → learners download, train, halt, upload
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.maths.arrays import Ints
 from melisma.runtime.chance import Stream
 from melisma.runtime.diary import Diary, Sink, Standing
-from melisma.runtime.fleet import Fleet, Lost, Order, Probed
+from melisma.runtime.fleet import Fleet, Lost, Order, Probed, Updates
 from melisma.runtime.records import Record
 from melisma.runtime.task import Plan, Task
 from melisma.schemes import DECENTRALISED, find
@@ -81,19 +81,11 @@ async def run(
         orders = share_out(
             task, plan.allocation, number, fleet.own_samples, plan.probed
         )
-        merged = aggregate(task.merging.rule, task.merging.trim)
-        async for updates in fleet.carry_out(orders, parameters, task.deadline_s):
-            if isinstance(updates, Lost):
-                diary.lost(updates)
-                continue
-            stack = updates.parameters
-            if task.merging.clip:
-                stack, _ = clip(stack, parameters, task.merging.clip)
-            refused = merged.add(stack, [r.samples for r in updates.reports])
-            diary.arrived(updates, refused)
-        fruitless = 0 if diary.counted else fruitless + 1
-        if diary.counted:
-            parameters = merged.result()
+        updates = fleet.carry_out(orders, parameters, task.deadline_s)
+        better = await merged(task, diary, parameters, updates)
+        fruitless = 0 if better else fruitless + 1
+        if better:
+            parameters = better
             put(parameters, task.model)
         elif not patient or fruitless == FRUITLESS:
             raise diary.fruitless()
@@ -102,6 +94,26 @@ async def run(
         diary.expel_offenders()
         keep(number, parameters)
     return parameters
+
+
+async def merged(
+    task: Task,
+    diary: Diary,
+    parameters: Parameters,
+    arriving: AsyncIterator[Updates | Lost],
+) -> Parameters | None:
+    """Merge updates as they arrive, and note them; None if none counts."""
+    merging = aggregate(task.merging.rule, task.merging.trim)
+    async for updates in arriving:
+        if isinstance(updates, Lost):
+            diary.lost(updates)
+            continue
+        stack = updates.parameters
+        if task.merging.clip:
+            stack, _ = clip(stack, parameters, task.merging.clip)
+        refused = merging.add(stack, [r.samples for r in updates.reports])
+        diary.arrived(updates, refused)
+    return merging.result() if diary.counted else None
 
 
 async def _begin(

@@ -61,6 +61,20 @@ class Downloaded(LearnerEvent, frozen=True, kw_only=True, tag="downloaded"):
     """A learner has its model and data."""
 
 
+class Moved(LearnerEvent, frozen=True, kw_only=True, tag="moved"):
+    """A device of a fog kept, sent or discarded what it collected in a slot."""
+
+    slot: int  #: from 1; one after the last only trains on what was sent in that
+    collected: int  #: samples
+    trained: int  #: of its own, and of those that had arrived
+    arrived: int  #: from others, or back from those who could not be reached
+    discarded: int
+    sent: dict[str, int]  #: to whom
+    process_cost: float
+    transfer_cost: float
+    error_cost: float  #: of discarding, and of training on few samples
+
+
 class Trained(LearnerEvent, frozen=True, kw_only=True, tag="trained"):
     """A learner finished all its steps."""
 
@@ -122,6 +136,7 @@ Record = (
     | Expelled
     | Allocated
     | Downloaded
+    | Moved
     | Trained
     | Halted
     | Uploaded
