@@ -14,6 +14,7 @@ from melisma import rpc
 from melisma.config import Job, LearnersTable, StatesFile, dump, probabilities, tasks_of
 from melisma.errors import ConfigError, DataError, unknown
 from melisma.learning.data import save_own
+from melisma.moving import is_fog
 from melisma.runtime.devices import DEVICES
 from melisma.runtime.folder import CONFIG
 from melisma.runtime.owner import Owner, State
@@ -75,6 +76,8 @@ def run_locally(
                 if not owner:
                     command += ["--rate", f"{float(group.rate or 0)} samples/s"]
                     command += ["--bandwidth", f"{float(group.bandwidth or 0)} B/s"]
+                if is_fog(job.scheme):
+                    command += ["--listen", "127.0.0.1"]
                 start([*command, "--until-eof"])
 
         return orchestrate(

@@ -5,25 +5,29 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from melisma import programme, rpc, runs
+from melisma import moving, programme, rpc, runs
 from melisma.coded import check_coded, coding_of, is_coded, straggling_of
 from melisma.config import Job, dump
 from melisma.errors import MelismaError
 from melisma.learning.parameters import Parameters, parameters_of, put, save
 from melisma.learning.shards import Shelf
+from melisma.moving import is_fog
 from melisma.runtime.association import Association
 from melisma.runtime.audit import Audit
 from melisma.runtime.coded import run_coded
 from melisma.runtime.company import Company, Posting
+from melisma.runtime.fog import run_fog
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS, Checkpoint
 from melisma.runtime.learned import Learned
 from melisma.runtime.live import Goods, LiveFleet, Stock, law_of
+from melisma.runtime.live_devices import LiveDevices, Relay
 from melisma.runtime.live_workers import LiveWorkers
 from melisma.runtime.many import Entry, Programme
 from melisma.runtime.orchestrator import run
@@ -60,6 +64,9 @@ def orchestrate(
     Starts when ``learners`` are there. ``ready`` is called once they can dial in;
     ``options`` are those of ``rpc.serve``. Returns all records of the run.
     """
+    if is_fog(job.scheme) and not job.task:
+        moving.check_live(job)
+        job = moving.as_meant(job)
     if job.task:
         jobs = programme.jobs_of(job)
         programme.check_live(job.scheme)
@@ -67,7 +74,7 @@ def orchestrate(
     else:
         if is_coded(job.scheme):
             check_coded(job)
-        else:
+        elif not is_fog(job.scheme):
             check_single(job)
         jobs, folders = [job], [run_folder]
     _write_config(job, run_folder)
@@ -76,13 +83,19 @@ def orchestrate(
             stack.enter_context(_desk(one, folder, watch))
             for one, folder in zip(jobs, folders, strict=True)
         ]
-        stock = Stock(desk.goods for desk in desks)
-        server = stack.enter_context(rpc.serve(stock, limits=_limits(desks), **options))
+        targets: list[object] = [Stock(desk.goods for desk in desks)]
+        relay = Relay(job.name)
+        targets += [relay] if is_fog(job.scheme) else []
+        server = stack.enter_context(
+            rpc.serve(*targets, limits=_limits(desks), **options)
+        )
         postings = [desk.posting for desk in desks]
         company = Company(server, postings, least=learners, at_once=at_once)
         ready(server)
         if job.task:
             train = _run_all
+        elif is_fog(job.scheme):
+            train = partial(_run_fog, relay=relay)
         else:
             train = _run_coded if is_coded(job.scheme) else _run_one
         asyncio.run(train(job, desks, company))
@@ -118,6 +131,8 @@ class Desk:
             shard=self.task.shard,
             federated=job.mode == Mode.FEDERATED,
             private=job.scheme in DECENTRALISED,
+            steps=job.steps,
+            moving=is_fog(job.scheme),
         )
         shards = len(self.task.data.train_y) // self.task.shard
         return Posting(
@@ -211,6 +226,25 @@ async def _run_coded(job: Job, desks: Sequence[Desk], company: Company) -> None:
         past=desk.past,
         kept=desk.done.parameters if desk.done else None,
         keep=lambda cycle, parameters: desk.keep(cycle, parameters, workers.now_s()),
+        patient=True,
+    )
+    save(parameters, desk.folder / MODEL)
+
+
+async def _run_fog(
+    job: Job, desks: Sequence[Desk], company: Company, *, relay: Relay
+) -> None:
+    (desk,) = desks
+    devices = LiveDevices(
+        company, desk.goods, relay, began_s=desk.done.time_s if desk.done else 0.0
+    )
+    parameters = await run_fog(
+        replace(desk.task, shard=1),  # single samples move; benchmarks take shards
+        devices,
+        desk.note,
+        moving.fogging_of(job),
+        past=desk.past,
+        keep=lambda cycle, parameters: desk.keep(cycle, parameters, devices.now_s()),
         patient=True,
     )
     save(parameters, desk.folder / MODEL)

@@ -14,6 +14,7 @@ from melisma.fog import (
     Movement,
     alone,
     averages,
+    carried_out,
     check,
     cost,
     estimated,
@@ -22,6 +23,7 @@ from melisma.fog import (
     rolling,
 )
 from melisma.fog.forecasts import average
+from melisma.fog.online import Alone, Course, Known, Rolling, Windows
 from melisma.fog.settings import draw, run
 
 
@@ -178,3 +180,36 @@ def test_a_seed_draws_the_same_for_all_settings() -> None:
 def test_an_unknown_setting_is_named() -> None:
     with pytest.raises(ConfigError, match="unknown setting 'E'"):
         run("E", np.random.default_rng(0))
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.integers(0, 10_000), st.booleans())
+def test_whole_samples_keep_the_constraints(seed: int, gamma: bool) -> None:
+    problem = some(seed, gamma=gamma)
+    problem = replace(problem, data=problem.data.round())
+    for planner in (Alone(), Known(), Windows(1), Rolling(2, averages)):
+        flows = carried_out(problem, planner, whole=True)
+        assert not check(problem, flows)
+        for amounts in (flows.kept, flows.sent, flows.discarded):
+            assert (amounts == amounts.round()).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whole_samples_cost_as_much_where_nothing_is_limited(seed: int) -> None:
+    problem = draw(np.random.default_rng(seed), slots=20, samples=12_000)
+    whole = cost(problem, carried_out(problem, Known(), whole=True))
+    assert whole.total == pytest.approx(move(problem).costs.total, rel=1e-4)
+
+
+def test_a_known_plan_is_made_anew_when_somebody_is_gone() -> None:
+    problem = steady(6)
+    course, planner = Course(problem, whole=True), Known()
+    for t in range(6):
+        if t == 3:
+            course.problem = problem.without(np.array([1]), 3)
+        course.follow(t, planner(course.problem, t, course.arrived))
+    flows = course.flows()
+    assert flows.sent.tolist() == [10, 10, 10, 0, 0, 0]
+    # Alone, device 0 would pay 5 to process what it costs 3 to discard.
+    assert flows.discarded[:, 0].tolist() == [0, 0, 0, 10, 10, 10]
+    assert flows.kept[:, 1].tolist() == [10, 10, 10, 0, 0, 0]

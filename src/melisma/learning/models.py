@@ -211,6 +211,11 @@ def check_fits(model: nn.Module, data: Dataset) -> None:
         )
 
 
+def outputs(model: nn.Module, input_shape: Sequence[int]) -> int:
+    """Return how many classes a model tells apart."""
+    return int(_logits(copy.deepcopy(model).eval(), input_shape).shape[1])
+
+
 def _logits(model: nn.Module, input_shape: Sequence[int]) -> Tensor:
     try:
         with torch.no_grad():

@@ -29,6 +29,26 @@ def unpacked(shards: Sequence[Shard]) -> Examples:
     return x, torch.cat([y for _, y in shards]).long()
 
 
+def joined(shards: Sequence[Shard]) -> Shard:
+    """Return several shards as one."""
+    return torch.cat([x for x, _ in shards]), torch.cat([y for _, y in shards])
+
+
+def check_like(shard: Shard, shape: Sequence[int], classes: int) -> None:
+    """Raise DataError unless these are bytes of images of a shape, and classes."""
+    x, y = shard
+    for part in (x, y):
+        if not isinstance(part, Tensor) or part.dtype != torch.uint8:
+            raise DataError("images and classes of a shard must be bytes")
+    if tuple(x.shape[1:]) != tuple(shape) or tuple(y.shape) != tuple(x.shape[:1]):
+        raise DataError(
+            f"images {tuple(x.shape)} with classes {tuple(y.shape)}: expected images "
+            f"of {tuple(shape)}, and a class for each"
+        )
+    if len(y) and int(y.max()) >= classes:
+        raise DataError(f"class {int(y.max())}: there are 0 to {classes - 1}")
+
+
 def key_of(shard: Shard) -> str:
     """Return the hash of a shard's content."""
     digest = hashlib.sha256()

@@ -4,8 +4,9 @@ import numpy as np
 
 from melisma.maths.arrays import Floats, Ints
 
-#: What is as near to a whole number as this is meant to be one.
-_NEAR = 1e-6
+#: What is as near to a whole number as this is one; what is not quite as near has the
+#: largest remainder, and is rounded up if there is room.
+_NEAR = 1e-9
 
 
 def handed_out(
@@ -14,8 +15,9 @@ def handed_out(
     """Round each amount down or up so that every source's sum stays the same.
 
     Units go where the remainders are largest, first of all amounts together, as long
-    as there is ``room`` in the sink and the amount stays within its own ``most``. Sums
-    of sources must be whole, and one sink of each source have endless room.
+    as there is ``room`` in the sink and the amount stays within its own ``most``. What
+    finds none goes to the last sink, whose room is endless, and of which each source
+    must have an amount. Sums of sources must be whole.
 
     >>> handed_out(
     ...     np.array([1.6, 1.7, 0.7]),
@@ -39,7 +41,6 @@ def handed_out(
             whole[k] += 1
             left[i] -= 1
             free[j] -= 1
-    # What found no room goes where there always is.
-    endless = np.flatnonzero(np.isinf(room[sink]))
-    whole[endless] += left[source[endless]]
+    last = np.flatnonzero(sink == room.size - 1)
+    whole[last] += left[source[last]]
     return whole

@@ -68,7 +68,8 @@ async def run_fog(
         diary.mustered()
         if journey is None:
             journey = await _journey(fleet, fogging, past)
-        lost = await fleet.begin(parameters, task.deadline_s)
+        first = (number - 1) * fogging.period + 1
+        lost = await fleet.start(parameters, first, task.deadline_s)
         given = await journey.cycle(task, fleet, diary, number, lost)
         diary.allocated(given)
         for one in lost:

@@ -14,9 +14,11 @@ from melisma.errors import ConfigError, TrainingError, unknown
 from melisma.learning import models
 from melisma.learning.benchmark import time_training, time_transfers
 from melisma.learning.data import Dataset
+from melisma.learning.parameters import Model
 from melisma.learning.settings import Optimiser, Training
-from melisma.learning.shards import unpacked
+from melisma.learning.shards import Shard, check_like, unpacked
 from melisma.learning.training import Session
+from melisma.runtime.neighbours import Door, Inbox, Ways
 from melisma.runtime.owner import Owner
 from melisma.runtime.routine import (
     Begun,
@@ -27,6 +29,7 @@ from melisma.runtime.routine import (
     bytes_of,
     safely,
 )
+from melisma.runtime.slots import Slots
 from melisma.runtime.speed import Speed
 from melisma.runtime.summation import Summation
 from melisma.runtime.wire import (
@@ -35,6 +38,8 @@ from melisma.runtime.wire import (
     Gradient,
     GradientErrand,
     Ready,
+    SlotDone,
+    SlotErrand,
     Speeds,
     Unprepared,
     Update,
@@ -64,9 +69,12 @@ class Learner:
         own: Dataset | None = None,
         allowed: Sequence[str] = (),
         owner: Owner | None = None,
+        listens: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
+        self._inbox, self._ways = Inbox(), Ways(name)
+        self._door, self._slots_of = Door(self._inbox, listens), dict[str, Slots]()
         self._device = Device(name=name, own=own, owner=owner or Owner(), clock=clock)
         self._known = {*models.MODELS, *allowed}
         self._kept: OrderedDict[str, Kept] = OrderedDict()
@@ -85,6 +93,8 @@ class Learner:
             model = models.build(brief.model, brief.seed)
             if brief.federated:
                 models.check_fits(model, self._device.data())
+            if brief.moving:
+                self._inbox.checks[brief.task] = self._fitting(model)
             training = Training(
                 optimiser=Optimiser(brief.optimiser), rate=brief.rate, batch=brief.batch
             )
@@ -120,6 +130,7 @@ class Learner:
             speed.link = time_transfers(fetch, halves, clock=device.clock)
             if kept.brief.federated:
                 x, y = device.data().train_x, device.data().train_y
+                speed.sample_bytes = x[0].numel() + 1 if kept.brief.moving else 0
             else:
                 x, y = unpacked(
                     device.cache.get(keys, lambda keys: line.fetch("shards", keys))
@@ -255,6 +266,60 @@ class Learner:
                 if errand.slower > 1:
                     request.sleep(min((errand.slower - 1) * took_s, FOREVER_S))
             return summation.gradient()
+
+    @rpc.expose
+    def take_up(self, task: str, cycle: int, slot: int) -> None:
+        """Fetch the model: a cycle of slots begins with this one."""
+        kept = self._prepared(task)
+        kept.idle = False
+        with self._alone(kept):
+            self._ways.seek_again()
+            self._inbox.forget(task, slot - 1)
+            slots = Slots(self._device, kept, cycle, self._inbox, self._ways)
+            self._slots_of[task] = slots
+
+    @rpc.expose
+    def slot(self, errand: SlotErrand) -> SlotDone:
+        """Collect, hand on and train until the slot ends."""
+        kept, request = self._prepared(errand.task), rpc.current()
+        slots = self._slots(errand.task, errand.cycle)
+        with self._alone(kept) as replaced:
+            return slots.slot(errand, lambda: request.cancelled or replaced())
+
+    @rpc.expose
+    def hand_in(self, task: str, cycle: int) -> Update:
+        """Answer with the model of all the cycle's slots."""
+        kept = self._prepared(task)
+        slots = self._slots(task, cycle)
+        with self._alone(kept):
+            return slots.update()
+
+    def _slots(self, task: str, cycle: int) -> Slots:
+        slots = self._slots_of.get(task)
+        if slots is None or slots.cycle != cycle:
+            raise Unprepared(f"{self._name} has not taken up cycle {cycle}")
+        return slots
+
+    @rpc.expose(idempotent=True)
+    def admit(self, task: str, sender: str) -> str | None:
+        """Return how another device can deliver directly, if this one listens."""
+        self._prepared(task)
+        return self._door.admit(sender)
+
+    @rpc.expose(idempotent=True)
+    def deliver(self, task: str, slot: int, sender: str, shard: Shard) -> None:
+        """Take in samples of another device, which the orchestrator passes on."""
+        self._inbox.put(task, slot, sender, shard)
+
+    def _fitting(self, model: Model) -> Callable[[Shard], None]:
+        shape = self._device.data().train_x.shape[1:]
+        classes = models.outputs(model, shape)
+        return lambda shard: check_like(shard, shape, classes)
+
+    def close(self) -> None:
+        """Let no other device in any more, and hang up on them."""
+        self._door.close()
+        self._ways.close()
 
     def _asked(self, task: str) -> None:
         """Forget some of the drift if no work came of being asked before.

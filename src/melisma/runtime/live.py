@@ -258,8 +258,8 @@ class LiveFleet:
             )
         report = Report(
             learner=order.learner,
-            downloaded_s=_not_after(update.downloaded_s, after_s),
-            trained_s=_not_after(update.trained_s, after_s),
+            downloaded_s=not_after(update.downloaded_s, after_s),
+            trained_s=not_after(update.trained_s, after_s),
             uploaded_s=after_s,
             samples=update.samples,
             batches=update.batches,
@@ -299,9 +299,7 @@ def wrong_with(update: object, errand: Errand, sent: Parameters) -> str:
         return "not an update"
     if update.cycle != errand.cycle:
         return f"an update of cycle {update.cycle}"
-    if {n: (t.shape, t.dtype) for n, t in update.parameters.items()} != {
-        n: (t.shape, t.dtype) for n, t in sent.items()
-    }:
+    if not same_model(update.parameters, sent):
         return "parameters of another model"
     if not 0 <= update.samples <= errand.samples:
         return f"{update.samples} samples claimed of {errand.samples} given"
@@ -310,7 +308,16 @@ def wrong_with(update: object, errand: Errand, sent: Parameters) -> str:
     return ""
 
 
-def _not_after(told_s: float | None, after_s: float) -> float:
+def same_model(one: Parameters, other: Parameters) -> bool:
+    """Whether parameters have the same names, shapes and types."""
+    shapes, others = (
+        {name: (tensor.shape, tensor.dtype) for name, tensor in some.items()}
+        for some in (one, other)
+    )
+    return shapes == others
+
+
+def not_after(told_s: float | None, after_s: float) -> float:
     """Return when something happened: as told, if that can be, or at the latest."""
     return after_s if told_s is None or not 0 <= told_s <= after_s else told_s
 

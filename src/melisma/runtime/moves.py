@@ -44,7 +44,9 @@ class Done:
 class Devices(Fleet, Protocol):
     """A fleet that collects data, and moves it."""
 
-    async def begin(self, parameters: Parameters, deadline_s: float) -> list[Lost]:
+    async def start(
+        self, parameters: Parameters, slot: int, deadline_s: float
+    ) -> list[Lost]:
         """Have everybody begin a cycle with this model; return who does not."""
 
     async def slot(

@@ -73,7 +73,7 @@ class Line:
         peer = rpc.current().peer
         if peer is None:
             raise ConfigError("a learner is called by an orchestrator that it dialled")
-        self._peer, self._task, self._clock = peer, kept.brief.task, device.clock
+        self.peer, self._task, self.clock = peer, kept.brief.task, device.clock
         self._owner, size = device.owner, kept.speed.model_bytes
         self._owner.begin(most_s, lambda: peer.filler(self._task, size))
 
@@ -84,7 +84,7 @@ class Line:
 
     def fetch(self, name: str, argument: object, within_s: float | None = None) -> Any:
         """Fetch, unless that takes longer than ``within_s``: CallTimeout."""
-        function, began = self._peer[name], self._clock()
+        function, began = self.peer[name], self.clock()
         value = (function.within(within_s) if within_s else function)(
             self._task, argument
         )

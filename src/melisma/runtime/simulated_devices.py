@@ -73,7 +73,9 @@ class SimulatedDevices:
         """Simulated devices do as they are told."""
         raise ValueError(f"{name} cannot be expelled: {reason}")
 
-    async def begin(self, parameters: Parameters, deadline_s: float) -> list[Lost]:
+    async def start(
+        self, parameters: Parameters, slot: int, deadline_s: float
+    ) -> list[Lost]:
         """Everybody begins."""
         self._began_s, self._parameters = self._now_s, parameters
         self._plans: dict[str, list[Ints]] = {name: [] for name in self.learners}

@@ -10,11 +10,19 @@ The orchestrator calls a learner:
     carry_out(errand)         fetch, train, halt in time, and answer with an Update
     gradient(errand)          fetch, and answer with a coded sum of gradients
 
+    take_up(task, cycle, …)   fetch the model: a cycle of slots begins (fog)
+    slot(errand)              collect, hand on and train until the slot ends
+    hand_in(task, cycle)      answer with the model of all the cycle's slots
+    admit(task, sender)       how another device can deliver directly, if it can
+    deliver(task, …)          samples of another device, through the orchestrator
+
 A learner calls the orchestrator:
 
     parameters(task, cycle)   the model as it stands in that cycle
     shards(task, keys)        data, by the hash of its content
     filler(task, size)        so many bytes, where no data would be fetched otherwise
+    way(task, receiver)       how to deliver samples to another device directly
+    relay(task, …)            deliver samples where that cannot be
 """
 
 from typing import Any
@@ -47,6 +55,8 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     shard: int  #: samples in a shard
     federated: bool  #: train on one's own data; none is sent
     private: bool  #: keep speeds and times to oneself (decentralised schemes)
+    steps: int = 1  #: passes over the samples of a slot (fog)
+    moving: bool = False  #: samples are sent between devices (fog)
 
 
 @rpc.register
@@ -105,6 +115,31 @@ class Gradient(msgspec.Struct, frozen=True, kw_only=True):
     vector: Vector
     downloaded_s: float  #: since the errand came
     trained_s: float
+
+
+@rpc.register
+class SlotErrand(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device of a fog does with data in one slot, in samples."""
+
+    task: str
+    cycle: int
+    slot: int
+    ends_s: float  #: from now
+    skipped: int  #: of its own data, collected in earlier slots
+    collected: int  #: now
+    kept: int  #: of those, to train on at once
+    sent: dict[str, int]  #: of those, to whom
+    arrived: dict[str, int]  #: in the slot before, from whom
+
+
+@rpc.register
+class SlotDone(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device of a fog did in one slot, in samples."""
+
+    slot: int
+    trained: int
+    delivered: dict[str, int]  #: to whom; the rest came back, for the next slot
+    directly: list[str]  #: who of them could be reached without the orchestrator
 
 
 @rpc.register
