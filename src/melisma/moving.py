@@ -155,7 +155,7 @@ def nature_of(job: Job) -> Nature:
         else:
             link_cost = _profile(fog).link_cost(links, chance(2))
         problem = Movement(
-            data=_collected(np.array(own), job, chance(3)),
+            data=collected(job, own),
             process_cost=process,
             links=links,
             link_cost=link_cost,
@@ -164,14 +164,19 @@ def nature_of(job: Job) -> Nature:
         )
         if not fog.capacities:
             return problem
-        if fog.costs != Costs.RATES:
-            return limited(problem, chance(4))
-        with np.errstate(divide="ignore"):
-            link_capacity = slot_s / link_s
+        if fog.costs == Costs.RATES:
+            with np.errstate(divide="ignore"):
+                capacity, link_capacity = (
+                    np.tile(slot_s / pass_s, (T, 1)),
+                    slot_s / link_s,
+                )
+        else:
+            drawn = limited(problem, chance(4))
+            capacity, link_capacity = drawn.capacity, drawn.link_capacity
         return replace(
-            problem,
-            capacity=np.tile(slot_s / pass_s, (T, 1)),
-            link_capacity=link_capacity,
+            problem,  # whole samples move
+            capacity=np.floor(capacity),
+            link_capacity=np.floor(link_capacity),
         )
 
     return nature
@@ -182,14 +187,15 @@ def _profile(fog: FogTable) -> Uniform | Profile:
     return media.get(fog.costs) or Uniform(steady=fog.steady)
 
 
-def _collected(own: Floats, job: Job, rng: np.random.Generator) -> Floats:
+def collected(job: Job, own: Sequence[int]) -> Floats:
     """D_i(t) ~ U(0, own samples / T), rounded: half of them on average, none twice."""
-    T = job.cycles * job.fog.period
-    most = own / T
+    T, have = job.cycles * job.fog.period, np.array(own, dtype=np.float64)
+    most = have / T
     if job.samples is not None:
-        most = np.minimum(most, job.samples / (job.fog.period * own.size))
-    drawn = np.round(rng.uniform(0.0, most, (T, own.size)))
-    total = np.minimum(np.cumsum(drawn, axis=0), own)
+        most = np.minimum(most, job.samples / (job.fog.period * have.size))
+    rng = np.random.default_rng([job.seed, Stream.FOG, 3])
+    drawn = np.round(rng.uniform(0.0, most, (T, have.size)))
+    total = np.minimum(np.cumsum(drawn, axis=0), have)
     return np.diff(total, axis=0, prepend=0.0)
 
 
@@ -256,10 +262,9 @@ def build_fog(job: Job, threads: int = 1) -> FogSimulation:
     law, gamma = state_law(sending, workload_of(job, task.model, task.data))
     rows, fogging = own_rows(job, task.data) or [], fogging_of(job)
     if job.scheme == CENTRAL:
-        nature = fogging.nature
-        whole = np.concatenate(rows)
-        fogging = replace(fogging, nature=_central(nature, [len(r) for r in rows]))
-        names, rows = ["central"], [whole]
+        data = collected(job, [len(some) for some in rows])
+        fogging = replace(fogging, nature=_central(data))
+        names, rows = ["central"], [np.concatenate(rows)]
     devices = SimulatedDevices(
         names,
         law.expected(gamma),
@@ -274,15 +279,14 @@ def build_fog(job: Job, threads: int = 1) -> FogSimulation:
     return FogSimulation(job, task, devices, fogging)
 
 
-def _central(nature: Nature, own: Sequence[int]) -> Nature:
-    """All that devices with so many samples collect, on one that costs nothing."""
+def _central(data: Floats) -> Nature:
+    """All that devices collect, on one that costs nothing."""
 
-    def central(names: Sequence[str], _: Sequence[int], law: DelayLaw) -> Movement:
-        problem = nature([str(i) for i in range(len(own))], own, law)
+    def central(names: Sequence[str], own: Sequence[int], law: DelayLaw) -> Movement:
         return Movement(
-            data=problem.data.sum(axis=1, keepdims=True),
+            data=data.sum(axis=1, keepdims=True),
             process_cost=np.array(0.0),
-            links=Links.always(1, problem.slots, [], []),
+            links=Links.always(1, len(data), [], []),
             link_cost=np.zeros(0),
         )
 
