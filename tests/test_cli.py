@@ -1,6 +1,7 @@
 """The command line, run as a user runs it."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -231,3 +232,68 @@ def test_a_scheme_for_one_task_is_named_where_there_are_several(
     assert done.code == 2
     assert "simulate it, or use 'med-probe'" in done.err
     assert not list((tmp_path / "runs").glob("*"))
+
+
+FOG = """
+scheme = "fog:known"
+mode = "federated"
+model = "FogMLP"
+samples = 120
+deadline = "2 s"
+[fog]
+period = 2
+costs = "uniform"
+[[learners]]
+name = "d"
+rate = "1000 samples/s"
+bandwidth = "1 MB/s"
+count = 3
+"""
+
+
+def test_a_fog_is_simulated_reported_and_its_devices_shown(
+    tmp_path: Path, melisma: Melisma
+) -> None:
+    done = melisma("simulate", quick_job(tmp_path, FOG))
+    assert done.code == 0, done.err
+    assert "predicted" not in done.out
+    assert "Devices: samples, and what they cost, over all slots" in done.out
+    told = json.loads(melisma("report", "runs/quick", "--json").out)
+    kept = records.read(tmp_path / "runs/quick/records.jsonl")
+    rows = [row for row in kept if isinstance(row, records.Moved)]
+    assert set(told["devices"]) == {"d-1", "d-2", "d-3"}
+    first = sum(row.collected for row in rows if row.learner == "d-1")
+    assert told["devices"]["d-1"]["collected"] == first
+    assert re.search(rf"d-1\s+{first:,}\s", done.out)
+    assert sum(flow[2] for flow in told["flows"]) == sum(
+        sum(row.sent.values()) for row in rows
+    )
+
+
+def test_a_fog_is_not_compared_with_other_schemes(
+    tmp_path: Path, melisma: Melisma
+) -> None:
+    job = quick_job(tmp_path, FOG)
+    done = melisma("compare", job, "--schemes", "fog:alone,csa")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "the figures of a fog are others" in done.err
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+@pytest.mark.slow
+def test_schemes_of_a_fog_are_compared_by_their_costs(
+    tmp_path: Path, melisma: Melisma
+) -> None:
+    job = quick_job(tmp_path, FOG)
+    done = melisma("compare", job, "--schemes", "fog:alone,fog:known", "--seeds", "1")
+    assert done.code == 0, done.err
+    assert "unit cost" in done.out
+    assert "staleness" not in done.out
+    names = {path.name for path in (tmp_path / "runs/quick-compared").glob("*.png")}
+    assert names == {"accuracy.png", "costs.png"}
+
+
+def test_schemes_names_the_pages_of_the_others(melisma: Melisma) -> None:
+    told = melisma("schemes").out
+    assert "docs/fog.md" in told
+    assert "docs/coding.md" in told

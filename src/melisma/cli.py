@@ -7,7 +7,8 @@ that needs it, after its job was read: --help and a typo answer at once.
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,11 +30,13 @@ from melisma import __version__
 from melisma.errors import AccessError, ConfigError, MelismaError
 
 if TYPE_CHECKING:
-    from melisma.comparison import Comparison, Course
+    from melisma.comparison import Comparison
     from melisma.config import Job
     from melisma.learning.forecast import Forecast
     from melisma.rpc import Server
     from melisma.rpc.tokens import Tokens
+    from melisma.runs.course import Course
+    from melisma.runs.fog import Totals
     from melisma.runtime.records import Record
 
 app = typer.Typer(
@@ -47,6 +50,11 @@ token = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(token, name="token")
+papers = typer.Typer(
+    help="Regenerate the papers' figures and tables, and judge their claims.",
+    no_args_is_help=True,
+)
+app.add_typer(papers, name="papers")
 out, err = Console(), Console(stderr=True)
 
 #: Exit code of one that is not let in: trying again is of no use (as in sysexits.h).
@@ -271,6 +279,15 @@ def join(
             help="What the device's owner does meanwhile, as in a job's [[learners]].",
         ),
     ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="Let other devices of a fog deliver samples directly: 0.0.0.0, or an "
+            "address of this device.",
+            show_default="by the orchestrator",
+        ),
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads that train.")] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
     until_eof: Annotated[
@@ -312,13 +329,18 @@ def join(
         owner = Owner([pace])
     use_threads(threads)
     own = load_own(data) if data else None
-    learner = Learner(name=name, own=own, owner=owner, allowed=allow or ())
+    learner = Learner(
+        name=name, own=own, owner=owner, allowed=allow or (), listens=listen
+    )
     if not quiet:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("melisma.learner").setLevel(logging.INFO)
-    with rpc.connect(
-        address, learner, name=name, token=token, patience_s=30.0, threads=4
-    ) as line:
+    with (
+        closing(learner),
+        rpc.connect(
+            address, learner, name=name, token=token, patience_s=30.0, threads=8
+        ) as line,
+    ):
         if not quiet:
             err.print(f"{name} has joined {line.name}; Ctrl-C to leave", markup=False)
         line.wait()
@@ -359,6 +381,7 @@ def report(
                 "learners": rows.learners,
                 "turns": rows.turns,
                 "incidents": rows.incidents,
+                **_moves(records),
             }
         )
         return
@@ -375,7 +398,7 @@ def compare(
         typer.Option(
             help="Names with commas between; see `melisma schemes`.",
             show_default="csa,eta,sync,dab; of several tasks med,mmtt,med-probe,"
-            "mmtt-ideal",
+            "mmtt-ideal; of a fog fog:alone,fog:windows,fog:rolling,fog:known",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each scheme.")] = 5,
@@ -386,16 +409,16 @@ def compare(
     job = _job(job_file)
     from melisma import report
     from melisma.comparison import compare as run_all
-    from melisma.comparison import compare_tasks
-    from melisma.config import dump, tasks_of
+    from melisma.comparison import compare_tasks, cycles_of, usual
+    from melisma.config import dump
     from melisma.runtime.folder import run_folder
 
     if schemes is None:
-        schemes = "med,mmtt,med-probe,mmtt-ideal" if job.task else "csa,eta,sync,dab"
+        schemes = ",".join(usual(job))
     names = [name.strip() for name in schemes.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"--schemes {schemes!r}: give different names, e.g. csa,eta")
-    total = len(names) * seeds * sum(one.cycles for one in tasks_of(job))
+    total = seeds * cycles_of(job, names)
     comparison: Any
     with (
         run_folder(runs, f"{job.name}-compared") as folder,
@@ -411,7 +434,8 @@ def compare(
         _print_json({"folder": str(folder), "comparison": comparison})
         return
     _print_comparison(comparison)
-    out.print(f"Picture: {folder / report.PICTURE}")
+    for path in sorted(folder.glob("*.png")):
+        out.print(f"Picture: {path}")
     out.print(f"Report:  {folder / report.PAGE}")
 
 
@@ -487,6 +511,11 @@ def schemes(as_json: Json = False) -> None:
     for name in SCHEMES:
         table.add_row(name, summary(name))
     out.print(table)
+    out.print(
+        "Others: coded:CODE around stragglers (docs/coding.md), fog:PLAN to move data "
+        "(docs/fog.md), med and more for several tasks (docs/multitask.md).",
+        highlight=False,
+    )
 
 
 @token.command("add")
@@ -566,6 +595,47 @@ def _tokens(folder: Path | None) -> Iterator["Tokens"]:
         raise ConfigError(f"{error.filename}: {error.strerror}") from error
 
 
+@papers.command("list")
+def list_papers() -> None:
+    """List the papers and what can be regenerated of each."""
+    table = Table("key", "paper", "figures and tables", box=None, header_style="bold")
+    package = _papers()
+    for key in package.KEYS:
+        paper = package.find(key)
+        names = ", ".join(exhibit.name for exhibit in paper.exhibits)
+        table.add_row(key, paper.title, names)
+    out.print(table)
+
+
+@papers.command("run")
+def run_paper(
+    key: Annotated[str, typer.Argument(help="As `melisma papers list` shows it.")],
+    full: Annotated[
+        bool, typer.Option("--full/--quick", help="The paper's own size, or minutes.")
+    ] = False,
+    figure: Annotated[
+        str | None, typer.Option(help="One figure or table alone, as printed: 3.6.")
+    ] = None,
+) -> None:
+    """Run what was not run before, draw it, and write docs/papers/KEY.md here.
+
+    What was run is kept in runs/papers and drawn again from there.
+    """
+    _papers("report").report(_papers().find(key), full, figure, out=out, err=err)
+
+
+def _papers(module: str = "") -> Any:
+    """The package of the papers, which is no part of this one."""
+    try:
+        return import_module(".".join(filter(None, ("melisma_papers", module))))
+    except ModuleNotFoundError as error:
+        if error.name != "melisma_papers":
+            raise
+        raise ConfigError(
+            "the papers are not installed: install melisma from a clone or its wheel"
+        ) from error
+
+
 @app.command()
 def version(as_json: Json = False) -> None:
     """Print the version."""
@@ -608,7 +678,7 @@ def _bar(quiet: bool) -> Progress:
 @contextmanager
 def _cycles(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
     """A bar that moves with each cycle of a run, and says what happens in it."""
-    from melisma.config import tasks_of
+    from melisma.comparison import cycles_of
     from melisma.runtime.records import Allocated, Dropped, Evaluated, Uploaded
 
     working: set[str] = set()
@@ -618,7 +688,7 @@ def _cycles(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
     with _bar(quiet) as progress:
         bar = progress.add_task(
             f"{job.name} by {job.scheme}",
-            total=sum(one.cycles for one in tasks_of(job)),
+            total=cycles_of(job, [job.scheme]),
             state="waiting for learners",
         )
 
@@ -688,7 +758,8 @@ def _orchestrate(
 def _print_run(
     job: "Job", folder: Path, records: "list[Record]", as_json: bool
 ) -> None:
-    from melisma.comparison import course
+    from melisma.moving import is_fog
+    from melisma.runs.course import course
 
     told = {"job": job.name, "scheme": job.scheme, "seed": job.seed}
     told["folder"] = str(folder)
@@ -698,7 +769,10 @@ def _print_run(
     if as_json:
         _print_json(told | {"cycles": course(records)})
         return
-    _print_learners(records)
+    if is_fog(job.scheme):
+        _print_devices(job, _moves(records).get("devices", {}))
+    else:
+        _print_learners(records)
     _print_cycles(course(records))
     out.print(f"Configuration, records and model: {folder}")
 
@@ -820,6 +894,45 @@ def _print_learners(records: "list[Record]") -> None:
         out.print(f"… and {len(learners) - _SHOWN:,} more learners")
 
 
+def _moves(records: "list[Record]") -> dict[str, Any]:
+    """Of a fog: what became of data by device and slot, and who sent to whom."""
+    from melisma.runs import fog
+    from melisma.runtime.records import Moved
+
+    moved = [record for record in records if isinstance(record, Moved)]
+    if not moved:
+        return {}
+    return {
+        "devices": fog.by_device(moved),
+        "slots": fog.by_slot(moved),
+        "flows": [(*pair, samples) for pair, samples in fog.flows(moved).items()],
+    }
+
+
+def _print_devices(job: "Job", devices: "dict[str, Totals]") -> None:
+    """What each device of a fog did with data, over all slots."""
+    from melisma.moving import CENTRAL
+
+    table = Table(
+        *("device", "collected", "trained", "sent", "arrived", "discarded", "cost"),
+        title="Devices: samples, and what they cost, over all slots",
+        title_justify="left",
+        header_style="bold",
+        box=None,
+    )
+    table.columns[0].overflow = "fold"
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, one in list(devices.items())[:_SHOWN]:
+        amounts = (one.collected, one.trained, one.sent, one.arrived, one.discarded)
+        counts = (f"{amount:,}" for amount in amounts)
+        cost = None if job.scheme == CENTRAL else one.cost
+        table.add_row(Text(name), *counts, _known(cost, 2))
+    out.print(table)
+    if len(devices) > _SHOWN:
+        out.print(f"… and {len(devices) - _SHOWN:,} more devices")
+
+
 def _known(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
@@ -830,7 +943,8 @@ _SHOWN = 30
 
 def _print_cycles(course: "Course") -> None:
     table = Table(title="Cycles", title_justify="left", header_style="bold", box=None)
-    for title in ("cycle", "time (s)", "accuracy (%)", "loss", "samples", "staleness"):
+    last = "collected" if course.collected else "staleness"
+    for title in ("cycle", "time (s)", "accuracy (%)", "loss", "samples", last):
         table.add_column(title, justify="right")
     for i, accuracy in enumerate(course.accuracy):
         table.add_row(
@@ -839,7 +953,7 @@ def _print_cycles(course: "Course") -> None:
             f"{100 * accuracy:.2f}",
             f"{course.loss[i]:.3f}",
             f"{course.samples[i]:,}",
-            str(course.max_staleness[i]),
+            f"{(course.collected or course.max_staleness)[i]:,}",
         )
     out.print(table)
 

@@ -15,56 +15,28 @@ import msgspec
 import numpy as np
 
 from melisma.building import ready
-from melisma.coded import is_coded
-from melisma.config import Job
-from melisma.errors import MelismaError, TrainingError
+from melisma.coded import NAMES as CODED
+from melisma.config import Job, tasks_of
+from melisma.errors import ConfigError, MelismaError, TrainingError, unknown
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
+from melisma.moving import CENTRAL, FEDERATED, check_fog, is_fog
+from melisma.moving import NAMES as FOGS
 from melisma.programme import build_many, jobs_of
+from melisma.runs.course import Course, course
 from melisma.runs.tasks import COLUMNS as TASK_COLUMNS
 from melisma.runs.tasks import served, together
 from melisma.runtime.folder import run_folder
-from melisma.runtime.records import Aggregated, Evaluated, Record, evaluations
-from melisma.schemes import find
+from melisma.runtime.records import Evaluated, Record
+from melisma.schemes import SCHEMES
 
 Result = TypeVar("Result", "Course", list[float])
-
-
-class Course(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to, cycle by cycle."""
-
-    time_s: list[float]  #: at the end of each cycle
-    accuracy: list[float]
-    loss: list[float]
-    cycle_s: list[float]
-    samples: list[int]
-    max_staleness: list[int]
-    mean_staleness: list[float]
-    utilisation: list[float]
-    truancy: list[float]
-
-
-def course(records: Sequence[Record]) -> Course:
-    """Pick the cycle-wide figures from a run's records."""
-    merged = [record for record in records if isinstance(record, Aggregated)]
-    tested = evaluations(records)
-    return Course(
-        time_s=[record.time_s for record in tested],
-        accuracy=[record.accuracy for record in tested],
-        loss=[math.nan if r.loss is None else r.loss for r in tested],
-        cycle_s=[record.cycle_s for record in merged],
-        samples=[record.samples for record in merged],
-        max_staleness=[record.max_staleness for record in merged],
-        mean_staleness=[record.mean_staleness for record in merged],
-        utilisation=[record.utilisation for record in merged],
-        truancy=[record.truancy for record in merged],
-    )
 
 
 class Figure(NamedTuple):
     """One figure over all seeds."""
 
-    mean: float
+    mean: float  #: NaN: there is none
     half: float  #: of its 95 % interval; NaN for one seed
     digits: int  #: to print
 
@@ -82,7 +54,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     def figures(self) -> list[Figure]:
         """The figures of the comparison's table."""
-        return [column.of(self) for column in COLUMNS]
+        return [column.of(self) for column in columns_of(self.scheme)]
 
 
 class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,11 +100,16 @@ class Column:
     scale: float = 1.0
     digits: int = 2
     at_end: bool = False  #: of the last cycle; else the mean over cycles
+    per: str = ""  #: another; then both are summed over cycles, and divided
 
     def of(self, outcome: Outcome) -> Figure:
         """Mean over seeds, and half of its 95 % interval."""
+        if outcome.scheme == CENTRAL and self.figure in _COSTS:
+            return Figure(math.nan, math.nan, self.digits)
         values = outcome.over_seeds(self.figure)
         per_seed = values[:, -1] if self.at_end else values.mean(axis=1)
+        if self.per:
+            per_seed = values.sum(axis=1) / outcome.over_seeds(self.per).sum(axis=1)
         mean, half = mean_interval(per_seed * self.scale)
         return Figure(float(mean), float(half), self.digits)
 
@@ -147,6 +124,43 @@ COLUMNS = (
     Column("utilisation (%)", "utilisation", scale=100.0, digits=1),
     Column("truancy (%)", "truancy", scale=100.0, digits=1),
 )
+
+#: Of a fog; costs are those of a sample that is collected.
+FOG_COLUMNS = (
+    *COLUMNS[:2],
+    Column("unit cost", "cost", digits=3, per="collected"),
+    Column("process cost", "process_cost", digits=3, per="collected"),
+    Column("transfer cost", "transfer_cost", digits=3, per="collected"),
+    Column("error cost", "error_cost", digits=3, per="collected"),
+    Column("offloaded (%)", "sent", scale=100.0, digits=1, per="collected"),
+    Column("discarded (%)", "discarded", scale=100.0, digits=1, per="collected"),
+    Column("trained (%)", "trained", scale=100.0, digits=1, per="collected"),
+)
+
+#: What a fog's yardstick has none of.
+_COSTS = ("cost", "process_cost", "transfer_cost", "error_cost")
+
+
+def columns_of(scheme: str) -> tuple[Column, ...]:
+    """The figures that tell of a scheme."""
+    return FOG_COLUMNS if is_fog(scheme) else COLUMNS
+
+
+def usual(job: Job) -> tuple[str, ...]:
+    """The schemes to compare on a job if none are named."""
+    if job.task:
+        return "med", "mmtt", "med-probe", "mmtt-ideal"
+    if is_fog(job.scheme):
+        return "fog:alone", "fog:windows", "fog:rolling", "fog:known"
+    return "csa", "eta", "sync", "dab"
+
+
+def cycles_of(job: Job, schemes: Sequence[str]) -> int:
+    """Cycles of one run under each scheme."""
+    cycles = sum(one.cycles for one in tasks_of(job))
+    return sum(
+        cycles * (job.fog.period if scheme == FEDERATED else 1) for scheme in schemes
+    )
 
 
 def compare(
@@ -164,16 +178,14 @@ def compare(
     or diverges is reported as failed, and the others go on; raises TrainingError if
     all fail.
     """
-    for scheme in schemes:
-        if not is_coded(scheme):
-            find(scheme)
+    _check(job, schemes)
     # What is wrong with the job itself is said once, before any run.
     ready(msgspec.structs.replace(job, scheme=schemes[0]))
     ran = _run_all(job, schemes, seeds, folder, tick, processes, _run_one)
     return Comparison(
         job=job.name,
         seeds=_seeds(job, seeds),
-        titles=[column.title for column in COLUMNS],
+        titles=[column.title for column in columns_of(schemes[0])],
         outcomes=[
             Outcome(scheme=scheme, failed=some)
             if isinstance(some, str)
@@ -181,6 +193,22 @@ def compare(
             for scheme, some in ran.items()
         ],
     )
+
+
+def _check(job: Job, schemes: Sequence[str]) -> None:
+    """Raise ConfigError for schemes that are not there, or not of one kind."""
+    known = (*SCHEMES, *CODED, *FOGS)
+    for scheme in schemes:
+        if scheme not in known:
+            raise unknown("scheme", scheme, known)
+    fogs = [scheme for scheme in schemes if is_fog(scheme)]
+    if fogs and len(fogs) < len(schemes):
+        raise ConfigError(
+            f"{', '.join(schemes)}: the figures of a fog are others; compare "
+            f"{', '.join(fogs)} by {'itself' if len(fogs) == 1 else 'themselves'}"
+        )
+    for scheme in fogs:
+        check_fog(msgspec.structs.replace(job, scheme=scheme))
 
 
 def compare_tasks(

@@ -4,7 +4,7 @@ A scheme has one colour and one marker everywhere.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +47,17 @@ LOOKS = {
     "coded:fractional": Look("#E69F00", "s"),
     "coded:hetero": Look("#0072B2", "o"),
     "coded:two-stage": Look("#009E73", "D"),
+    "fog": Look("#0072B2", "o"),
+    "fog:rolling": Look("#0072B2", "o"),
+    "fog:windows": Look("#009E73", "D"),
+    "fog:known": Look("#000000", "s"),
+    "fog:alone": Look("#999999", "x"),
+    "fog:federated": Look("#D55E00", "P"),
+    "fog:central": Look("#CC79A7", "*"),
 }
+
+#: What data cost in a fog.
+COSTS = {"process": "#0072B2", "transfer": "#E69F00", "error": "#D55E00"}
 
 
 #: A scheme that is not ours.
@@ -67,7 +77,13 @@ def curves(ax: Axes, lines: Sequence[Line]) -> None:
     """Draw a line per scheme, named at its end, with its interval as a band."""
     for line in lines:
         look = LOOKS[line.scheme]
-        ax.plot(line.x, line.mean, color=look.colour, marker=look.marker)
+        ax.plot(
+            line.x,
+            line.mean,
+            color=look.colour,
+            marker=look.marker,
+            markevery=max(1, len(line.x) // 20),
+        )
         if not np.isnan(line.half).any():
             ax.fill_between(
                 line.x,
@@ -84,6 +100,25 @@ def curves(ax: Axes, lines: Sequence[Line]) -> None:
             for line in lines
         ],
     )
+
+
+def costs(ax: Axes, rows: Mapping[str, Mapping[str, tuple[float, float, int]]]) -> None:
+    """Draw a bar a scheme: `process_cost` and so on, and the interval of `cost`."""
+    for row, told in enumerate(rows.values()):
+        left = 0.0
+        for name, colour in COSTS.items():
+            mean = told[f"{name}_cost"][0]
+            label = name if row == 0 else ""
+            ax.barh(row, mean, 0.65, left, color=colour, label=label)
+            left += mean
+        total, half, _ = told["cost"]
+        if not np.isnan(half):
+            ax.errorbar(total, row, xerr=half, color="black", capsize=3, linewidth=1.2)
+    ax.set(xlabel="cost per sample collected", ylim=(len(rows) - 0.5, -0.5))
+    ax.set_yticks(range(len(rows)), list(rows))
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    ax.figure.legend(loc="outside upper left", ncols=len(COSTS))
 
 
 def label_ends(ax: Axes, ends: Sequence[tuple[str, str, float]]) -> None:

@@ -10,19 +10,37 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from melisma import pages, plots
-from melisma.comparison import Comparison, Outcome, TaskOutcome
+from melisma.comparison import FOG_COLUMNS, Comparison, Outcome, TaskOutcome
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
+from melisma.moving import CENTRAL, FEDERATED, is_fog
 
 RESULTS, PICTURE, PAGE = "comparison.json", "accuracy.png", "report.html"
+#: Of a fog, beside the other one.
+COSTS_PICTURE = "costs.png"
 
 
 def write(comparison: Comparison[Outcome], config: str, folder: Path) -> None:
-    """Write results, picture and page into ``folder``."""
+    """Write results, pictures and page into ``folder``."""
     (folder / RESULTS).write_bytes(msgspec.json.encode(comparison))
     plots.save(folder / PICTURE, lambda figure: accuracy_figure(figure, comparison))
-    picture = (folder / PICTURE).read_bytes()
-    (folder / PAGE).write_text(page(comparison, config, picture), encoding="utf-8")
+    picture, costs = (folder / PICTURE).read_bytes(), b""
+    if priced(comparison):
+        plots.save(
+            folder / COSTS_PICTURE, lambda figure: costs_figure(figure, comparison)
+        )
+        costs = (folder / COSTS_PICTURE).read_bytes()
+    text = page(comparison, config, picture, costs)
+    (folder / PAGE).write_text(text, encoding="utf-8")
+
+
+def priced(comparison: Comparison[Outcome]) -> list[Outcome]:
+    """The schemes under which data have a price."""
+    return [
+        outcome
+        for outcome in comparison.finished
+        if is_fog(outcome.scheme) and outcome.scheme != CENTRAL
+    ]
 
 
 def write_tasks(comparison: Comparison[TaskOutcome], config: str, folder: Path) -> None:
@@ -63,6 +81,21 @@ def accuracy_figure(figure: Figure, comparison: Comparison[Outcome]) -> None:
     by_time.set(title="By time", xlabel="time on the learners' clock (s)")
 
 
+def costs_figure(figure: Figure, comparison: Comparison[Outcome]) -> None:
+    """Draw what a sample that is collected costs, a bar a scheme."""
+    shown = priced(comparison)
+    figure.set_size_inches(7.2, 1.1 + 0.4 * len(shown))
+    plots.costs(
+        figure.subplots(),
+        {
+            outcome.scheme: {
+                column.figure: column.of(outcome) for column in FOG_COLUMNS
+            }
+            for outcome in shown
+        },
+    )
+
+
 def _cycles(outcome: Outcome) -> Floats:
     return np.arange(1.0, len(outcome.courses[0].accuracy) + 1)
 
@@ -96,12 +129,14 @@ def cells(outcome: Outcome | TaskOutcome) -> list[str]:
     """One scheme's row of the table, as text."""
     row = []
     for mean, half, digits in outcome.figures():
-        text = f"{mean:,.{digits}f}"
+        text = "–" if math.isnan(mean) else f"{mean:,.{digits}f}"
         row.append(text if math.isnan(half) else f"{text} ± {half:,.{digits}f}")
     return row
 
 
-def page(comparison: Comparison[Outcome], config: str, picture: bytes) -> str:
+def page(
+    comparison: Comparison[Outcome], config: str, picture: bytes, costs: bytes = b""
+) -> str:
     """Return the report as HTML that needs no other file."""
     return pages.page(
         f"{comparison.job}: schemes compared",
@@ -109,12 +144,29 @@ def page(comparison: Comparison[Outcome], config: str, picture: bytes) -> str:
         pages.picture(
             picture, "Test accuracy of each scheme against cycles and against time"
         ),
+        pages.picture(costs, "Costs of each scheme") if costs else "",
         _table(comparison),
-        pages.paragraph(
+        pages.paragraph(_notes(comparison)),
+        pages.section("The job", pages.code(config)),
+    )
+
+
+def _notes(comparison: Comparison[Outcome]) -> str:
+    """What the figures mean."""
+    schemes = [outcome.scheme for outcome in comparison.outcomes]
+    if not is_fog(schemes[0]):
+        return (
             "Accuracy and loss are of the last cycle, the rest means over cycles. "
             "Staleness is the difference between learners in steps."
-        ),
-        pages.section("The job", pages.code(config)),
+        )
+    notes = {
+        FEDERATED: f"{FEDERATED} averages after every slot: its cycles are shorter. ",
+        CENTRAL: f"{CENTRAL} is a yardstick of accuracy, without costs. ",
+    }
+    return (
+        "Accuracy and loss are of the last cycle. Costs and shares are sums over all "
+        "slots, per sample collected; the unit cost is all costs together. "
+        + "".join(notes.get(scheme, "") for scheme in schemes)
     )
 
 

@@ -10,7 +10,7 @@ from melisma.runs import ledger
 from melisma.runs.ledger import Cycle, Incident, Tally, Turn
 from melisma.runtime import records
 from melisma.runtime.folder import CONFIG, RECORDS
-from melisma.runtime.records import Record
+from melisma.runtime.records import Moved, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,7 @@ class Account:
     learners: list[Tally]
     cycles: list[Cycle]
     incidents: list[Incident]
+    moved: list[Moved]  #: of a fog, each device in each slot
     time_s: float  #: of the last event
 
     @property
@@ -68,5 +69,6 @@ def account(job: Job, happened: Sequence[Record]) -> Account:
         learners=ledger.tallies(turns),
         cycles=ledger.cycles(happened, turns),
         incidents=ledger.incidents(happened),
+        moved=[record for record in happened if isinstance(record, Moved)],
         time_s=max((record.time_s for record in happened), default=0.0),
     )

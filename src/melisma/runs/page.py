@@ -3,20 +3,21 @@
 runs/<name>/report.html     all of it, pictures included
             learners.csv    a row for each learner and cycle
             course.png, timeline.png, overview.png, predicted.png
+
+Of a fog run the pages and pictures of `fog_page` take the place of the last three.
 """
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
-from melisma import pages, plots
+from melisma import pages
 from melisma.config import dump, tasks_of
 from melisma.errors import DataError
-from melisma.runs import ledger, overview, pictures
+from melisma.moving import is_fog
+from melisma.runs import fog_page, ledger, overview, parts, pictures
 from melisma.runs.accounts import Account, account, read
 from melisma.runs.ledger import Cycle, Incident, Tally, Turn
 from melisma.schemes import DECENTRALISED
@@ -42,6 +43,8 @@ def write(folder: Path) -> Path:
         else:
             run = account(job, records)
             _write_rows(folder / ROWS, run.turns)
+            if is_fog(job.scheme):
+                fog_page.write_rows(folder / fog_page.ROWS, run.moved)
             text = page(run, folder)
         (folder / PAGE).write_text(text, encoding="utf-8")
     except OSError as error:
@@ -60,18 +63,7 @@ def _write_rows(path: Path, turns: Sequence[Turn]) -> None:
         rows = csv.writer(file)
         rows.writerow(_COLUMNS)
         for turn in turns:
-            rows.writerow([_cell(getattr(turn, column)) for column in _COLUMNS])
-
-
-def _cell(value: object) -> object:
-    match value:
-        case bool():
-            return int(value)
-        case float():
-            return round(value, 6)
-        case str() if value.startswith(("=", "+", "-", "@")):
-            return f"'{value}"  # a spreadsheet would run a learner's name as a formula
-    return value
+            rows.writerow([parts.cell(getattr(turn, column)) for column in _COLUMNS])
 
 
 def page(run: Account, folder: Path) -> str:
@@ -81,41 +73,39 @@ def page(run: Account, folder: Path) -> str:
         f"{job.name}: a run by {job.scheme}",
         pages.facts(_facts(run)),
         *_course(run, folder),
-        *_timeline(run, folder),
-        *_predictions(run, folder),
-        *_learners(run.learners),
-        *_cycles(run.cycles),
+        *(fog_page.sections if is_fog(job.scheme) else _sections)(run, folder),
         *_incidents(run.incidents),
         pages.section("The job", pages.code(dump(job))),
     )
 
 
-def _picture(folder: Path, name: str, alt: str, draw: Callable[[Figure], None]) -> str:
-    plots.save(folder / name, draw)
-    return pages.picture((folder / name).read_bytes(), alt)
+def _sections(run: Account, folder: Path) -> list[str]:
+    """What there is to tell of allocations."""
+    return [
+        *_timeline(run, folder),
+        *_predictions(run, folder),
+        *_learners(run.learners),
+        *_cycles(run.cycles),
+    ]
 
 
 def _facts(run: Account) -> dict[str, str]:
     job, last = run.job, run.tested[-1] if run.tested else None
+    off = parts.text(ledger.off_percent(run.turns), 1, unit=" %")
+    more = fog_page.facts(run) if is_fog(job.scheme) else {"predictions off by": off}
     return {
-        "test accuracy": _text(
+        "test accuracy": parts.text(
             last.accuracy if last else None, 1, scale=100.0, unit=" %"
         ),
-        "test loss": _text(last.loss if last else None, 3, unit=" nats"),
+        "test loss": parts.text(last.loss if last else None, 3, unit=" nats"),
         "cycles": f"{len(run.tested):,} of {job.cycles:,}",
-        "time": _text(run.time_s, 1, unit=" s"),
+        "time": parts.text(run.time_s, 1, unit=" s"),
         "deadline of a cycle": f"{run.deadline_s:,g} s",
         "learners": f"{len(run.learners):,}",
         "scheme": job.scheme,
         "mode": job.mode.value,
-        "predictions off by": _text(ledger.off_percent(run.turns), 1, unit=" %"),
+        **more,
     }
-
-
-def _text(
-    value: float | None, digits: int = 0, *, scale: float = 1.0, unit: str = ""
-) -> str:
-    return "–" if value is None else f"{scale * value:,.{digits}f}{unit}"
 
 
 def _course(run: Account, folder: Path) -> list[str]:
@@ -123,7 +113,7 @@ def _course(run: Account, folder: Path) -> list[str]:
         return [pages.paragraph("No cycle has come to its end.")]
     draw = partial(pictures.courses, scheme=run.job.scheme, cycles=run.tested)
     alt = "Test accuracy and loss by cycle and by time"
-    return [pages.section("Course", _picture(folder, "course.png", alt, draw))]
+    return [pages.section("Course", parts.picture(folder, "course.png", alt, draw))]
 
 
 def _timeline(run: Account, folder: Path) -> list[str]:
@@ -140,17 +130,17 @@ def _timeline(run: Account, folder: Path) -> list[str]:
         cycles=shown,
         deadline_s=run.deadline_s,
     )
-    parts = [
+    told = [
         pages.paragraph(
             "Seconds since each learner's order; the dashed line is the deadline. "
-            + _rest(len(names), len(run.names), "learners")
-            + _rest(len(shown), len(numbers), "cycles, the first and the last")
+            + parts.rest(len(names), len(run.names), "learners")
+            + parts.rest(len(shown), len(numbers), "cycles, the first and the last")
         ),
-        _picture(folder, "timeline.png", "What each learner did when", lanes),
+        parts.picture(folder, "timeline.png", "What each learner did when", lanes),
     ]
     if len(names) < len(run.names) or shown != numbers:
-        parts += _overview(run, folder)
-    return [pages.section("Timeline", *parts)]
+        told += _overview(run, folder)
+    return [pages.section("Timeline", *told)]
 
 
 def _overview(run: Account, folder: Path) -> list[str]:
@@ -161,15 +151,10 @@ def _overview(run: Account, folder: Path) -> list[str]:
         pages.paragraph(
             "When each update was here, in % of the deadline. Orange does not count, "
             "white had no work or was not there. "
-            + _rest(len(names), len(run.names), "learners")
+            + parts.rest(len(names), len(run.names), "learners")
         ),
-        _picture(folder, "overview.png", "Share of the deadline used", draw),
+        parts.picture(folder, "overview.png", "Share of the deadline used", draw),
     ]
-
-
-def _rest(shown: int, there: int, what: str) -> str:
-    """How much is left out, if anything is."""
-    return f"Shown are {shown:,} of {there:,} {what}. " if shown < there else ""
 
 
 def _predictions(run: Account, folder: Path) -> list[str]:
@@ -200,7 +185,7 @@ def _predictions(run: Account, folder: Path) -> list[str]:
         deadline_s=run.deadline_s,
     )
     alt = "Predicted against measured times, and the error by cycle"
-    shown = _picture(folder, "predicted.png", alt, draw)
+    shown = parts.picture(folder, "predicted.png", alt, draw)
     return [pages.section(title, pages.paragraph(text), shown)]
 
 
@@ -216,7 +201,7 @@ def _learners(tallies: Sequence[Tally]) -> list[str]:
     rows = (_learner(tally, checked) for tally in tallies[:TABLE])
     text = (
         "Means over the cycles in which a learner had work. "
-        + _rest(min(TABLE, len(tallies)), len(tallies), "learners")
+        + parts.rest(min(TABLE, len(tallies)), len(tallies), "learners")
         + f"Each learner in each cycle is in {ROWS}."
     )
     return [pages.section("Learners", pages.paragraph(text), pages.table(titles, rows))]
@@ -226,12 +211,12 @@ def _learner(tally: Tally, checked: bool) -> str:
     cells = [
         tally.learner,
         f"{tally.cycles:,}",
-        _text(tally.samples, 1),
-        _text(tally.steps, 1),
-        _text(tally.predicted_s, 3),
-        _text(tally.measured_s, 3),
-        _text(tally.off_percent, 1),
-        _text(tally.trained, 1),
+        parts.text(tally.samples, 1),
+        parts.text(tally.steps, 1),
+        parts.text(tally.predicted_s, 3),
+        parts.text(tally.measured_s, 3),
+        parts.text(tally.off_percent, 1),
+        parts.text(tally.trained, 1),
         *(f"{n:,}" for n in (tally.halted, tally.lost, tally.offences)),
     ]
     if checked:
@@ -251,21 +236,21 @@ def _cycles(cycles: Sequence[Cycle]) -> list[str]:
         pages.row(
             [
                 f"{cycle.cycle:,}",
-                _text(cycle.time_s, 2),
-                _text(cycle.accuracy, 2, scale=100.0),
-                _text(cycle.loss, 3),
+                parts.text(cycle.time_s, 2),
+                parts.text(cycle.accuracy, 2, scale=100.0),
+                parts.text(cycle.loss, 3),
                 *(f"{n:,}" for n in (cycle.learners, cycle.counted)),
                 *(f"{n:,}" for n in (cycle.halted, cycle.lost)),
-                _text(cycle.samples),
-                _text(cycle.cycle_s, 3),
-                _text(cycle.max_staleness),
-                _text(cycle.utilisation, 1, scale=100.0),
-                _text(cycle.off_percent, 1),
+                parts.text(cycle.samples),
+                parts.text(cycle.cycle_s, 3),
+                parts.text(cycle.max_staleness),
+                parts.text(cycle.utilisation, 1, scale=100.0),
+                parts.text(cycle.off_percent, 1),
             ]
         )
         for cycle in cycles[-TABLE:]
     )
-    text = _rest(min(TABLE, len(cycles)), len(cycles), "cycles, the last ones")
+    text = parts.rest(min(TABLE, len(cycles)), len(cycles), "cycles, the last ones")
     return [pages.section("Cycles", pages.paragraph(text), pages.table(titles, rows))]
 
 
@@ -277,7 +262,7 @@ def _incidents(incidents: Sequence[Incident]) -> list[str]:
     text = ", ".join(
         f"{kinds[what]:,} {what}" for what in ledger.GRAVITY if kinds[what]
     )
-    rest = _rest(len(shown), len(incidents), "incidents, the gravest")
+    rest = parts.rest(len(shown), len(incidents), "incidents, the gravest")
     rows = (
         pages.row(
             [

@@ -39,7 +39,7 @@ def courses(figure: Figure, scheme: str, cycles: Sequence[Cycle]) -> None:
     axes[0, 0].set(title="By cycle", ylabel="test accuracy (%)")
     axes[0, 1].set(title="By time")
     axes[1, 0].set(xlabel="cycle", ylabel="test loss (nats)")
-    axes[1, 0].xaxis.set_major_locator(_whole())
+    axes[1, 0].xaxis.set_major_locator(whole_numbers())
     axes[1, 1].set(xlabel="time on the learners' clock (s)")
 
 
@@ -91,11 +91,11 @@ def service(
             )
     ax.set(xlabel="time on the learners' clock (s)", ylim=(len(learners) - 0.4, -0.6))
     ax.set_yticks(
-        range(len(learners)), [_short(name) for name in learners], parse_math=False
+        range(len(learners)), [short(name) for name in learners], parse_math=False
     )
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False)
-    handles = [Patch(color=colours[name], label=_short(name)) for name in tasks]
+    handles = [Patch(color=colours[name], label=short(name)) for name in tasks]
     figure.legend(handles=handles, loc="outside upper left", ncols=6)
 
 
@@ -130,7 +130,7 @@ def timeline(
     panels[0].set_xlim(0.0, 1.08 * max(last_s, deadline_s))
     panels[0].set_ylim(len(learners) - 0.4, -0.6)
     panels[0].set_yticks(
-        range(len(learners)), [_short(name) for name in learners], parse_math=False
+        range(len(learners)), [short(name) for name in learners], parse_math=False
     )
     figure.supxlabel("seconds since the order", fontsize="medium")
     figure.legend(
@@ -199,7 +199,8 @@ def _legend(turns: Sequence[Turn]) -> list[Patch | Line2D]:
     return [handle for there, handle in marks if there]
 
 
-def _short(name: str, most: int = 20) -> str:
+def short(name: str, most: int = 20) -> str:
+    """Return a name, cut if it is long."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
@@ -237,10 +238,11 @@ def predictions(
     by_cycle.plot(*zip(*off, strict=True), color=TRAINING, marker=marker)
     by_cycle.set(title="Mean absolute error by cycle", xlabel="cycle", ylabel="off (%)")
     by_cycle.set_ylim(0.0, 1.1 * max(1.0, *(percent for _, percent in off)))
-    by_cycle.xaxis.set_major_locator(_whole())
+    by_cycle.xaxis.set_major_locator(whole_numbers())
 
 
-def _whole() -> MaxNLocator:
+def whole_numbers() -> MaxNLocator:
+    """Return ticks for what is counted."""
     return MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1)
 
 
@@ -275,8 +277,8 @@ def overview(figure: Figure, spent: Floats, learners: Sequence[str]) -> None:
     figure.colorbar(image, label="of the deadline (%)", pad=0.01, aspect=30)
     ax.grid(visible=False)
     ax.set(xlabel="cycle", ylabel="learner")
-    ax.xaxis.set_major_locator(_whole())
+    ax.xaxis.set_major_locator(whole_numbers())
     if height <= 30:
-        names = [_short(name) for name in learners]
+        names = [short(name) for name in learners]
         ax.set_yticks(range(1, height + 1), names, parse_math=False)
         ax.set_ylabel("")

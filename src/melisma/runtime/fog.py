@@ -199,11 +199,11 @@ class Journey:
         source, target = problem.links.source[some], problem.links.target[some]
         fares = problem.link_cost[some]
         sent: dict[str, dict[str, int]] = {name: {} for name in names}
-        self._fares: dict[str, float] = dict.fromkeys(names, 0.0)
+        self._fares: dict[tuple[str, str], float] = {}  # of a sample
         for e in np.flatnonzero(flows.sent).tolist():
-            sender, samples = names[source[e]], int(flows.sent[e])
-            sent[sender][names[target[e]]] = samples
-            self._fares[sender] += samples * float(fares[e])
+            sender, receiver = names[source[e]], names[target[e]]
+            sent[sender][receiver] = int(flows.sent[e])
+            self._fares[sender, receiver] = float(fares[e])
         return {
             name: Move(
                 skipped=int(self._skipped[t, i]),
@@ -233,6 +233,9 @@ class Journey:
             discarded=move.discarded,
             sent=dict(done.delivered),
             process_cost=float(problem.process_cost[row, i] * done.trained),
-            transfer_cost=0.0 if last else self._fares[name],
+            transfer_cost=sum(
+                samples * self._fares[name, receiver]
+                for receiver, samples in done.delivered.items()
+            ),
             error_cost=float(error),
         )
