@@ -136,7 +136,8 @@ def own_data(job: Job, names: Sequence[str]) -> Iterator[Path | None]:
         return
     dataset = task_of(job).data
     with TemporaryDirectory(prefix="melisma-") as root:
-        for name, rows in zip(names, own_rows(job, dataset) or (), strict=True):
+        dealt = own_rows(job, dataset, len(names)) or ()
+        for name, rows in zip(names, dealt, strict=True):
             Path(root, name).mkdir()
             save_own(dataset.train_x[rows], dataset.train_y[rows], Path(root, name))
         yield Path(root)

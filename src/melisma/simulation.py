@@ -243,11 +243,13 @@ def _group_law(
     return law, np.array(gamma)
 
 
-def own_rows(job: Job, dataset: Dataset) -> list[Ints] | None:
-    """In federated mode, the rows that lie on each learner."""
+def own_rows(
+    job: Job, dataset: Dataset, learners: int | None = None
+) -> list[Ints] | None:
+    """In federated mode, the rows that lie on each learner: the job's, or so many."""
     if job.mode == Mode.PARALLEL:
         return None
-    learners = sum(group.count for group in job.learners)
+    learners = learners or sum(group.count for group in job.learners)
     rng = np.random.default_rng([job.seed, Stream.SPLIT])
     labels = dataset.train_y.numpy()
     match job.data.split:

@@ -139,3 +139,11 @@ def _learners() -> Any:
         bandwidth=BytesPerSecond(1e8),
     )
     return (fast, msgspec.structs.replace(fast, name="b"))
+
+
+def test_data_is_dealt_to_as_many_as_there_are() -> None:
+    job = changed(JOB, learners=_learners())
+    with own_data(job, ["a", "b", "c"]) as folder:
+        assert folder is not None
+        parts = [np.load(folder / name / "y.npy") for name in ("a", "b", "c")]
+    assert [len(part) for part in parts] == [1334, 1333, 1333]

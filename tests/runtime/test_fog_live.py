@@ -14,7 +14,7 @@ import torch
 from tests.runtime.learners import changed, live, of
 
 from melisma import rpc
-from melisma.config import FogTable, Job, Moving, TrainingTable
+from melisma.config import FogTable, Job, LearnersTable, Moving, TrainingTable
 from melisma.errors import (
     AccessError,
     ConfigError,
@@ -28,6 +28,7 @@ from melisma.learning.parameters import Parameters, load, parameters_of, put
 from melisma.learning.settings import Training
 from melisma.learning.shards import Shard, packed, unpacked
 from melisma.learning.training import Session, batch_plan
+from melisma.live import run_locally
 from melisma.runtime import neighbours, records
 from melisma.runtime.chance import Stream
 from melisma.runtime.folder import MODEL
@@ -39,7 +40,7 @@ from melisma.runtime.records import Moved, Record
 from melisma.runtime.routine import batch_order
 from melisma.runtime.wire import Brief, SlotDone, SlotErrand, Speeds, Update
 from melisma.system.law import Mode
-from melisma.units import Seconds
+from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
 #: Slots of 0.4 s, in which nobody is in a hurry.
 JOB = changed(
@@ -406,3 +407,21 @@ def test_the_orchestrator_passes_on_what_is_planned_and_nothing_else() -> None:
             with pytest.raises(RemoteError, match="nothing to send"):
                 c.way("t", "b")
     assert passed == [("t", 1, "a")]
+
+
+@pytest.mark.slow
+def test_a_fog_runs_locally_in_processes(tmp_path: Path) -> None:
+    unlike = tuple(
+        LearnersTable(
+            name=name,
+            rate=SamplesPerSecond(rate),
+            bandwidth=BytesPerSecond(2e6),
+        )
+        for name, rate in (("a", 200.0), ("c", 4000.0))
+    )
+    job = changed(JOB, learners=unlike, deadline=Seconds(6.0))
+    happened = run_locally(job, tmp_path)
+    assert len(of(records.Evaluated, happened)) == 2
+    assert sent(happened) > 0
+    assert not of(records.Dropped, happened)
+    assert (tmp_path / "flows.png").exists()
