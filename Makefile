@@ -48,6 +48,9 @@ bench: .venv-bench/ready  ## run the benchmarks beside their peers
 	.venv-bench/bin/python benchmarks/bench_coded_training.py
 	.venv-bench/bin/python benchmarks/bench_fog.py
 
-papers: .venv/ready  ## regenerate the papers' figures (CSA's Fig. 2, fair transmission)
-	$(BIN)/python papers/csa.py
-	$(BIN)/python papers/transmission.py
+papers: .venv/ready  ## regenerate the papers' figures and claims, quick variants
+	$(BIN)/melisma papers run csa --quick
+	$(BIN)/melisma papers run dab --quick
+	$(BIN)/melisma papers run med --quick
+	$(BIN)/melisma papers run tsdcfl --quick
+	$(BIN)/melisma papers run fog --quick

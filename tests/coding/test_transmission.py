@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from papers.transmission import Study, best_utility
+from papers.tsdcfl_transmission import TransmissionStudy, best_utility
 from scipy.optimize import linprog, minimize_scalar
 
 from melisma.coding.queues import Observed, Queues, Setting
@@ -304,7 +304,7 @@ def test_what_is_admitted_is_sent_or_waits_and_so_is_energy(policy: str) -> None
 
 # Simulations: utility against backlog, and against other policies.
 
-STUDY = Study()
+STUDY = TransmissionStudy()
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +316,7 @@ def by_weight() -> dict[float, Run]:
 def test_utility_and_backlog_grow_with_v(by_weight: dict[float, Run]) -> None:
     # The spec prints utility 2.29, 2.62, 2.75 and backlog 12, 34, 291 for V = 1, 20,
     # 200, without its setting; the share of the last utility is 0.83, 0.95. Ours: 0.81
-    # and 0.93 with backlogs of 12, 29, 228 (papers/transmission.py).
+    # and 0.93 with backlogs of 12, 29, 228 (docs/papers/tsdcfl.md).
     utility = [run.since(3000).utility.mean() for run in by_weight.values()]
     backlog = [run.largest_backlog_mbit.max() for run in by_weight.values()]
     assert utility[0] < utility[1] < utility[2]

@@ -1,0 +1,204 @@
+"""DAB's measurements in the places of the emulated testbed; needs root.
+
+As a module (``python -m melisma_papers.dab_testbed``) it is what runs in a place: it
+reads what to time from standard input and answers with one line of JSON.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any
+from urllib.request import urlopen
+
+import msgspec
+import numpy as np
+
+from melisma.config import Job
+from melisma.learning.benchmark import flops, predicted_by_flops, time_cycle
+from melisma.learning.data import load
+from melisma.learning.models import build
+from melisma.learning.settings import Training
+from melisma.learning.training import use_threads
+from melisma.live import run_on_testbed
+from melisma.maths.arrays import Floats
+from melisma.runs.course import Course, course
+from melisma.runtime.devices import DEVICES
+from melisma.runtime.testbed import Place, Testbed
+
+#: Device without a quota, by whose time others' are predicted from FLOPS.
+REFERENCE = "2070-super"
+
+
+class TrainingOrder(msgspec.Struct, frozen=True, kw_only=True, tag="training"):
+    """Time one pass over each number of shards, and matrix products."""
+
+    shards: list[int]
+    shard: int
+    trials: int
+    dataset: str
+
+
+class DownloadOrder(msgspec.Struct, frozen=True, kw_only=True, tag="download"):
+    """Time the download of each number of shards."""
+
+    shards: list[int]
+    trials: int
+    url: str
+
+
+class Timed(msgspec.Struct, frozen=True, kw_only=True):
+    """What one trial came to."""
+
+    seconds: dict[str, float]  #: by shards
+    flops: float = 0.0
+
+    @property
+    def by_shards(self) -> dict[int, float]:
+        """Seconds by number of shards."""
+        return {int(n): seconds for n, seconds in self.seconds.items()}
+
+
+def trained(job: Job, devices: Sequence[str]) -> Course:
+    """Run a job on devices; return what its cycles came to."""
+    with TemporaryDirectory() as folder:
+        return course(run_on_testbed(job, Path(folder), devices))
+
+
+def training_times(
+    devices: Sequence[str],
+    *,
+    sizes: list[int],
+    predicted: Sequence[int],
+    shard: int,
+    trials: int,
+    dataset: str,
+) -> tuple[list[list[dict[int, float]]], dict[str, Floats]]:
+    """Seconds by shards of each device and trial; errors of FLOPS as shares.
+
+    FLOPS is read by the reference device, the right way (``flops``) and as the
+    author's code has it, upside down (``flops_inverted``).
+    """
+    told: dict[str, list[Timed]] = {}
+    with Testbed("benchmark") as testbed:
+        for device, whole in zip(devices, predicted, strict=True):
+            order = TrainingOrder(
+                shards=[*sizes, *sorted({*predicted, whole} - {*sizes})]
+                if device == REFERENCE
+                else [*sizes, whole],
+                shard=shard,
+                trials=trials,
+                dataset=dataset,
+            )
+            told[device] = _told(testbed.place(DEVICES[device], device), order)
+    others = [(d, n) for d, n in zip(devices, predicted, strict=True) if d != REFERENCE]
+    right = [_flops_errors(told, d, n, upside_down=False) for d, n in others]
+    wrong = [_flops_errors(told, d, n, upside_down=True) for d, n in others]
+    seconds = [[one.by_shards for one in told[device]] for device in devices]
+    return seconds, {"flops": np.array(right), "flops_inverted": np.array(wrong)}
+
+
+def _flops_errors(
+    told: dict[str, list[Timed]], device: str, whole: int, *, upside_down: bool
+) -> list[float]:
+    """Error of each trial in the time of ``whole`` shards, as a share."""
+    found = []
+    for base, one in zip(told[REFERENCE], told[device], strict=True):
+        scores = (one.flops, base.flops) if upside_down else (base.flops, one.flops)
+        predicted_s = predicted_by_flops(base.by_shards[whole], *scores)
+        found.append(predicted_s / one.by_shards[whole] - 1.0)
+    return found
+
+
+def download_times(
+    devices: Sequence[str], *, sizes: list[int], shard_bytes: int, trials: int
+) -> list[list[dict[int, float]]]:
+    """Seconds by shards of each device's link and trial."""
+    with Testbed("download") as testbed:
+        server = ThreadingHTTPServer((testbed.address, 0), _shards(shard_bytes))
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://{testbed.address}:{server.server_address[1]}"
+        order = DownloadOrder(shards=sizes, trials=trials, url=url)
+        try:
+            return [
+                [
+                    one.by_shards
+                    for one in _told(testbed.place(DEVICES[name], name), order)
+                ]
+                for name in devices
+            ]
+        finally:
+            server.shutdown()
+            server.server_close()
+
+
+def _shards(shard_bytes: int) -> type[BaseHTTPRequestHandler]:
+    """A server of as many shards as its path says."""
+
+    class Shards(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = bytes(int(self.path[1:]) * shard_bytes)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    return Shards
+
+
+def _told(place: Place, order: TrainingOrder | DownloadOrder) -> list[Timed]:
+    """What is timed in a place; nothing is limited until its imports are done."""
+    command = [sys.executable, "-m", f"{__package__}.dab_testbed"]
+    with place.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        with place.full_speed():
+            process.stdout.readline()
+        answer, _ = process.communicate(msgspec.json.encode(order))
+    return msgspec.json.decode(answer, type=list[Timed])
+
+
+def main() -> None:
+    """Time what standard input says."""
+    use_threads(1)
+    print("ready", flush=True)
+    order = msgspec.json.decode(
+        sys.stdin.buffer.read(), type=TrainingOrder | DownloadOrder
+    )
+    trial = _training(order) if isinstance(order, TrainingOrder) else _download(order)
+    trial()  # a warm-up
+    print(msgspec.json.encode([trial() for _ in range(order.trials)]).decode())
+
+
+def _training(order: TrainingOrder) -> Callable[[], Timed]:
+    data, model = load(order.dataset), build("TwoNN", 0)
+    rows = np.arange(max(order.shards) * order.shard) % len(data.train_y)
+    x, y, training = data.train_x[rows], data.train_y[rows], Training(rate=0.1)
+
+    def seconds(shards: int) -> float:
+        n = shards * order.shard
+        return time_cycle(model, x[:n], y[:n], training, steps=1)
+
+    return lambda: Timed(
+        seconds={str(n): seconds(n) for n in order.shards}, flops=flops()
+    )
+
+
+def _download(order: DownloadOrder) -> Callable[[], Timed]:
+    def seconds(shards: int) -> float:
+        began = time.perf_counter()
+        with urlopen(f"{order.url}/{shards}") as answer:
+            answer.read()
+        return time.perf_counter() - began
+
+    return lambda: Timed(seconds={str(n): seconds(n) for n in order.shards})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,423 @@
+"""The fog paper's runs: devices move data and train, once for each case and seed.
+
+A case is a row of a table or a point of a figure. Its arrays have names like
+``B/accuracy``, with seeds on the first axis.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from melisma.config import (
+    Costs,
+    DataTable,
+    FogTable,
+    Job,
+    LearnersTable,
+    TrainingTable,
+)
+from melisma.fog import Flows, Movement, cost, move
+from melisma.fog.profiles import LTE, WIFI
+from melisma.fog.settings import run
+from melisma.fog.topologies import full, hierarchical, social
+from melisma.maths.arrays import Floats
+from melisma.moving import build_fog
+from melisma.runs.fog import by_slot, total
+from melisma.runtime.records import Moved, Record, Trained, evaluations
+from melisma.system.law import DelayLaw, Mode
+from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+
+from .kit import Data, Spread, in_order
+
+#: What is paid for, by the sample collected.
+COSTS = ("process", "transfer", "discard")
+#: Settings of Table III as schemes: how data move, and whether there are capacities.
+SETTINGS = {
+    "A": ("fog:alone", False),
+    "B": ("fog:known", False),
+    "C": ("fog:windows", False),
+    "D": ("fog:windows", True),
+}
+#: Methods of Table II; network-aware learning is setting B.
+METHODS = {"central": "fog:central", "federated": "fog:federated", "aware": "B"}
+MEDIA = {"LTE": LTE, "WiFi": WIFI}
+TOPOLOGIES = ("social", "hierarchical", "full")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FogStudy:
+    """What all runs with training have in common; Table III and Fig. 4 as it is."""
+
+    dataset: str = "mnist"
+    model: str = "FogMLP"
+    devices: int = 10
+    slots: int = 100
+    period: int = 10  #: τ, slots from one aggregation to the next
+    windows: int = 10  #: of settings C and D
+    rate: float = 0.01
+    batch: int = 10  #: samples of a gradient step
+    passes: int = 1  #: over the samples of a slot
+    #: Samples that are collected in all; None: half of the training set.
+    collected: int | None = None
+    density: float = 1.0  #: ρ, of links
+    discard: float = 2.0  #: f: discarding a sample in slot t costs f/√t
+    resets: bool = False  #: t counts from the last aggregation, not from the start
+    seeds: int = 10
+
+
+Study = TypeVar("Study", bound=FogStudy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodsStudy(FogStudy):
+    """Every number that Table II depends on."""
+
+    models: tuple[str, ...] = ("FogMLP",)
+    #: Passes of central and federated learning that are taken for convergence.
+    converged: int = 8
+    others: tuple[int, ...] = (1,)  #: passes that are shown beside
+
+
+class Reading(NamedTuple):
+    """One way to read what the paper says of training."""
+
+    batch: int
+    passes: int
+    collected: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingsStudy(FogStudy):
+    """Every number that the other readings of Table III depend on."""
+
+    #: A batch above all there is of a slot is one gradient, as Eq. (3) has it.
+    readings: tuple[Reading, ...] = (
+        Reading(10, 1),
+        Reading(10, 10),
+        Reading(1000, 1),
+        Reading(1, 1, 4_400),
+        Reading(10, 10, 4_400),
+    )
+    discards: tuple[float, ...] = (0.5, 1.0, 2.0, 5.0, 20.0)
+    draws: int = 10  #: of costs, without training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizesStudy(FogStudy):
+    """Every number that Fig. 5 depends on."""
+
+    sizes: tuple[int, ...] = (5, 10, 20, 30, 50)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodsStudy(FogStudy):
+    """Every number that Fig. 6 depends on."""
+
+    periods: tuple[int, ...] = (1, 5, 10, 20, 50)
+    resets: bool = True
+    cheap: float = 0.5  #: another f, at which more is discarded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DensitiesStudy(FogStudy):
+    """Every number that Fig. 7 depends on."""
+
+    densities: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaStudy:
+    """Every number that Fig. 8 depends on."""
+
+    devices: int = 30  #: n is not printed
+    beside: int = 10  #: devices of another n, shown beside it
+    slots: int = 100
+    most: float = 60.0  #: samples of a device in a slot
+    discard: float = 1.0  #: f, the same in all slots
+    seeds: int = 20
+
+
+class Case(NamedTuple):
+    """A study with one value of everything, in a setting or by a scheme."""
+
+    study: FogStudy
+    setting: str
+
+
+class Trial(NamedTuple):
+    """One run of a case."""
+
+    case: Case
+    seed: int
+
+
+def job_of(study: FogStudy, setting: str, seed: int) -> Job:
+    """One run of the paper's fog."""
+    scheme, capacities = SETTINGS.get(setting, (setting, False))
+    cycles = study.slots // study.period
+    device = LearnersTable(
+        name="device",
+        count=study.devices,
+        # Of no account: costs are drawn, and a slot is as long as it has to be.
+        rate=SamplesPerSecond(1000.0),
+        bandwidth=BytesPerSecond(1e6),
+    )
+    fog = FogTable(
+        period=study.period,
+        windows=study.windows,
+        links="full" if study.density == 1.0 else "random",
+        density=study.density,
+        costs=Costs.UNIFORM,
+        capacities=capacities,
+        discard=study.discard,
+    )
+    return Job(
+        name="fog",
+        scheme=scheme,
+        model=study.model,
+        mode=Mode.FEDERATED,
+        cycles=cycles,
+        deadline=Seconds(float(study.period)),
+        seed=seed,
+        steps=study.passes,
+        # D ~ U(0, most): twice as much at most as on average.
+        samples=study.collected and 2 * study.collected // cycles,
+        data=DataTable(name=study.dataset),
+        training=TrainingTable(rate=study.rate, batch=study.batch),
+        fog=fog,
+        learners=(device,),
+    )
+
+
+def outcome(trial: Trial) -> Data:
+    """Run a trial: accuracy, costs, where data went, losses."""
+    (study, setting), seed = trial
+    simulation = build_fog(job_of(study, setting, seed))
+    fogging, problems, records = simulation.fogging, list[Movement](), list[Record]()
+
+    def nature(names: Sequence[str], own: Sequence[int], law: DelayLaw) -> Movement:
+        problem = fogging.nature(names, own, law)
+        problems.append(since_aggregation(problem, study) if study.resets else problem)
+        return problems[-1]
+
+    simulation = replace(simulation, fogging=replace(fogging, nature=nature))
+    simulation.run(watch=records.append)
+    return told(records, problems[-1], simulation.job.cycles)
+
+
+def since_aggregation(problem: Movement, study: FogStudy) -> Movement:
+    """The same with f/√t that begins anew after each aggregation."""
+    t = np.arange(problem.slots) % study.period + 1.0
+    falls = np.tile((study.discard / np.sqrt(t))[:, None], problem.devices)
+    return replace(problem, discard_cost=falls)
+
+
+def told(records: Sequence[Record], problem: Movement, cycles: int) -> Data:
+    """What a run comes to; costs and shares are per sample collected."""
+    moved = [record for record in records if isinstance(record, Moved)]
+    sums = total(moved)
+    all_ = float(problem.data.sum())
+    values = {
+        "process": sums.process_cost / all_,
+        "transfer": sums.transfer_cost / all_,
+        "discard": sums.error_cost / all_,
+        "sent": sums.sent / all_,
+        "discarded": sums.discarded / all_,
+    }
+    values["unit"] = sum(values[name] for name in COSTS)
+    values |= {"accuracy": evaluations(records)[-1].accuracy, "collected": all_}
+    sent = np.zeros(problem.slots)
+    for slot, here in by_slot(moved).items():
+        sent[min(slot, problem.slots) - 1] += here.sent
+    return {
+        **{name: np.array(value) for name, value in values.items()},
+        "sent_by_slot": sent / np.maximum(problem.data.sum(axis=1), 1.0),
+        "loss": losses(records, cycles),
+    }
+
+
+def losses(records: Sequence[Record], cycles: int) -> Floats:
+    """Mean loss of each device in each cycle, before its steps; NaN: did not train."""
+    names = sorted({r.learner for r in records if isinstance(r, Moved)})
+    found = np.full((cycles, len(names)), np.nan)
+    for record in records:
+        if isinstance(record, Trained) and record.loss is not None:
+            found[record.cycle - 1, names.index(record.learner)] = record.loss
+    return found
+
+
+def gather(cases: Mapping[str, tuple[Case, int]], spread: Spread) -> Data:
+    """Run every case with so many seeds; arrays by case and name."""
+    trials = [
+        Trial(case, seed) for case, seeds in cases.values() for seed in range(seeds)
+    ]
+    found = iter(spread(outcome, trials))
+    data: Data = {}
+    for name, (_, seeds) in cases.items():
+        rows = [next(found) for _ in range(seeds)]
+        data |= {
+            f"{name}/{what}": np.stack([r[what] for r in rows]) for what in rows[0]
+        }
+    return data
+
+
+def run_settings(study: FogStudy, spread: Spread = in_order) -> Data:
+    """Table III and Fig. 4: settings A to D."""
+    return gather({name: (Case(study, name), study.seeds) for name in SETTINGS}, spread)
+
+
+def run_methods(study: MethodsStudy, spread: Spread = in_order) -> Data:
+    """Table II, ``model/method/passes``; network-aware learning has its own passes."""
+    passes = sorted({study.converged, *study.others})
+    cases: dict[str, tuple[Case, int]] = {}
+    # The longest first, so that nobody waits for them in the end.
+    for model in reversed(study.models):
+        here = replace(study, model=model)
+        for p, method in product(reversed(passes), ("federated", "central")):
+            case = Case(replace(here, passes=p), METHODS[method])
+            cases[f"{model}/{method}/{p}"] = case, study.seeds
+        cases[f"{model}/aware"] = Case(here, METHODS["aware"]), study.seeds
+    return {
+        "passes": np.array(passes, dtype=np.float64),
+        "converged": np.array(study.converged, dtype=np.float64),
+        **gather(cases, spread),
+    }
+
+
+def run_readings(study: ReadingsStudy, spread: Spread = in_order) -> Data:
+    """Table III by other readings: training, and costs without it."""
+    cases = {
+        f"{n}/{setting}": (
+            Case(replace(study, **reading._asdict()), setting),
+            study.seeds,
+        )
+        for (n, reading), setting in product(enumerate(study.readings), SETTINGS)
+    }
+    draws = [
+        Draw(setting, study.devices, study.slots, study.windows, discard, steady, seed)
+        for steady, discard, setting, seed in product(
+            (True, False), study.discards, SETTINGS, range(study.draws)
+        )
+    ]
+    shape = (2, len(study.discards), len(SETTINGS), study.draws)
+    return {
+        "readings": np.array(
+            [(r.batch, r.passes, r.collected or np.nan) for r in study.readings]
+        ),
+        "discards": np.array(study.discards),
+        "unit_costs": np.array(spread(unit_cost, draws)).reshape(shape),
+        **gather(cases, spread),
+    }
+
+
+class Draw(NamedTuple):
+    """A movement of the paper's kind."""
+
+    setting: str
+    devices: int
+    slots: int
+    windows: int
+    discard: float
+    steady: bool
+    seed: int
+
+
+def unit_cost(draw: Draw) -> float:
+    """Cost of a sample, without training."""
+    problem, flows = run(
+        draw.setting,
+        np.random.default_rng(draw.seed),
+        windows=draw.windows,
+        devices=draw.devices,
+        slots=draw.slots,
+        discard=draw.discard,
+        steady=draw.steady,
+    )
+    return float(sum(per_sample(problem, flows)))
+
+
+def per_sample(problem: Movement, flows: Flows) -> tuple[float, float, float]:
+    """Costs of processing, transfers and discarding for each sample collected."""
+    paid, samples = cost(problem, flows), float(problem.data.sum())
+    return paid.process / samples, paid.transfer / samples, paid.error / samples
+
+
+def run_sizes(study: SizesStudy, spread: Spread = in_order) -> Data:
+    """Fig. 5: setting B by the number of devices."""
+    cases = {
+        str(n): (Case(replace(study, devices=n), "B"), study.seeds) for n in study.sizes
+    }
+    return {"sizes": np.array(study.sizes, dtype=np.float64), **gather(cases, spread)}
+
+
+def run_periods(study: PeriodsStudy, spread: Spread = in_order) -> Data:
+    """Fig. 6: settings B and D by the slots between aggregations, B at two f."""
+    ways = {"B": ("B", study.discard), "D": ("D", study.discard)}
+    ways["cheap"] = "B", study.cheap
+    cases = {
+        f"{name}/{tau}": (
+            Case(replace(study, period=tau, discard=discard), setting),
+            study.seeds,
+        )
+        for (name, (setting, discard)), tau in product(ways.items(), study.periods)
+    }
+    periods = np.array(study.periods, dtype=np.float64)
+    discards = np.array([study.discard, study.cheap])
+    return {"periods": periods, "discards": discards, **gather(cases, spread)}
+
+
+def run_densities(study: DensitiesStudy, spread: Spread = in_order) -> Data:
+    """Fig. 7: setting B by the density of links."""
+    cases = {
+        f"{rho:g}": (Case(replace(study, density=rho), "B"), study.seeds)
+        for rho in study.densities
+    }
+    return {"densities": np.array(study.densities), **gather(cases, spread)}
+
+
+class Medium(NamedTuple):
+    """A fog on WiFi or LTE."""
+
+    study: MediaStudy
+    medium: str
+    topology: str
+    devices: int
+    seed: int
+
+
+def medium_costs(one: Medium) -> tuple[float, float, float]:
+    """Costs per sample, everything known and without capacities."""
+    profile, n, T = MEDIA[one.medium], one.devices, one.study.slots
+    rng = np.random.default_rng(one.seed)
+    process = profile.process_cost(n, T, rng)
+    links = {
+        "full": lambda: full(n, T),
+        "social": lambda: social(n, T, rng),
+        "hierarchical": lambda: hierarchical(process.mean(axis=0), T, rng),
+    }[one.topology]()
+    problem = Movement(
+        data=np.round(rng.uniform(0.0, one.study.most, (T, n))),
+        process_cost=process,
+        links=links,
+        link_cost=profile.link_cost(links, rng),
+        discard_cost=np.array(one.study.discard),
+    )
+    return per_sample(problem, move(problem).flows)
+
+
+def run_media(study: MediaStudy, spread: Spread = in_order) -> Data:
+    """Fig. 8: ``devices/medium/topology``, seeds × costs."""
+    sizes = (study.devices, study.beside)
+    cases = list(product(sizes, MEDIA, TOPOLOGIES))
+    todo = [
+        Medium(study, medium, topology, n, seed)
+        for (n, medium, topology), seed in product(cases, range(study.seeds))
+    ]
+    found = np.array(spread(medium_costs, todo)).reshape(len(cases), study.seeds, 3)
+    return {
+        "devices": np.array(sizes, dtype=np.float64),
+        **{f"{n}/{m}/{top}": found[k] for k, (n, m, top) in enumerate(cases)},
+    }

@@ -1,0 +1,123 @@
+"""From a paper to its pictures, claims and page."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from melisma import plots
+from melisma.errors import DataError
+from melisma.learning import data
+
+from . import pages, store
+from .kit import Data, Exhibit, Paper, Spread, Study, Variant
+
+
+def regenerate(
+    paper: Paper,
+    variant: Variant,
+    *,
+    figure: str | None = None,
+    spread: Spread,
+    runs: Path = Path("runs"),
+    docs: Path = Path("docs/papers"),
+    watch: Callable[[str], None] = lambda label: None,
+) -> tuple[Path, dict[str, pages.Outcome]]:
+    """Run what was not run before, draw all, write the page.
+
+    Returns the page and what was made. ``watch`` is told what comes next. Raises
+    ConfigError if there is no such figure, DataError if a data set is not to be had
+    and nothing stands in for it.
+    """
+    made: dict[str, pages.Outcome] = {}
+    for exhibit in paper.named(figure):
+        watch(exhibit.label)
+        # What takes no time has one study, and is shown once.
+        own = Variant.QUICK if exhibit.quick == exhibit.full else variant
+        folder = runs / "papers" / paper.key
+        study = available(exhibit, own, folder)
+        found = store.result(folder, exhibit.run, study, spread)
+        made[exhibit.label] = _outcome(paper, exhibit, own, study, found, docs)
+        # Read again, since others may have written, and kept at once, since the next
+        # may take an hour.
+        known = pages.kept(docs, paper)
+        known.setdefault(exhibit.label, {})[own] = made[exhibit.label]
+        page = pages.write(docs, _results(paper, known))
+    return page, made
+
+
+def available(exhibit: Exhibit[Study], variant: Variant, folder: Path) -> Study:
+    """The first study that was run before, or whose data set is to be had.
+
+    DataError if there is none.
+    """
+    studies = exhibit.studies(variant)
+    for n, study in enumerate(studies, start=1):
+        if store.kept(folder, exhibit.run, study):
+            return study
+        try:
+            if (dataset := getattr(study, "dataset", None)) is not None:
+                data.load(dataset)
+        except DataError:
+            if n == len(studies):
+                raise
+        else:
+            return study
+    raise AssertionError("an exhibit has a study")
+
+
+def _outcome(
+    paper: Paper,
+    exhibit: Exhibit[Any],
+    variant: Variant,
+    study: Any,
+    found: Data,
+    docs: Path,
+) -> pages.Outcome:
+    told = store.fields(study)
+    picture = None
+    if (draw := exhibit.draw) is not None:
+        ending = "" if variant == Variant.QUICK else f"_{variant}"
+        picture = f"{paper.key}/{exhibit.file}{ending}.png"
+        (docs / paper.key).mkdir(parents=True, exist_ok=True)
+        plots.save(docs / picture, lambda drawing: draw(drawing, found))
+    return pages.Outcome(
+        mark=store.mark(exhibit.run, study),
+        study=told,
+        caption=exhibit.caption.format(**{k: _said(v) for k, v in told.items()}),
+        picture=picture,
+        table=exhibit.table(found) if exhibit.table else [],
+        claims=[pages.Row.of(claim) for claim in exhibit.claims(found)],
+    )
+
+
+def _said(value: Any) -> Any:
+    """A field of a study as a caption says it."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value
+
+
+def _results(paper: Paper, known: dict[str, dict[str, pages.Outcome]]) -> pages.Results:
+    """All that is known of a paper, but for results of studies that it has no more."""
+    shown = []
+    for exhibit in paper.exhibits:
+        outcomes = {
+            variant.value: outcome
+            for variant in Variant
+            if (outcome := known.get(exhibit.label, {}).get(variant))
+            and outcome.mark
+            in [store.mark(exhibit.run, study) for study in exhibit.studies(variant)]
+        }
+        if outcomes:
+            shown.append(
+                pages.Shown(label=exhibit.label, title=exhibit.title, outcomes=outcomes)
+            )
+    return pages.Results(
+        key=paper.key,
+        title=paper.title,
+        citation=paper.citation,
+        differences=list(paper.differences),
+        shown=shown,
+    )

@@ -1,0 +1,69 @@
+"""What ``melisma papers run`` does and prints."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from .kit import Paper, Variant
+from .pages import Outcome
+from .regenerate import regenerate
+from .spread import over_processes
+
+
+def report(
+    paper: Paper, full: bool, figure: str | None, *, out: Console, err: Console
+) -> None:
+    """Regenerate a paper, and print its claims."""
+    variant = Variant.FULL if full else Variant.QUICK
+    with _bar(err) as (watch, begin):
+        spread = over_processes(begin=begin)
+        page, made = regenerate(
+            paper, variant, figure=figure, spread=spread, watch=watch
+        )
+    for label, outcome in made.items():
+        out.print(_table(f"{label}, {variant}", outcome))
+    out.print(f"Written: {page}", highlight=False)
+
+
+@contextmanager
+def _bar(
+    err: Console,
+) -> Iterator[tuple[Callable[[str], None], Callable[[int], Callable[[], None]]]]:
+    """A bar that names what is run, and moves with each trial that ends."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("trials"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=err, disable=not err.is_terminal, transient=True
+    ) as progress:
+        bar = progress.add_task("", total=None)
+
+        def begin(trials: int) -> Callable[[], None]:
+            progress.reset(bar, total=trials)
+            return lambda: progress.advance(bar)
+
+        yield lambda label: progress.reset(bar, total=None, description=label), begin
+
+
+def _table(title: str, outcome: Outcome) -> Table:
+    table = Table(
+        "claim", "printed", "ours", "verdict", title=title, title_justify="left"
+    )
+    for row in outcome.claims:
+        table.add_row(row.what, row.printed, row.ours, row.verdict)
+    return table

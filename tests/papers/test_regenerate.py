@@ -1,0 +1,222 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from papers import pages, store
+from papers.kit import Data, Exhibit, Paper, Spread, Variant, in_order
+from papers.regenerate import available, regenerate
+from papers.spread import over_processes
+from tests.papers import toy
+
+from melisma.errors import ConfigError, DataError
+from melisma.learning import data
+
+QUICK, FULL = Variant.QUICK, Variant.FULL
+
+
+def counted(exhibit: Exhibit[toy.Study]) -> tuple[Exhibit[toy.Study], list[toy.Study]]:
+    """The exhibit, and of what studies it was really run."""
+    seen: list[toy.Study] = []
+
+    def run(study: toy.Study, spread: Spread) -> Data:
+        seen.append(study)
+        return toy.run(study, spread)
+
+    return replace(exhibit, run=run), seen
+
+
+def made(paper: Paper, variant: Variant, root: Path, **options: Any) -> str:
+    page, _ = regenerate(
+        paper,
+        variant,
+        spread=in_order,
+        runs=root / "runs",
+        docs=root / "docs",
+        **options,
+    )
+    return page.read_text()
+
+
+def test_a_second_time_nothing_is_run(tmp_path: Path) -> None:
+    exhibit, seen = counted(toy.FIGURE)
+    paper = replace(toy.PAPER, exhibits=(exhibit,))
+    first, second = (made(paper, QUICK, tmp_path) for _ in range(2))
+    assert seen == [toy.Study()]
+    assert first == second
+
+
+def test_a_changed_study_is_run(tmp_path: Path) -> None:
+    exhibit, seen = counted(toy.FIGURE)
+    for study in (toy.Study(), toy.Study(scale=2.0)):
+        paper = replace(toy.PAPER, exhibits=(replace(exhibit, quick=study),))
+        made(paper, QUICK, tmp_path)
+    assert seen == [toy.Study(), toy.Study(scale=2.0)]
+
+
+def test_exhibits_share_a_run(tmp_path: Path) -> None:
+    exhibit, seen = counted(toy.FIGURE)
+    twin = replace(exhibit, name="1.2", file="fig1.2")
+    made(replace(toy.PAPER, exhibits=(exhibit, twin)), QUICK, tmp_path)
+    assert len(seen) == 1
+
+
+def test_what_is_kept_is_what_was_found(tmp_path: Path) -> None:
+    first, second = (
+        store.result(tmp_path, toy.run, toy.Study(), in_order)["drawn"]
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(first, second)
+    assert len(list(tmp_path.glob("*.npz"))) == 1
+
+
+def test_a_damaged_result_is_named(tmp_path: Path) -> None:
+    store.result(tmp_path, toy.run, toy.Study(), in_order)
+    (file,) = tmp_path.glob("*.npz")
+    file.write_bytes(b"no archive")
+    with pytest.raises(DataError, match=rf"{file.name}.*delete it"):
+        store.result(tmp_path, toy.run, toy.Study(), in_order)
+
+
+def test_a_run_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def run(study: toy.Study, spread: Spread) -> Data:
+        raise ConfigError("no such thing")
+
+    with pytest.raises(ConfigError):
+        store.result(tmp_path, run, toy.Study(), in_order)
+    assert not list(tmp_path.iterdir())
+
+
+def test_results_do_not_depend_on_the_number_of_processes() -> None:
+    here = toy.run(toy.Study(trials=5))["drawn"]
+    for processes in (1, 2):
+        there = toy.run(toy.Study(trials=5), over_processes(processes))["drawn"]
+        np.testing.assert_array_equal(here, there)
+
+
+def test_trials_are_counted_as_they_end() -> None:
+    told: list[object] = []
+
+    def begin(trials: int) -> Any:
+        told.append(trials)
+        return lambda: told.append("end")
+
+    toy.run(toy.Study(trials=3), over_processes(2, begin))
+    assert told == [3, "end", "end", "end"]
+
+
+def fails(number: int) -> int:
+    raise ConfigError(f"trial {number} cannot be")
+
+
+def test_what_a_trial_raises_is_raised() -> None:
+    with pytest.raises(ConfigError, match="trial 0 cannot be"):
+        over_processes(1)(fails, [0])
+
+
+def test_no_row_is_without_a_number(tmp_path: Path) -> None:
+    page = made(toy.PAPER, QUICK, tmp_path)
+    rows = [line.split(" | ") for line in page.splitlines() if " | quick | " in line]
+    assert len(rows) == 4
+    for row in rows:
+        number, half = row[3].removesuffix(" m").split(" ± ")
+        assert float(number) > 0
+        assert float(half) > 0
+        assert row[4] in ("**holds**", "**holds weaker**")
+
+
+def test_the_page_names_command_differences_figures_and_study(tmp_path: Path) -> None:
+    page = made(toy.PAPER, QUICK, tmp_path)
+    for text in (
+        "melisma papers run toy --quick",
+        "1. It is no paper.",
+        "![Figure 1.1, quick](toy/fig1.1_numbers.png)",
+        "4 trials on mnist-5k.",
+        "| first | ",
+        "trials = 4, scale = 1.0",
+        "it is a toy",
+    ):
+        assert text in page, text
+    assert (tmp_path / "docs/toy/fig1.1_numbers.png").stat().st_size > 1000
+
+
+def test_both_variants_are_shown_once_both_were_run(tmp_path: Path) -> None:
+    made(toy.PAPER, FULL, tmp_path)
+    page = made(toy.PAPER, QUICK, tmp_path)
+    assert "toy/fig1.1_numbers.png" in page
+    assert "toy/fig1.1_numbers_full.png" in page
+    assert page.count("| full |") == page.count("| quick |") == 4
+
+
+def test_what_a_changed_study_came_to_before_is_not_shown(tmp_path: Path) -> None:
+    made(toy.PAPER, FULL, tmp_path)
+    changed = replace(toy.FIGURE, full=toy.Study(trials=9))
+    page = made(replace(toy.PAPER, exhibits=(changed, toy.TABLE)), QUICK, tmp_path)
+    assert "fig1.1_numbers_full.png" not in page
+    assert page.count("| full |") == 2
+
+
+def test_one_figure_alone_leaves_the_others_as_they_were(tmp_path: Path) -> None:
+    made(toy.PAPER, QUICK, tmp_path)
+    exhibit, seen = counted(toy.FIGURE)
+    page = made(
+        replace(toy.PAPER, exhibits=(exhibit, toy.TABLE)), QUICK, tmp_path, figure="II"
+    )
+    assert not seen
+    assert "## Figure 1.1" in page
+    assert "## Table II" in page
+
+
+def test_equal_variants_are_shown_once(tmp_path: Path) -> None:
+    same = replace(toy.FIGURE, full=toy.FIGURE.quick)
+    page = made(replace(toy.PAPER, exhibits=(same,)), FULL, tmp_path)
+    assert "full |" not in page
+
+
+def test_an_unknown_figure_is_named_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"toy '1\.2': did you mean '1\.1'"):
+        made(toy.PAPER, QUICK, tmp_path, figure="1.2")
+
+
+@pytest.fixture
+def only_5k(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> None:
+        if name != "mnist-5k":
+            raise DataError(f"no {name} here")
+
+    monkeypatch.setattr(data, "load", load)
+
+
+@pytest.mark.usefixtures("only_5k")
+def test_a_study_on_what_is_there_stands_in(tmp_path: Path) -> None:
+    missing, there = toy.Study(dataset="mnist"), toy.Study()
+    either = replace(toy.FIGURE, quick=missing, embedded=there, full=missing)
+    assert available(either, QUICK, tmp_path) == there
+    assert available(toy.FIGURE, QUICK, tmp_path) == there
+    with pytest.raises(DataError, match="no mnist here"):
+        available(either, FULL, tmp_path)
+
+
+@pytest.mark.usefixtures("only_5k")
+def test_what_was_run_is_drawn_again_without_its_data_set(tmp_path: Path) -> None:
+    missing = toy.Study(dataset="mnist")
+    either = replace(toy.FIGURE, quick=missing, embedded=toy.Study())
+    store.result(tmp_path, either.run, missing, in_order)
+    assert available(either, QUICK, tmp_path) == missing
+
+
+def test_the_gallery_shows_every_paper(tmp_path: Path) -> None:
+    for key in ("toy", "game"):
+        made(replace(toy.PAPER, key=key), QUICK, tmp_path)
+    gallery = (tmp_path / "docs/README.md").read_text()
+    assert "[A toy](toy.md)" in gallery
+    assert "![Figure 1.1](game/fig1.1_numbers.png)" in gallery
+    assert "Claims judged: 8 (holds 4, holds weaker 4, does not hold 0)." in gallery
+
+
+def test_a_damaged_page_is_named(tmp_path: Path) -> None:
+    made(toy.PAPER, QUICK, tmp_path)
+    pages.results_file(tmp_path / "docs", "toy").write_text("{")
+    with pytest.raises(DataError, match=r"results\.json.*delete it"):
+        made(toy.PAPER, QUICK, tmp_path)

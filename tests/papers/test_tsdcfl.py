@@ -1,0 +1,245 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from papers.claims import Claim
+from papers.kit import Data
+from papers.tsdcfl import MNIST, PAPER, small_cnn
+from papers.tsdcfl_fairness import (
+    claims_of_fairness,
+    claims_of_queues,
+    claims_of_tradeoff,
+    slopes,
+    table_of_fairness,
+    table_of_tradeoff,
+)
+from papers.tsdcfl_testbed import (
+    BED,
+    SCHEMES,
+    Iterated,
+    Scheme,
+    busy_s,
+    planned,
+    waited_for,
+)
+from papers.tsdcfl_times import (
+    GROUPS,
+    TimesStudy,
+    claims_of_times,
+    coded_part,
+    less,
+    run_times,
+    table_of_times,
+    times_of,
+)
+from papers.tsdcfl_tolerance import ToleranceStudy, tolerance_of
+from papers.tsdcfl_training import (
+    SHOWN,
+    claims_of_training,
+    clock,
+    decoded,
+    run_training,
+    table_of_training,
+    time_to_target,
+)
+from papers.tsdcfl_transmission import TransmissionStudy, run_transmission
+from papers.tsdcfl_uploads import UploadsStudy, cycles_of
+
+from melisma.coding import Plan, two_stage
+from melisma.learning import data as datasets
+from melisma.learning.gradients import gradient_sum
+from melisma.learning.models import build, outputs
+
+STILL = replace(BED, jitter=0.0)
+SHORT = replace(BED, planned=5)
+
+
+def verdicts(claims: list[Claim]) -> dict[str, str]:
+    found = {claim.what: claim.verdict.value for claim in claims}
+    assert len(found) == len(claims)  # no two rows say the same
+    return found
+
+
+# The testbed.
+
+
+@pytest.mark.parametrize("late", [1, 2])
+def test_so_many_straggle_in_each_iteration_slow_or_dead(late: int) -> None:
+    slow, dead = (STILL.whole_s(late, 50, 0, dead) for dead in (False, True))
+    fine = 28.0 / np.array(BED.cores)
+    assert ((slow > 1.01 * fine).sum(axis=1) == late).all()
+    assert np.allclose(
+        slow[slow > 1.01 * fine], 8.0 * np.tile(fine, (50, 1))[slow > 1.01 * fine]
+    )
+    assert (np.isinf(dead) == (slow > 1.01 * fine)).all()
+
+
+def test_a_cyclic_code_waits_for_five_of_six() -> None:
+    # Each has a third of the data. Whoever straggles, a worker with 2 of 28 cores is
+    # among the first five: 28 / 2 / 3.
+    times = times_of((planned((STILL, "CR", 1)), STILL.whole_s(1, 30, 0, dead=False)))
+    assert np.allclose(times[:, 0], 28.0 / 2.0 / 3.0)
+
+
+def test_uncoded_training_waits_for_the_straggler() -> None:
+    # Loads by speed: everybody takes 1, to the share of a partition, the straggler 8.
+    scheme = planned((STILL, "uncoded", 1))
+    times, _, work, _ = times_of((scheme, STILL.whole_s(1, 30, 0, dead=False))).T
+    assert np.allclose(times, 8.0, rtol=0.02)
+    assert np.allclose(work, 1.0)
+
+
+def test_coding_is_not_triggered_when_the_straggler_is_a_helper() -> None:
+    every = STILL.whole_s(1, 600, 0, dead=False)
+    scheme = waited_for(STILL, 1, first=4)
+    coded = times_of((scheme, every))[:, 3]
+    for number, whole_s in enumerate(every):
+        stage = scheme.iteration(number, whole_s).code
+        straggler = int(np.argmax(whole_s * BED.speeds))
+        assert (coded[number] == 0) == (stage.loads[straggler] == 0)
+
+
+def test_busy_time_and_work_of_two_stages() -> None:
+    # Loads 2, 2, 4 of 8; the third is 4 times slower. At 1.2 the others, done since 1,
+    # take two partitions each of the four that are left, until 2.2. So they compute
+    # 2, and the third for 2.2 of its 8.
+    stage = two_stage(workers=3, stragglers=1, speeds=[1, 1, 2], partitions=8)
+    plan = Plan(scheme=stage, t_comp_s=1.2, expected_s=np.nan)
+    done = Scheme([plan]).iteration(0, np.array([4.0, 4.0, 8.0]))
+    assert done.outcome.duration_s == pytest.approx(2.2)
+    assert np.allclose(busy_s(done), [2.0, 2.0, 2.2])
+    assert coded_part(done) == 0.5
+    _, share, work, _ = times_of((Scheme([plan]), np.array([[4.0, 4.0, 8.0]])))[0]
+    assert share == pytest.approx(6.2 / 6.6)
+    assert work == pytest.approx(2 / 4 + 2 / 4 + 2.2 / 8)
+
+
+def test_the_dead_are_not_busy() -> None:
+    done = planned((STILL, "FR", 1)).iteration(0, STILL.whole_s(1, 1, 0, dead=True)[0])
+    assert (busy_s(done)[np.isinf(done.whole_s)] == 0).all()
+
+
+def test_a_saving_is_that_of_total_times() -> None:
+    ours = np.tile([1.0, 3.0], GROUPS)
+    assert less(ours, np.tile([4.0, 4.0], GROUPS)).value == pytest.approx(50.0)
+
+
+def test_every_scheme_has_a_time_and_every_claim_a_number() -> None:
+    data = run_times(TimesStudy(testbed=SHORT, iterations=GROUPS * 2))
+    found = verdicts(claims_of_times(data))
+    assert found["Iteration time of TSDCFL below CR's, one straggler"] == "holds"
+    assert found["… below heterogeneity-aware coding's, one straggler"] == "holds"
+    rows = table_of_times(data)
+    assert len(rows) == len(SCHEMES) + 2
+    assert rows[2][:3] == ["uncoded, loads by speed", rows[2][1], "never"]
+
+
+# Lemma 2.
+
+
+def test_stage_two_bears_two_stragglers_with_two_helpers_and_not_with_one() -> None:
+    study = ToleranceStudy(partitions=14)
+    decoded, worst, least, most, patterns = tolerance_of((study, 4, 2))
+    # 15 sets start; 4, 6, 4, 1 subsets of 3, 2, 1, 0 finished leave 3, 4, 5, 6 rows.
+    assert patterns == 15 * (4 * 3 + 6 * 6 + 4 * 10 + 1 * 15)
+    assert decoded == 1.0
+    assert worst < 1e-9
+    assert least == most == 1.0
+    assert tolerance_of((study, 5, 2))[0] == 0.0
+
+
+# Training.
+
+
+@pytest.mark.parametrize("name", ["CR", "FR", "TSDCFL, M₁ = 4", "ours"])
+def test_decoded_gradients_are_the_plain_ones(name: str) -> None:
+    data, model = datasets.load("mnist-5k"), build("TwoNN", 0)
+    scheme = planned((SHORT, name, 2))
+    rows = np.random.default_rng(0).permutation(4000)[:768]
+    plain, _ = gradient_sum(model, data.train_x[rows], data.train_y[rows])
+    for number, whole_s in enumerate(BED.whole_s(2, 6, 0, dead=True)):
+        done = scheme.iteration(number, whole_s)
+        ours = decoded(model, data, rows, done)
+        assert np.linalg.norm(ours - plain) < 1e-4 * np.linalg.norm(plain)
+
+
+def test_a_gradient_that_lacks_an_answer_is_another() -> None:
+    data, model = datasets.load("mnist-5k"), build("TwoNN", 0)
+    done = planned((SHORT, "FR", 1)).iteration(0, BED.whole_s(1, 1, 0, dead=True)[0])
+    weights = done.outcome.weights.copy()
+    weights[np.flatnonzero(weights)[0]] = 0.0
+    lacking = Iterated(done.code, replace(done.outcome, weights=weights), done.whole_s)
+    rows = np.arange(768)
+    whole = decoded(model, data, rows, done)
+    assert np.linalg.norm(decoded(model, data, rows, lacking) - whole) > 0.01
+
+
+def test_the_target_is_reached_when_the_evaluation_has_ended() -> None:
+    data: Data = {
+        "every": np.array([2.0]),
+        "target": np.array([0.5, 0.9]),
+        "1/CR/time": np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, 1.0]]),
+        "1/CR/accuracy": np.array([[0.4, 0.6], [0.4, 0.6]]),
+    }
+    assert clock(data, 1, "CR").tolist() == [[3.0, 10.0], [2.0, 4.0]]
+    assert np.array_equal(time_to_target(data, 1, "CR"), [10.0, np.nan], equal_nan=True)
+
+
+def test_all_schemes_learn_alike_and_the_papers_is_faster_than_cyclic() -> None:
+    study = replace(
+        MNIST, dataset="mnist-5k", testbed=SHORT, iterations=10, seeds=2, rate=0.05
+    )
+    data = run_training(study)
+    found = verdicts(claims_of_training(data))
+    for late, words in ((1, "one straggler"), (2, "two stragglers")):
+        assert found[f"Loss in the end, TSDCFL's above CR's, {words}"] == "holds"
+        ours, theirs = (data[f"{late}/{name}/time"] for name in ("TSDCFL", "CR"))
+        assert (ours.mean(axis=1) < theirs.mean(axis=1)).all()
+    assert data["plain/loss"][:, -1].max() < data["plain/loss"][:, 0].min()
+    assert len(table_of_training(data)) == 2 + 2 * len(SHOWN)
+
+
+def test_the_small_network_tells_ten_classes_of_colour_images_apart() -> None:
+    assert outputs(small_cnn(), (3, 32, 32)) == 10
+
+
+# Transmission.
+
+
+def test_every_claim_of_fair_transmission_has_a_number() -> None:
+    study = TransmissionStudy(
+        weights=(1.0, 20.0, 30.0, 200.0), slots=400, settled=200, drawn=100, seeds=2
+    )
+    data = run_transmission(study)
+    found = verdicts(claims_of_queues(data) + claims_of_fairness(data))
+    assert found["Throughput of P4 to P7 as printed, of greedy's"] == "does not hold"
+    assert found["Least charge of any battery"] == "holds"
+    assert len(claims_of_tradeoff(data)) == 7
+    assert len(table_of_tradeoff(data)) == 1 + len(study.weights)
+    assert table_of_fairness(data)[-1][1] == "0.00"
+
+
+def test_the_slope_of_a_power_is_its_exponent() -> None:
+    V = np.array([20.0, 100.0, 300.0])
+    values = np.column_stack([3.0 / V, 5.0 * V**2])
+    assert np.allclose(slopes(V, values), [-1.0, 2.0])
+
+
+def test_with_a_channel_each_uploads_wait_for_nobody() -> None:
+    study = UploadsStudy(cycles=20)
+    rng, ends = np.random.default_rng(3), []
+    for _ in range(study.cycles):
+        rate = np.linspace(12e6, 2e6, 10) * rng.uniform(0.25, 1.0, 10)
+        ends.append(np.sort(rng.uniform(0.0, 2.0, 10) + 8e6 / rate)[7])
+    assert cycles_of((study, "a channel each", 3))[0] == pytest.approx(np.mean(ends))
+
+
+def test_exhibits_that_share_a_run_share_a_study() -> None:
+    shared = [one for one in PAPER.exhibits if one.run is run_transmission]
+    assert len(shared) == 3
+    assert len({(one.quick, one.full) for one in shared}) == 1
+
+
+def test_the_testbed_is_the_papers() -> None:
+    assert BED.cores == (2, 2, 4, 4, 8, 8)
+    assert np.allclose(BED.speeds.sum(), 1.0)
