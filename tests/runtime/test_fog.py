@@ -11,7 +11,6 @@ import torch
 from tests.runtime.fleets import law, small_data, small_model
 from torch.nn.functional import cross_entropy
 
-from melisma.errors import TrainingError
 from melisma.fog import Links, Movement
 from melisma.fog.online import Alone, Known, Planner
 from melisma.learning.parameters import Parameters, parameters_of
@@ -210,9 +209,15 @@ def test_no_row_is_trained_on_twice() -> None:
     assert seen.total() == DATA.sum()
 
 
-def test_a_cycle_in_which_nobody_trains_is_an_error() -> None:
-    with pytest.raises(TrainingError, match="no learner had work"):
-        ran(devices(), fogging(Alone(), np.zeros((2, 2)), period=2), cycles=1)
+def test_a_cycle_whose_data_are_all_discarded_leaves_the_model_as_it_is() -> None:
+    data = np.array([[0.0, 0.0], [0.0, 0.0], [4.0, 2.0], [0.0, 0.0]])
+    fleet = devices()
+    a, b = orders(fleet)
+    ours, happened = ran(fleet, fogging(Alone(), data))
+    w = parameters_of(small_model())
+    w = averaged([stepped(w, a[:4], 4), stepped(w, b[:2], 4)], [4, 2])
+    assert_same(ours, w)
+    assert [r.learners for r in happened if isinstance(r, Aggregated)] == [0, 2]
 
 
 def test_a_run_goes_on_where_it_was() -> None:

@@ -76,11 +76,13 @@ async def run_fog(
             diary.lost(one)
         updates = fleet.finish(task.deadline_s)
         better = await merged(task, diary, parameters, updates)
-        fruitless = 0 if better else fruitless + 1
+        # A plan may discard all that is collected: then there is nothing to learn.
+        idle = not lost and not given.allocation.samples.any()
+        fruitless = 0 if better or idle else fruitless + 1
         if better:
             parameters = better
             put(parameters, task.model)
-        elif not patient or fruitless == FRUITLESS:
+        elif not idle and (not patient or fruitless == FRUITLESS):
             raise diary.fruitless()
         diary.aggregated(given)
         diary.evaluated(*evaluate(task.model, task.data.test_x, task.data.test_y))
