@@ -101,6 +101,7 @@ def test_the_simulated_benchmarks_are_drawn_and_judged(name: str) -> None:
     assert all("calibrated" in c.printed for c in exhibit.claims(data)[:1])
 
 
+@pytest.mark.slow
 def test_two_devices_take_fewer_than_120_shards_and_four_more() -> None:
     exhibit: Exhibit[dab_runs.ClusterStudy] = EXHIBITS["3.4"]
     small = replace(exhibit.quick, dataset="mnist-5k", shard=8, cycles=1, trials=2)

@@ -136,6 +136,7 @@ def test_printed_transfers_are_dearer_than_any_link() -> None:
         assert 4_300 < samples < 4_500
 
 
+@pytest.mark.slow
 @pytest.mark.paper
 def test_b_costs_less_than_a_and_is_more_accurate_by_its_steps() -> None:
     study = replace(SMALL, slots=30, windows=3, passes=1)

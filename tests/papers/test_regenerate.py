@@ -88,6 +88,7 @@ def test_a_run_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_processes() -> None:
     here = toy.run(toy.Study(trials=5))["drawn"]
     for processes in (1, 2):
@@ -95,6 +96,7 @@ def test_results_do_not_depend_on_the_number_of_processes() -> None:
         np.testing.assert_array_equal(here, there)
 
 
+@pytest.mark.slow
 def test_trials_are_counted_as_they_end() -> None:
     told: list[object] = []
 
@@ -110,6 +112,7 @@ def fails(number: int) -> int:
     raise ConfigError(f"trial {number} cannot be")
 
 
+@pytest.mark.slow
 def test_what_a_trial_raises_is_raised() -> None:
     with pytest.raises(ConfigError, match="trial 0 cannot be"):
         over_processes(1)(fails, [0])

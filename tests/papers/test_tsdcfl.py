@@ -124,6 +124,7 @@ def test_a_saving_is_that_of_total_times() -> None:
     assert less(ours, np.tile([4.0, 4.0], GROUPS)).value == pytest.approx(50.0)
 
 
+@pytest.mark.slow
 def test_every_scheme_has_a_time_and_every_claim_a_number() -> None:
     data = run_times(TimesStudy(testbed=SHORT, iterations=GROUPS * 2))
     found = verdicts(claims_of_times(data))
@@ -185,6 +186,7 @@ def test_the_target_is_reached_when_the_evaluation_has_ended() -> None:
     assert np.array_equal(time_to_target(data, 1, "CR"), [10.0, np.nan], equal_nan=True)
 
 
+@pytest.mark.slow
 def test_all_schemes_learn_alike_and_the_papers_is_faster_than_cyclic() -> None:
     study = replace(
         MNIST, dataset="mnist-5k", testbed=SHORT, iterations=10, seeds=2, rate=0.05
