@@ -18,7 +18,7 @@ LINES = [
     {"rpc"},
     {"runtime"},
     {"units", "config", "simulation", "comparison", "plots", "report", "dashboard"}
-    | {"live", "serving", "programme", "coded", "moving", "building", "pages", "runs"},
+    | {"live", "serving", "programme", "coded", "moving", "building", "runs"},
     {"cli", "__main__"},
 ]
 EVERYBODY = {"__version__"}

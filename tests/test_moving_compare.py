@@ -1,6 +1,7 @@
 """Schemes of a fog side by side."""
 
 import asyncio
+import json
 import re
 from pathlib import Path
 
@@ -123,7 +124,7 @@ def test_the_yardstick_has_accuracy_and_no_costs(ran: dict[str, list[Record]]) -
     assert (offloaded, discarded, trained) == ("0.0", "0.0", "100.0")
 
 
-def test_the_page_has_pictures_of_accuracy_and_costs(
+def test_the_page_holds_curves_costs_and_table(
     ran: dict[str, list[Record]], tmp_path: Path
 ) -> None:
     outcomes = [outcome(scheme, records) for scheme, records in ran.items()]
@@ -131,12 +132,20 @@ def test_the_page_has_pictures_of_accuracy_and_costs(
     found = Comparison(job="tiny", seeds=[0], titles=titles, outcomes=outcomes)
     report.write(found, "", tmp_path)
     text = (tmp_path / "report.html").read_text("utf-8")
-    assert text.count('src="data:image/png') == 2
-    assert "fog:federated averages after every slot" in text
-    assert "staleness" not in text
-    cells = re.findall(r"<th[^>]*>fog:known</th>(.*?)</tr>", text)[0]
+    (held,) = json.loads(re.findall(r'id="documents">(.*?)</script>', text, re.S)[0])
+    told = held["comparison"]
+    assert {p.name for p in tmp_path.glob("*.png")} == {"accuracy.png", "costs.png"}
+    assert "fog:federated averages after every slot" in told["notes"]
+    assert "staleness" not in json.dumps(told)
+    rows = {name: cells for name, *cells in told["rows"]}
     unit = table(outcomes[1])["unit cost"]
-    assert f"<td>{unit:,.3f}</td>" in cells
+    assert rows["fog:known"][2] == f"{unit:,.3f}"
+    costs = {row.pop("scheme"): sum(row.values()) for row in told["costs"]}
+    assert costs["fog:known"] == pytest.approx(unit)
+    assert "fog:central" not in costs
+    curve = next(c for c in told["curves"] if c["scheme"] == "fog:known")
+    assert curve["mean"] == [100 * a for a in outcomes[1].courses[0].accuracy]
+    assert set(curve["half"]) == {None}  # one seed
 
 
 def test_only_the_yardstick_has_no_picture_of_costs(

@@ -1,3 +1,5 @@
+import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -99,9 +101,14 @@ def test_several_tasks_are_one_report_and_one_each(tmp_path: Path) -> None:
     hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))
     build_many(short(task=(*fits, hopeless))).run(tmp_path)
     page = runs.write(tmp_path).read_text()
-    assert page.count("data:image/png") == 2
-    assert '<a href="digits/report.html">' in page
-    assert "refused: " in page
+    (told,) = json.loads(re.findall(r'id="documents">(.*?)</script>', page, re.S)[0])
+    names = [row[0] for row in told["service"]["rows"]]
+    assert names == ["digits", "digits-deep", "latecomer", "all"]
+    assert told["service"]["rows"][2][1].startswith("refused: task 2 cannot do its")
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        "tasks.png",
+        "service.png",
+    }
     for name in ("digits", "digits-deep", "latecomer"):
         assert (tmp_path / name / "report.html").exists()
 

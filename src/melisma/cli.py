@@ -144,7 +144,7 @@ def run_job(
         _cycles(job, as_json) as watch,
         _resumable(folder, "--locally"),
     ):
-        records = live.run_locally(job, folder, watch)
+        records = live.run_locally(job, folder, watch, _shown(as_json))
     _print_run(job, folder, records, as_json)
 
 
@@ -178,7 +178,7 @@ def run_on_testbed(
     job = msgspec.structs.replace(job, scheme=scheme or job.scheme)
     names = [name.strip() for name in devices.split(",") if name.strip()]
     with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
-        records = live.run_on_testbed(job, folder, names, watch)
+        records = live.run_on_testbed(job, folder, names, watch, _shown(as_json))
     _print_run(job, folder, records, as_json)
 
 
@@ -206,7 +206,8 @@ def serve(
         _cycles(job, as_json) as watch,
         _resumable(folder, f"--learners {learners} --host {host} --port {port}"),
     ):
-        records = _orchestrate(job, folder, watch, learners, host, port)
+        show = _shown(as_json)
+        records = _orchestrate(job, folder, watch, show, learners, host, port)
     _print_run(job, folder, records, as_json)
 
 
@@ -229,11 +230,16 @@ def resume(
     from melisma import live
 
     job = _job(live.resumable(run))
-    with _cycles(job, as_json) as watch:
+    options = f"--learners {learners} --host {host} --port {port}"
+    with (
+        _cycles(job, as_json) as watch,
+        _resumable(run, "--locally" if locally else options),
+    ):
+        show = _shown(as_json)
         if locally:
-            records = live.run_locally(job, run, watch)
+            records = live.run_locally(job, run, watch, show)
         else:
-            records = _orchestrate(job, run, watch, learners, host, port)
+            records = _orchestrate(job, run, watch, show, learners, host, port)
     _print_run(job, run, records, as_json)
 
 
@@ -388,6 +394,123 @@ def report(
     _print_run(job, run, records, as_json)
     if not as_json:
         out.print(f"Report: {page}")
+
+
+@app.command("runs")
+def list_runs(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FOLDER | RUN RUN…]",
+            help="A folder of runs to list, or runs to compare.",
+            show_default="runs",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List earlier runs, or show what several came to side by side."""
+    given = folders or [Path("runs")]
+    if len(given) == 1:
+        _list_runs(given[0], as_json)
+        return
+    from melisma.runs.final import ROWS, final
+
+    ended = [final(folder) for folder in given]
+    if as_json:
+        _print_json(ended)
+        return
+    table = Table("", box=None)
+    for run in ended:
+        table.add_column(Text(run.id), justify="right", header_style="bold")
+    for row in ROWS:
+        table.add_row(row.title, *(Text(row.text(run)) for run in ended))
+    out.print(table)
+
+
+def _list_runs(root: Path, as_json: bool) -> None:
+    """One line a run, the latest first."""
+    from datetime import datetime
+
+    from melisma.dashboard.library import Library
+
+    found = Library(root).summaries()
+    if as_json:
+        _print_json(found)
+        return
+    if not found:
+        out.print(f"No runs in {root} yet.", markup=False, highlight=False)
+        return
+    table = Table(
+        *("run", "scheme", "state", "cycles", "accuracy\n(%)", "loss", "time\n(s)"),
+        *("learners", "when"),
+        header_style="bold",
+        box=None,
+    )
+    table.columns[0].overflow = "fold"
+    for column in table.columns[3:8]:
+        column.justify = "right"
+    table.columns[-1].no_wrap = table.columns[2].no_wrap = True
+    for run in found:
+        percent = None if run.accuracy is None else 100 * run.accuracy
+        table.add_row(
+            *(Text(run.id), Text(run.scheme), run.state),
+            f"{run.cycles_done:,}/{run.cycles:,}",
+            *(_known(percent, 2), _known(run.loss, 3), _known(run.time_s, 1)),
+            f"{run.learners:,}",
+            f"{datetime.fromtimestamp(run.modified):%d %b %H:%M}",
+        )
+    out.print(table)
+
+
+@app.command()
+def dashboard(
+    runs: Annotated[
+        Path, typer.Argument(metavar="[RUNS]", help="Folder in which runs are kept.")
+    ] = Path("runs"),
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="0: any free one.")
+    ] = 8765,
+) -> None:
+    """Show the runs in a folder in the browser, on this machine, until Ctrl-C."""
+    from melisma import rpc
+    from melisma.dashboard import Dashboard
+
+    if not runs.is_dir():
+        raise ConfigError(f"{runs} is no folder: give the one in which runs are kept")
+    site = Dashboard(runs)
+    with rpc.serve(port=port, routes=site.routes, say=lambda text: None) as server:
+        text = f"Dashboard: {server.url}/   (Ctrl-C to end)"
+        err.print(text, markup=False, highlight=False, soft_wrap=True)
+        server.wait()
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    to: Annotated[str, typer.Option(help="tensorboard or mlflow.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where to write.",
+            show_default="RUN/tensorboard, or mlruns beside RUN",
+        ),
+    ] = None,
+) -> None:
+    """Write a run's figures by cycle for TensorBoard or MLflow."""
+    from melisma.errors import unknown
+    from melisma.runs.export import to_mlflow, to_tensorboard
+
+    ways = {
+        "tensorboard": (to_tensorboard, run / "tensorboard"),
+        "mlflow": (to_mlflow, run.parent / "mlruns"),
+    }
+    if to not in ways:
+        raise unknown("--to", to, ways)
+    write, usual = ways[to]
+    there = folder or usual
+    count = write(run, there)
+    out.print(f"{count:,} figures: {there}", markup=False, highlight=False)
 
 
 @app.command()
@@ -720,18 +843,35 @@ def _cycles(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
 @contextmanager
 def _resumable(folder: Path, options: str) -> Iterator[None]:
     """Tell who stops a run how to go on."""
+    from melisma.runs.document import FINISHED
+    from melisma.runs.summary import summary
+
+    text = f"Stopped. Go on with: melisma resume {folder} {options}"
     try:
         yield
     except KeyboardInterrupt:
-        text = f"Stopped. Go on with: melisma resume {folder} {options}"
         err.print(text, markup=False, highlight=False, soft_wrap=True)
         raise
+    if summary(folder).state != FINISHED:  # from the dashboard
+        err.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _shown(quiet: bool) -> Callable[[str], None]:
+    """Tells where the dashboard is."""
+
+    def show(link: str) -> None:
+        if not quiet:
+            text = f"Dashboard: {link}"
+            err.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    return show
 
 
 def _orchestrate(
     job: "Job",
     folder: Path,
     watch: "Callable[[Record], None]",
+    show: Callable[[str], None],
     learners: int,
     host: str,
     port: int,
@@ -749,6 +889,7 @@ def _orchestrate(
         learners=learners,
         watch=watch,
         ready=tell,
+        show=show,
         host=host,
         port=port,
         say=lambda text: None,  # all there is to say is said above

@@ -53,7 +53,10 @@ DEMO = Job(
 
 
 def run_locally(
-    job: Job, folder: Path, watch: Watch = lambda record: None
+    job: Job,
+    folder: Path,
+    watch: Watch = lambda record: None,
+    show: Callable[[str], None] = lambda link: None,
 ) -> list[Record]:
     """Run a job with its learners as processes here, slowed down to their rates."""
     names = names_of(job)
@@ -87,6 +90,7 @@ def run_locally(
             at_once=os.cpu_count() or 1,  # benchmarks; they share this machine
             watch=watch,
             ready=begin,
+            show=show,
             port=0,
             say=lambda text: None,
         )
@@ -193,6 +197,7 @@ def run_on_testbed(
     folder: Path,
     devices: Sequence[str],
     watch: Watch = lambda record: None,
+    show: Callable[[str], None] = lambda link: None,
 ) -> list[Record]:
     """Run a job with learners in namespaces, as slow as these devices; needs root.
 
@@ -230,6 +235,7 @@ def run_on_testbed(
             at_once=1,  # a benchmark is of a device, not of a crowd
             watch=watch,
             ready=start,
+            show=show,
             host=testbed.address,
             port=0,
             folder=secrets,

@@ -1,16 +1,16 @@
-"""A comparison as a picture and as one HTML file that opens anywhere, offline."""
+"""A comparison as pictures and as one HTML file that opens anywhere, offline."""
 
 import math
 from collections.abc import Callable
-from html import escape
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from matplotlib.figure import Figure
 
-from melisma import pages, plots
+from melisma import plots
 from melisma.comparison import FOG_COLUMNS, Comparison, Outcome, TaskOutcome
+from melisma.dashboard import offline
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
 from melisma.moving import CENTRAL, FEDERATED, is_fog
@@ -22,16 +22,65 @@ COSTS_PICTURE = "costs.png"
 
 def write(comparison: Comparison[Outcome], config: str, folder: Path) -> None:
     """Write results, pictures and page into ``folder``."""
-    (folder / RESULTS).write_bytes(msgspec.json.encode(comparison))
     plots.save(folder / PICTURE, lambda figure: accuracy_figure(figure, comparison))
-    picture, costs = (folder / PICTURE).read_bytes(), b""
     if priced(comparison):
         plots.save(
             folder / COSTS_PICTURE, lambda figure: costs_figure(figure, comparison)
         )
-        costs = (folder / COSTS_PICTURE).read_bytes()
-    text = page(comparison, config, picture, costs)
-    (folder / PAGE).write_text(text, encoding="utf-8")
+    curves = [_curve(outcome) for outcome in comparison.finished]
+    costs = [_costs(outcome) for outcome in priced(comparison)]
+    told = _page(comparison, config, _notes(comparison))
+    _leave(comparison, told | {"curves": curves, "costs": costs}, folder)
+
+
+def _leave(
+    comparison: Comparison[Outcome] | Comparison[TaskOutcome],
+    told: dict[str, object],
+    folder: Path,
+) -> None:
+    (folder / RESULTS).write_bytes(msgspec.json.encode(comparison))
+    title = f"{comparison.job}: schemes compared"
+    offline.write([{"comparison": told}], folder / PAGE, title)
+
+
+def _page(
+    comparison: Comparison[Outcome] | Comparison[TaskOutcome], config: str, notes: str
+) -> dict[str, object]:
+    """What every comparison's page shows; a row that failed is one text."""
+    return {
+        "job": comparison.job,
+        "caption": caption(comparison),
+        "titles": comparison.titles,
+        "rows": [
+            [outcome.scheme, f"failed: {outcome.failed}"]
+            if outcome.failed
+            else [outcome.scheme, *cells(outcome)]
+            for outcome in comparison.outcomes
+        ],
+        "notes": notes,
+        "curves": [],
+        "costs": [],
+        "config": config,
+    }
+
+
+def _curve(outcome: Outcome) -> dict[str, object]:
+    """Mean accuracy in % with half of its interval, by cycle and by time."""
+    mean, half = mean_interval(100.0 * outcome.over_seeds("accuracy"))
+    return {
+        "scheme": outcome.scheme,
+        "cycle": _cycles(outcome).tolist(),
+        "time_s": _times_s(outcome).tolist(),
+        "mean": mean.tolist(),
+        "half": half.tolist(),
+    }
+
+
+def _costs(outcome: Outcome) -> dict[str, object]:
+    """What a sample that is collected costs, in parts."""
+    parts = {column.figure: column.of(outcome).mean for column in FOG_COLUMNS}
+    told = {name: parts[f"{name}_cost"] for name in plots.COSTS}
+    return {"scheme": outcome.scheme, **told}
 
 
 def priced(comparison: Comparison[Outcome]) -> list[Outcome]:
@@ -45,10 +94,13 @@ def priced(comparison: Comparison[Outcome]) -> list[Outcome]:
 
 def write_tasks(comparison: Comparison[TaskOutcome], config: str, folder: Path) -> None:
     """Write results, picture and page of a job with several tasks into ``folder``."""
-    (folder / RESULTS).write_bytes(msgspec.json.encode(comparison))
     plots.save(folder / PICTURE, lambda figure: tasks_figure(figure, comparison))
-    picture = (folder / PICTURE).read_bytes()
-    (folder / PAGE).write_text(page_tasks(comparison, config, picture), "utf-8")
+    notes = (
+        "All tasks together: accuracy is the mean over tasks, in the end; the rest are "
+        "means over cycles, who halts counted until the deadline. Cost is of one cycle "
+        "of each task."
+    )
+    _leave(comparison, _page(comparison, config, notes), folder)
 
 
 def tasks_figure(figure: Figure, comparison: Comparison[TaskOutcome]) -> None:
@@ -134,23 +186,6 @@ def cells(outcome: Outcome | TaskOutcome) -> list[str]:
     return row
 
 
-def page(
-    comparison: Comparison[Outcome], config: str, picture: bytes, costs: bytes = b""
-) -> str:
-    """Return the report as HTML that needs no other file."""
-    return pages.page(
-        f"{comparison.job}: schemes compared",
-        pages.paragraph(caption(comparison)),
-        pages.picture(
-            picture, "Test accuracy of each scheme against cycles and against time"
-        ),
-        pages.picture(costs, "Costs of each scheme") if costs else "",
-        _table(comparison),
-        pages.paragraph(_notes(comparison)),
-        pages.section("The job", pages.code(config)),
-    )
-
-
 def _notes(comparison: Comparison[Outcome]) -> str:
     """What the figures mean."""
     schemes = [outcome.scheme for outcome in comparison.outcomes]
@@ -168,31 +203,3 @@ def _notes(comparison: Comparison[Outcome]) -> str:
         "slots, per sample collected; the unit cost is all costs together. "
         + "".join(notes.get(scheme, "") for scheme in schemes)
     )
-
-
-def page_tasks(comparison: Comparison[TaskOutcome], config: str, picture: bytes) -> str:
-    """Return the report on several tasks as HTML that needs no other file."""
-    return pages.page(
-        f"{comparison.job}: schemes compared",
-        pages.paragraph(caption(comparison)),
-        pages.picture(picture, "Figures of all tasks together, by scheme"),
-        _table(comparison),
-        pages.paragraph(
-            "All tasks together: accuracy is the mean over tasks, in the end; the rest "
-            "are means over cycles, who halts counted until the deadline. Cost is of "
-            "one cycle of each task."
-        ),
-        pages.section("The job", pages.code(config)),
-    )
-
-
-def _table(comparison: Comparison[Outcome] | Comparison[TaskOutcome]) -> str:
-    return pages.table(["scheme", *comparison.titles], map(_row, comparison.outcomes))
-
-
-def _row(outcome: Outcome | TaskOutcome) -> str:
-    if not outcome.failed:
-        return pages.row([outcome.scheme, *cells(outcome)])
-    why = f"failed: {escape(outcome.failed)}"
-    cell = f'<td class="why" colspan="99">{why}</td>'
-    return f"<tr><th>{escape(outcome.scheme)}</th>{cell}</tr>"

@@ -15,10 +15,12 @@ import numpy as np
 from melisma import moving, programme, rpc, runs
 from melisma.coded import check_coded, coding_of, is_coded, straggling_of
 from melisma.config import Job, dump
+from melisma.dashboard import Dashboard
 from melisma.errors import MelismaError
 from melisma.learning.parameters import Parameters, parameters_of, put, save
 from melisma.learning.shards import Shelf
 from melisma.moving import is_fog
+from melisma.runs.held import hold
 from melisma.runtime.association import Association
 from melisma.runtime.audit import Audit
 from melisma.runtime.coded import run_coded
@@ -32,6 +34,7 @@ from melisma.runtime.live_workers import LiveWorkers
 from melisma.runtime.many import Entry, Programme
 from melisma.runtime.orchestrator import run
 from melisma.runtime.records import Record, read, write
+from melisma.runtime.steering import Steering
 from melisma.runtime.task import Task
 from melisma.runtime.turns import RealTurns
 from melisma.runtime.wire import Brief
@@ -57,12 +60,14 @@ def orchestrate(
     at_once: int = 64,
     watch: Watch = lambda record: None,
     ready: Callable[[rpc.Server], None] = lambda server: None,
+    show: Callable[[str], None] = lambda link: None,
     **options: Any,
 ) -> list[Record]:
     """Serve learners and train; go on where ``run_folder`` says the run stands.
 
-    Starts when ``learners`` are there. ``ready`` is called once they can dial in;
-    ``options`` are those of ``rpc.serve``. Returns all records of the run.
+    Starts when ``learners`` are there. ``ready`` is called once they can dial in, and
+    ``show`` with the dashboard's link, whose bearer may stop the run early; ``options``
+    are those of ``rpc.serve``. Returns all records of the run.
     """
     if is_fog(job.scheme) and not job.task:
         moving.check_live(job)
@@ -86,9 +91,12 @@ def orchestrate(
         targets: list[object] = [Stock(desk.goods for desk in desks)]
         relay = Relay(job.name)
         targets += [relay] if is_fog(job.scheme) else []
-        server = stack.enter_context(
-            rpc.serve(*targets, limits=_limits(desks), **options)
-        )
+        steering = Steering()
+        dashboard = Dashboard.of(run_folder, steering, _fixed(job))
+        options |= {"limits": _limits(desks), "routes": dashboard.routes}
+        server = stack.enter_context(rpc.serve(*targets, **options))
+        stack.callback(dashboard.close)
+        show(dashboard.attend(server))
         postings = [desk.posting for desk in desks]
         company = Company(server, postings, least=learners, at_once=at_once)
         ready(server)
@@ -98,10 +106,19 @@ def orchestrate(
             train = partial(_run_fog, relay=relay)
         else:
             train = _run_coded if is_coded(job.scheme) else _run_one
-        asyncio.run(train(job, desks, company))
+        asyncio.run(train(job, desks, company, steering))
     for folder in [*folders, *([run_folder] if job.task else [])]:
         _write_report(folder)
     return [record for folder in folders for record in read(folder / RECORDS)]
+
+
+def _fixed(job: Job) -> str:
+    """Why a run's deadline cannot be changed; nothing if it can be."""
+    if job.task:
+        return "learners are chosen by the tasks' deadlines: begin another run"
+    if is_fog(job.scheme):
+        return "data is moved by a plan for slots of this length: begin another run"
+    return ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,6 +194,7 @@ def _desk(job: Job, folder: Path, watch: Watch) -> Iterator[Desk]:
         put({name: done.parameters[name] for name in names}, task.model)
     _write_config(job, folder)
     with (folder / RECORDS).open("ab") as file:
+        hold(file)
         file.truncate(done.records_bytes if done else 0)
         yield Desk(
             job=job,
@@ -195,7 +213,9 @@ def _desk(job: Job, folder: Path, watch: Watch) -> Iterator[Desk]:
         )
 
 
-async def _run_one(job: Job, desks: Sequence[Desk], company: Company) -> None:
+async def _run_one(
+    job: Job, desks: Sequence[Desk], company: Company, steering: Steering
+) -> None:
     (desk,) = desks
     fleet = desk.fleet(company, desk.done.time_s if desk.done else 0.0)
     parameters = await run(
@@ -205,11 +225,14 @@ async def _run_one(job: Job, desks: Sequence[Desk], company: Company) -> None:
         past=desk.past,
         keep=lambda cycle, parameters: desk.keep(cycle, parameters, fleet.now_s()),
         patient=True,
+        steering=steering,
     )
     save(parameters, desk.folder / MODEL)
 
 
-async def _run_coded(job: Job, desks: Sequence[Desk], company: Company) -> None:
+async def _run_coded(
+    job: Job, desks: Sequence[Desk], company: Company, steering: Steering
+) -> None:
     (desk,) = desks
     workers = LiveWorkers(
         company,
@@ -227,12 +250,18 @@ async def _run_coded(job: Job, desks: Sequence[Desk], company: Company) -> None:
         kept=desk.done.parameters if desk.done else None,
         keep=lambda cycle, parameters: desk.keep(cycle, parameters, workers.now_s()),
         patient=True,
+        steering=steering,
     )
     save(parameters, desk.folder / MODEL)
 
 
 async def _run_fog(
-    job: Job, desks: Sequence[Desk], company: Company, *, relay: Relay
+    job: Job,
+    desks: Sequence[Desk],
+    company: Company,
+    steering: Steering,
+    *,
+    relay: Relay,
 ) -> None:
     (desk,) = desks
     devices = LiveDevices(
@@ -246,11 +275,14 @@ async def _run_fog(
         past=desk.past,
         keep=lambda cycle, parameters: desk.keep(cycle, parameters, devices.now_s()),
         patient=True,
+        steering=steering,
     )
     save(parameters, desk.folder / MODEL)
 
 
-async def _run_all(job: Job, desks: Sequence[Desk], company: Company) -> None:
+async def _run_all(
+    job: Job, desks: Sequence[Desk], company: Company, steering: Steering
+) -> None:
     """Run several tasks at once, on the learners that they share."""
     began_s = max([desk.done.time_s for desk in desks if desk.done], default=0.0)
     by_name = {desk.job.name: desk for desk in desks}
@@ -287,6 +319,7 @@ async def _run_all(job: Job, desks: Sequence[Desk], company: Company) -> None:
         programme.SCHEMES[job.scheme],
         look=_look(job, benchmarks, association),
         patient=True,
+        steering=steering,
     )
     for name, parameters in (await running.run(note)).items():
         if parameters is not None:

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from melisma import runs
 from melisma.cli import main
 from melisma.config import Job, dump
 from melisma.errors import DataError, MelismaError
-from melisma.runs import page
+from melisma.runs import page, pictures
 from melisma.runtime import records
 from melisma.runtime.records import Record
 from melisma.units import Seconds
@@ -86,27 +87,30 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_the_page_needs_no_other_file(written: Path) -> None:
-    text = (written / "report.html").read_text("utf-8")
-    assert "http" not in text
-    assert "<script" not in text
-    assert set(re.findall(r'src="(.{22})', text)) == {"data:image/png;base64,"}
-    assert "2 of 2" in text
-    assert "87.5 %" in text
+def document(page: Path) -> Any:
+    """The run within its page."""
+    pattern = r'id="documents">(.*?)</script>'
+    (told,) = json.loads(re.findall(pattern, page.read_text("utf-8"), re.DOTALL)[0])
+    return told
 
 
-def test_what_learners_write_is_text(written: Path) -> None:
-    text = (written / "report.html").read_text("utf-8")
-    assert "<b>" not in text
-    assert "&lt;b&gt;m&lt;/b&gt; $x^$" in text
-    assert "false: &lt;b&gt;" in text
+def test_the_page_holds_the_run_and_needs_no_other_file(written: Path) -> None:
+    told = document(written / "report.html")
+    assert not re.search(r"https?://", (written / "report.html").read_text("utf-8"))
+    assert told["run"]["state"] == "finished"
+    assert told["learners"] == ["a", "b", EVIL]
+    assert told["cycles"]["accuracy"] == [0.875, 0.875]
+    assert told["turns"]["measured_s"] == [1.25, 1.25, None] * 2
 
 
-def test_the_page_says_how_far_predictions_were_off(written: Path) -> None:
-    # Predicted 1 s, measured 1.25 s: |1 / 1.25 − 1| = 20 %, of 2 learners × 2 cycles.
-    text = (written / "report.html").read_text("utf-8")
-    assert "Mean absolute error 20.0 % of the measured time, over 4 updates" in text
-    assert "2 halted" in text
+def test_what_learners_write_is_no_markup(written: Path) -> None:
+    assert "<b>" not in (written / "report.html").read_text("utf-8")
+
+
+def test_pictures_are_left_beside_the_page(written: Path) -> None:
+    assert {path.name for path in written.glob("*.png")} == {
+        *("course.png", "timeline.png", "predicted.png")
+    }
 
 
 def test_the_rows_are_one_for_each_learner_and_cycle(written: Path) -> None:
@@ -143,8 +147,7 @@ def test_a_learners_name_is_no_formula(tmp_path: Path) -> None:
 def test_a_decentralised_run_predicts_nothing(tmp_path: Path) -> None:
     rows = happened(["a", "b"], cycles=1, predicted_s=None)
     run = leave(tmp_path / "made", rows, scheme="dab")
-    text = runs.write(run).read_text("utf-8")
-    assert "what learners predict is their own" in text
+    assert document(runs.write(run))["turns"]["predicted_s"] == [None, None]
     assert not (run / "predicted.png").exists()
 
 
@@ -154,23 +157,28 @@ def test_an_unfinished_run_shows_what_there_is(tmp_path: Path, kept: int) -> Non
     run = leave(tmp_path / "made", rows, cycles=5)
     with (run / "records.jsonl").open("ab") as file:
         file.write(b'{"event":"upl')
-    text = runs.write(run).read_text("utf-8")
-    assert "0 of 5" in text
-    assert "No cycle has come to its end." in text
+    told = document(runs.write(run))
+    assert (told["run"]["state"], told["run"]["cycles"]) == ("cut short", 5)
+    assert told["position"] == kept
+    assert not (run / "course.png").exists()
 
 
-def test_a_long_run_says_what_is_left_out(
+def test_of_a_long_run_pictures_show_a_part_and_an_overview(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for limit in ("LANES", "PANELS", "OVERVIEW", "TABLE"):
+    for limit in ("LANES", "PANELS", "OVERVIEW"):
         monkeypatch.setattr(page, limit, 2)
+    drawn: dict[str, Any] = {}
+    for name in ("timeline", "overview"):
+        see = partial(lambda name, figure, **told: drawn.update({name: told}), name)
+        monkeypatch.setattr(pictures, name, see)
     rows = happened(["a", "b", "c"], cycles=4)
-    text = runs.write(leave(tmp_path / "made", rows)).read_text("utf-8")
-    assert text.count("Shown are 2 of 3 learners.") == 3
-    assert "Shown are 2 of 4 cycles, the first and the last." in text
-    assert "Shown are 2 of 4 cycles, the last ones." in text
-    assert "Shown are 2 of 4 incidents, the gravest." in text
-    assert (tmp_path / "made" / "overview.png").exists()
+    runs.write(leave(tmp_path / "made", rows))
+    assert (drawn["timeline"]["learners"], drawn["timeline"]["cycles"]) == (
+        ["a", "b"],
+        [1, 4],
+    )
+    assert drawn["overview"]["spent"].shape == (2, 4)
 
 
 @pytest.mark.parametrize(

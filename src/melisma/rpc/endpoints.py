@@ -23,7 +23,7 @@ from melisma.rpc.hub import Hub
 from melisma.rpc.limits import Limits
 from melisma.rpc.metrics import Metrics
 from melisma.rpc.peer import Group, Peer
-from melisma.rpc.server import Listener
+from melisma.rpc.server import Listener, Routes
 from melisma.rpc.service import Service
 from melisma.rpc.threads import Threads, background_loop, in_coroutine, run
 from melisma.rpc.tokens import EVERYTHING, Tokens, check_name
@@ -64,9 +64,20 @@ class Server:
         return self._listener.address.port
 
     @property
+    def url(self) -> str:
+        """Return where a browser finds this server."""
+        address = self._listener.address
+        return replace(address, host=reachable(address.host)).url
+
+    @property
     def metrics(self) -> Metrics:
         """Return what has been called, answered, sent and received so far."""
         return self._hub.metrics
+
+    @property
+    def silences_s(self) -> dict[str, float | None]:
+        """Return how long ago each peer was heard; None if it is cut off for now."""
+        return self._hub.silences_s
 
     @property
     def peers(self) -> Group:
@@ -203,6 +214,7 @@ async def aserve(
     threads: int = 32,
     joined: Callable[[Peer], None] | None = None,
     left: Callable[[Peer], None] | None = None,
+    routes: Routes = lambda app, identify: None,
     say: Callable[[str], None] = say,
 ) -> Server:
     """Serve on this coroutine's event loop; see ``serve``."""
@@ -215,9 +227,9 @@ async def aserve(
         left=left,
     )
     if not secure:
-        server = Server(Listener(hub, None, None), hub, None, None)
+        server = Server(Listener(hub, None, None, routes), hub, None, None)
     else:
-        server = _secured(hub, Path(folder), certificate, key, client_ca)
+        server = _secured(hub, Path(folder), certificate, key, client_ca, routes)
     if port is not None:
         await server._listener.listen(host, port)
         _announce(server, say)
@@ -230,6 +242,7 @@ def _secured(
     certificate: Path | str | None,
     key: Path | str | None,
     client_ca: Path | str | None,
+    routes: Routes,
 ) -> Server:
     own = certificate is not None
     if own and key is None:
@@ -243,7 +256,7 @@ def _secured(
     tokens = Tokens(folder / "tokens.json")
     # One's own certificate is checked against its authority; ours is pinned.
     pin = None if own else certificates.fingerprint_of(shown)
-    return Server(Listener(hub, tokens, tls), hub, tokens, pin)
+    return Server(Listener(hub, tokens, tls, routes), hub, tokens, pin)
 
 
 def _announce(server: Server, say: Callable[[str], None]) -> None:
@@ -278,6 +291,8 @@ def serve(*targets: object, **options: Any) -> Server:
                 certificate from this authority.
             limits: how much is borne from a peer. threads: for plain functions.
             joined, left: called with each Peer that comes or is gone for good.
+            routes: called with the port's aiohttp application, to which it may add
+                routes, and a function that says who sends a request.
             say: where to tell the address and, the first time, the join string.
     """
     return run(aserve(*targets, **options), background_loop(), "await aserve(…)")

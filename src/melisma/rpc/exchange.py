@@ -108,6 +108,11 @@ class Exchange:
             frames.Fault: caller.take_fault,
         }
 
+    @property
+    def silence_s(self) -> float:
+        """Return how long ago the far side was heard."""
+        return max(0.0, self.loop.time() - self._heard)
+
     # Sending
 
     def post(self, frame: frames.Frame) -> None:

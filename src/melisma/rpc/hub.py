@@ -61,6 +61,14 @@ class Hub:
         return Group({name: exchange.peer for name, exchange in exchanges})
 
     @property
+    def silences_s(self) -> dict[str, float | None]:
+        """Return how long ago each peer was heard; None if it is cut off for now."""
+        return {
+            name: exchange.silence_s if exchange.carrier else None
+            for name, exchange in list(self._exchanges.items())
+        }
+
+    @property
     def connections(self) -> int:
         """Return how many peers are connected."""
         return len(self._conversations)

@@ -5,10 +5,13 @@
                               200 {"result": ...}; a generator answers line by line
 
 Both take ``Authorization: Bearer TOKEN``. Pages of other origins get nothing, whatever
-the browser that shows them can reach.
+the browser that shows them can reach. ``routes`` adds others to the port.
 """
 
+import hmac
 import ssl
+from collections.abc import Callable, Mapping
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -24,16 +27,35 @@ from melisma.rpc.websocket import CLOSE_S, WebSocket
 #: A connection that asks for nothing for this long is closed.
 IDLE_S = 20.0
 
+NOBODY_ELSE: Mapping[str, Identity] = {}
+
+
+class Identify(Protocol):
+    """Says who sends a request; an HTTP error if nobody may, or from another page."""
+
+    def __call__(
+        self, request: web.Request, also: Mapping[str, Identity] = NOBODY_ELSE
+    ) -> Identity:
+        """Return who shows which token; ``also`` are secrets that are in no file."""
+
+
+#: Adds routes to the port.
+Routes = Callable[[web.Application, Identify], None]
+
 
 class Listener:
     """A hub on a port."""
 
     def __init__(
-        self, hub: Hub, tokens: Tokens | None, tls: ssl.SSLContext | None
+        self,
+        hub: Hub,
+        tokens: Tokens | None,
+        tls: ssl.SSLContext | None,
+        routes: Routes = lambda app, identify: None,
     ) -> None:
         self.hub = hub
         self.address: Address
-        self._tokens, self._tls = tokens, tls
+        self._tokens, self._tls, self._routes = tokens, tls, routes
         self._posts = 0
         if tokens:
             hub.reserved = tokens.reserves
@@ -49,6 +71,7 @@ class Listener:
         app.on_response_prepare.append(_sign)
         app.router.add_get("/rpc", self._converse)
         app.router.add_post("/call/{function}", self._call)
+        self._routes(app, self._identify)
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -72,15 +95,21 @@ class Listener:
         if self._runner:
             await self._runner.cleanup()
 
-    def _identify(self, request: web.Request) -> Identity:
+    def _identify(
+        self, request: web.Request, also: Mapping[str, Identity] = NOBODY_ELSE
+    ) -> Identity:
         """Return who asks; an HTTP error if nobody may."""
         try:
             self._check_origin(request)
         except ValueError:
             raise problem(web.HTTPForbidden, "no host or origin") from None
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        shown = token.strip().encode("utf-8", "replace")
+        for secret, identity in also.items():
+            if kind == "Bearer" and hmac.compare_digest(shown, secret.encode()):
+                return identity
         if self._tokens is None:
             return ANYBODY
-        kind, _, token = request.headers.get("Authorization", "").partition(" ")
         try:
             if kind != "Bearer":
                 raise AccessError("a token is needed: Authorization: Bearer TOKEN")

@@ -9,7 +9,7 @@ from melisma.errors import DataError
 from melisma.runs import ledger
 from melisma.runs.ledger import Cycle, Incident, Tally, Turn
 from melisma.runtime import records
-from melisma.runtime.folder import CONFIG, RECORDS
+from melisma.runtime.files import CONFIG, RECORDS
 from melisma.runtime.records import Moved, Record
 
 

@@ -6,7 +6,7 @@ Rows in, rows out; nothing here draws or writes. An unfinished run's records do 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -24,13 +24,13 @@ from melisma.runtime.records import (
     LearnerEvent,
     Left,
     Record,
+    Refused,
+    Steered,
     Trained,
     Uploaded,
 )
 
 COUNTED, SITS_OUT, UNDER_WAY = "counted", "sits out", "under way"
-
-Kind = TypeVar("Kind", bound=Record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,8 @@ class Turn:
     dropped_s: float | None = None
     offence: bool = False  #: it sent what nobody asked for
     distance: float | None = None  #: from its work redone, if that was checked
+    began_s: float = 0.0  #: when it was ordered, on the run's clock
+    cost: float | None = None  #: where learners have prices
 
     @property
     def off_percent(self) -> float | None:
@@ -70,43 +72,48 @@ def turns(records: Iterable[Record]) -> list[Turn]:
     for record in records:
         if isinstance(record, LearnerEvent):
             groups.setdefault((record.cycle, record.learner), []).append(record)
-    return [
-        _turn(order, group)
-        for group in groups.values()
-        if (order := _only(group, Allocated))
-    ]
+    return [turn for group in groups.values() if (turn := turn_of(group))]
 
 
-def _only(group: list[Record], kind: type[Kind]) -> Kind | None:
-    return next((record for record in group if isinstance(record, kind)), None)
-
-
-def _turn(order: Allocated, group: list[Record]) -> Turn:
-    def since_s(record: Record | None) -> float | None:
-        return None if record is None else record.time_s - order.time_s
-
-    downloaded, uploaded = _only(group, Downloaded), _only(group, Uploaded)
-    trained = _only(group, Trained) or _only(group, Halted)
-    dropped, checked = _only(group, Dropped), _only(group, Checked)
+def turn_of(group: Iterable[Record]) -> Turn | None:
+    """Return what the records of one learner in one cycle come to, if it has orders."""
+    first: dict[type, Any] = {}
+    for record in group:
+        first.setdefault(type(record), record)
+    order: Allocated | None = first.get(Allocated)
+    if order is None:
+        return None
+    downloaded: Downloaded | None = first.get(Downloaded)
+    uploaded: Uploaded | None = first.get(Uploaded)
+    trained: Trained | Halted | None = first.get(Trained) or first.get(Halted)
+    dropped: Dropped | None = first.get(Dropped)
+    checked: Checked | None = first.get(Checked)
     told = {r.time_s for r in (downloaded, trained, uploaded) if r is not None}
     private = len(told) == 1  # who keeps its times is seen once, when it is back
+    began_s = order.time_s
     return Turn(
         cycle=order.cycle,
         learner=order.learner,
         samples=order.samples,
         steps=order.steps,
         predicted_s=order.predicted_s,
-        downloaded_s=None if private else since_s(downloaded),
-        trained_s=None if private else since_s(trained),
-        measured_s=since_s(uploaded),
+        downloaded_s=None if private else _since_s(downloaded, began_s),
+        trained_s=None if private else _since_s(trained, began_s),
+        measured_s=_since_s(uploaded, began_s),
         trained=trained.samples if trained else None,
         batches=trained.batches if trained else None,
-        halted=isinstance(trained, Halted),
+        halted=type(trained) is Halted,
         outcome=_outcome(order, uploaded, dropped),
-        dropped_s=since_s(dropped),
+        dropped_s=_since_s(dropped, began_s),
         offence=dropped is not None and dropped.offence,
         distance=checked.distance if checked else None,
+        began_s=began_s,
+        cost=order.cost,
     )
+
+
+def _since_s(record: Record | None, began_s: float) -> float | None:
+    return None if record is None else record.time_s - began_s
 
 
 def _outcome(
@@ -189,7 +196,11 @@ class Cycle:
     samples: int | None = None  #: trained, of the updates that count
     cycle_s: float | None = None
     max_staleness: int | None = None
+    mean_staleness: float | None = None
+    truancy: float | None = None
     utilisation: float | None = None
+    error: float | None = None  #: of a decoded gradient
+    cost: float | None = None  #: of all learners, where they have prices
     time_s: float | None = None  #: at its end, on the run's clock
     accuracy: float | None = None
     loss: float | None = None  #: None, too, if it is not finite
@@ -203,17 +214,19 @@ def cycles(records: Sequence[Record], turns: Iterable[Turn]) -> list[Cycle]:
     for turn in turns:
         groups.setdefault(turn.cycle, []).append(turn)
     return [
-        _cycle(number, group, merged.get(number), tested.get(number))
+        cycle_of(number, group, merged.get(number), tested.get(number))
         for number, group in sorted(groups.items())
     ]
 
 
-def _cycle(
+def cycle_of(
     number: int,
-    group: list[Turn],
+    group: Sequence[Turn],
     merged: Aggregated | None,
     tested: Evaluated | None,
 ) -> Cycle:
+    """Return what the turns of one cycle come to."""
+    costs = [turn.cost for turn in group if turn.cost is not None]
     row = Cycle(
         cycle=number,
         learners=sum(turn.samples > 0 for turn in group),
@@ -221,6 +234,7 @@ def _cycle(
         halted=sum(turn.halted for turn in group),
         lost=sum(turn.dropped_s is not None for turn in group),
         off_percent=off_percent(group),
+        cost=sum(costs) if costs else None,
     )
     if merged:
         row = replace(
@@ -228,7 +242,10 @@ def _cycle(
             samples=merged.samples,
             cycle_s=merged.cycle_s,
             max_staleness=merged.max_staleness,
+            mean_staleness=merged.mean_staleness,
+            truancy=merged.truancy,
             utilisation=merged.utilisation,
+            error=merged.error,
         )
     if tested:
         row = replace(
@@ -243,44 +260,53 @@ class Incident:
 
     time_s: float
     cycle: int
-    learner: str
+    learner: str  #: or nothing, where it is the task's
     what: str  #: one of GRAVITY
     detail: str = ""
 
 
 #: Kinds of incident, the gravest first.
-GRAVITY = ("expelled", "refused", "dropped", "left", "joined", "checked")
+GRAVITY = ("expelled", "refused", "dropped", "left", "joined", "steered", "checked")
+
+
+_NOTABLE = {Joined, Left, Dropped, Checked, Expelled, Refused, Steered}
 
 
 def incidents(records: Iterable[Record]) -> list[Incident]:
     """Return what was out of the ordinary, in order; who is there at first is not."""
-    found = []
-    for record in records:
-        match record:
-            case Joined(cycle=number) if number > 1:
-                what, detail = "joined", ""
-            case Left():
-                what, detail = "left", ""
-            case Dropped(reason=detail, offence=offence):
-                what = "refused" if offence else "dropped"
-            case Checked(distance=None):
-                what, detail = "checked", "distance not finite"
-            case Checked(distance=float(distance)):
-                what, detail = "checked", f"distance {distance:.2g}"
-            case Expelled(reason=detail):
-                what = "expelled"
-            case _:
-                continue
-        found.append(
-            Incident(
-                time_s=record.time_s,
-                cycle=record.cycle,
-                learner=record.learner,
-                what=what,
-                detail=detail,
-            )
-        )
-    return found
+    return [found for record in records if (found := incident_of(record))]
+
+
+def incident_of(record: Record) -> Incident | None:
+    """Return what is out of the ordinary in a record, if anything is."""
+    if type(record) not in _NOTABLE:  # as nearly all are
+        return None
+    match record:
+        case Joined(cycle=number) if number > 1:
+            what, detail = "joined", ""
+        case Left():
+            what, detail = "left", ""
+        case Dropped(reason=detail, offence=offence):
+            what = "refused" if offence else "dropped"
+        case Checked(distance=None):
+            what, detail = "checked", "distance not finite"
+        case Checked(distance=float(distance)):
+            what, detail = "checked", f"distance {distance:.2g}"
+        case Expelled(reason=detail):
+            what = "expelled"
+        case Refused(reason=detail):
+            what = "refused"
+        case Steered(deadline_s=deadline_s):
+            what, detail = "steered", f"deadline {deadline_s:g} s"
+        case _:
+            return None
+    return Incident(
+        time_s=record.time_s,
+        cycle=record.cycle,
+        learner=record.learner if isinstance(record, LearnerEvent) else "",
+        what=what,
+        detail=detail,
+    )
 
 
 def gravest(incidents: Sequence[Incident], most: int) -> list[Incident]:

@@ -8,7 +8,7 @@ gradients is the same whoever straggles.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -21,11 +21,13 @@ from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.maths.arrays import Ints
 from melisma.runtime.chance import Stream
 from melisma.runtime.coder import Coder, Coding
+from melisma.runtime.cycles import Cycles, Keep
 from melisma.runtime.decoding import Decoding
-from melisma.runtime.diary import Diary, Sink, Standing
+from melisma.runtime.diary import Diary, Sink
 from melisma.runtime.fleet import Lost, Report, Updates
 from melisma.runtime.orchestrator import FRUITLESS
 from melisma.runtime.records import Record
+from melisma.runtime.steering import Steering
 from melisma.runtime.task import Task
 from melisma.runtime.work import Workers
 
@@ -43,8 +45,9 @@ async def run_coded(
     *,
     past: Iterable[Record] = (),
     kept: Parameters | None = None,
-    keep: Callable[[int, Parameters], None] = lambda cycle, parameters: None,
+    keep: Keep = lambda cycle, parameters: None,
     patient: bool = False,
+    steering: Steering | None = None,
 ) -> Parameters:
     """Train ``task`` on ``fleet`` for all its cycles; return the model's parameters.
 
@@ -54,19 +57,21 @@ async def run_coded(
     after several in a row.
     """
     check_additive(task.model)
-    standing = Standing(past)
-    for name, reason in standing.expelled.items():
-        fleet.expel(name, reason)
     parameters = parameters_of(task.model)
     descent = Descent(task.model, rate=coding.rate, momentum=coding.momentum)
     if kept:
         descent.restore(kept)
     coder, fruitless = Coder(coding, task), 0
-    for number in range(standing.done + 1, task.cycles + 1):
-        diary = Diary(task, fleet, sink, standing, number)
-        code, t_comp_s = await _begin(fleet, coder, patient)
-        parts = _parts(task, number, code.partitions)
+    cycles = Cycles(task, fleet, sink, past, keep, steering)
+    async for diary in cycles:
+        task = diary.task
+        begun = await cycles.unless_stopped(_begin(fleet, coder, patient))
+        if begun is None:
+            break
+        code, t_comp_s = begun
+        parts = _parts(task, diary.cycle, code.partitions)
         diary.allocated(coder.plan(code, parts))
+        cycles.begun(diary)
         session = fleet.session(parameters, task.deadline_s)
         decoding = Decoding(code, parts, session, task.deadline_s)
         await decoding.finish(t_comp_s)
@@ -82,8 +87,7 @@ async def run_coded(
         session.end()
         diary.aggregated(coder.plan(code, parts), error=decoding.error)
         diary.evaluated(*evaluate(task.model, task.data.test_x, task.data.test_y))
-        diary.expel_offenders()
-        keep(number, parameters | descent.state())
+        cycles.end(diary, parameters | descent.state())
     return parameters
 
 

@@ -36,6 +36,7 @@ class Standing:
         self.there: set[str] = set()
         self.expelled: dict[str, str] = {}
         self.offences: Counter[str] = Counter()
+        self.deadline_s: float | None = None  #: if it was changed
         self.done = 0  #: cycles
         for record in past:
             self.see(record)
@@ -51,6 +52,8 @@ class Standing:
                 self.expelled[name] = reason
             case records.Dropped(learner=name, offence=True):
                 self.offences[name] += 1
+            case records.Steered(deadline_s=deadline_s):
+                self.deadline_s = deadline_s
             case records.Evaluated(cycle=number):
                 self.done = number
 
@@ -61,15 +64,20 @@ class Diary:
     def __init__(
         self, task: Task, fleet: Fleet, sink: Sink, standing: Standing, cycle: int
     ) -> None:
-        self._task, self._fleet, self.cycle = task, fleet, cycle
+        self.task, self._fleet, self.cycle = task, fleet, cycle
         self._to, self._standing = sink, standing
-        self._began_s, self._is_mustered = fleet.now_s(), False
+        self.began_s, self._is_mustered = fleet.now_s(), False
         self.counted: list[int] = []  #: samples of each update that counts
         self._dropped: Counter[str] = Counter()
 
+    def steered(self, task: Task) -> None:
+        """Note another deadline, which holds from this cycle on."""
+        self.task = task
+        self._cycle_wide(records.Steered, deadline_s=task.deadline_s)
+
     def mustered(self, began_s: float | None = None) -> None:
         """Note who came and who left; the cycle begins now, or has begun before."""
-        self._began_s = self._fleet.now_s() if began_s is None else began_s
+        self.began_s = self._fleet.now_s() if began_s is None else began_s
         self._is_mustered, names = True, self._fleet.learners
         for name in sorted(self._standing.there.difference(names)):
             self._learner(records.Left, name, 0.0)
@@ -88,7 +96,7 @@ class Diary:
                 records.Allocated,
                 self._fleet.learners[k],
                 0.0,
-                samples=shards * self._task.shard,
+                samples=shards * self.task.shard,
                 steps=int(allocation.steps[k]),
                 predicted_s=_at(plan.predicted_s, k),
                 cost=_at(plan.cost, k),
@@ -143,15 +151,15 @@ class Diary:
         """What to raise when no update counts."""
         why = ", ".join(f"{reason} ({n})" for reason, n in self._dropped.items())
         return TrainingError(
-            f"cycle {self.cycle} of {self._task.name!r} ended without one update "
+            f"cycle {self.cycle} of {self.task.name!r} ended without one update "
             f"that counts: {why or 'no learner had work'}. Extend the deadline of "
-            f"{self._task.deadline_s:.6g} s, or lower the learning rate"
+            f"{self.task.deadline_s:.6g} s, or lower the learning rate"
         )
 
     def aggregated(self, plan: Plan, error: float | None = None) -> None:
         """Note what the cycle came to; ``error`` is that of a decoded gradient."""
         steps = plan.allocation.steps[plan.allocation.samples > 0]
-        deadline_s = self._task.deadline_s
+        deadline_s = self.task.deadline_s
         self._cycle_wide(
             records.Aggregated,
             learners=len(self.counted),
@@ -174,8 +182,12 @@ class Diary:
             if offences >= OFFENCES and name not in self._standing.expelled:
                 reason = f"{offences} updates were refused"
                 self._fleet.expel(name, reason)
-                after_s = self._fleet.now_s() - self._began_s
-                self._learner(records.Expelled, name, after_s, reason=reason)
+                self.expelled(name, reason)
+
+    def expelled(self, name: str, reason: str) -> None:
+        """Note who was sent away."""
+        after_s = self._fleet.now_s() - self.began_s
+        self._learner(records.Expelled, name, after_s, reason=reason)
 
     def _learner(
         self,
@@ -184,7 +196,7 @@ class Diary:
         after_s: float,
         **facts: Any,
     ) -> None:
-        self._record(event, self._began_s + after_s, learner=name, **facts)
+        self._record(event, self.began_s + after_s, learner=name, **facts)
 
     def _cycle_wide(self, event: Callable[..., records.Record], **facts: Any) -> None:
         self._record(event, self._fleet.now_s(), **facts)
@@ -192,7 +204,7 @@ class Diary:
     def _record(
         self, event: Callable[..., records.Record], time_s: float, **facts: Any
     ) -> None:
-        record = event(time_s=time_s, task=self._task.name, cycle=self.cycle, **facts)
+        record = event(time_s=time_s, task=self.task.name, cycle=self.cycle, **facts)
         self._standing.see(record)
         self._to(record)
 

@@ -19,11 +19,13 @@ from melisma.fog.online import Course, Planner
 from melisma.learning.evaluation import evaluate
 from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.maths.arrays import Ints
-from melisma.runtime.diary import Diary, Sink, Standing
+from melisma.runtime.cycles import Cycles, Keep
+from melisma.runtime.diary import Diary, Sink
 from melisma.runtime.fleet import Lost
 from melisma.runtime.moves import Devices, Done, Move
 from melisma.runtime.orchestrator import FRUITLESS, merged
 from melisma.runtime.records import Joined, Moved, Record
+from melisma.runtime.steering import Steering
 from melisma.runtime.task import Plan, Task
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
@@ -48,24 +50,25 @@ async def run_fog(
     fogging: Fogging,
     *,
     past: Sequence[Record] = (),
-    keep: Callable[[int, Parameters], None] = lambda cycle, parameters: None,
+    keep: Keep = lambda cycle, parameters: None,
     patient: bool = False,
+    steering: Steering | None = None,
 ) -> Parameters:
     """Train ``task`` on ``fleet`` for all its cycles; return the model's parameters.
 
     As `orchestrator.run`. The movement is that of the devices which are there at the
     start: one that comes back goes on, one that is new sits out.
     """
-    standing = Standing(past)
-    for name, reason in standing.expelled.items():
-        fleet.expel(name, reason)
     parameters = parameters_of(task.model)
     journey: Journey | None = None
     fruitless = 0
-    for number in range(standing.done + 1, task.cycles + 1):
-        diary = Diary(task, fleet, sink, standing, number)
-        await fleet.muster()
+    cycles = Cycles(task, fleet, sink, past, keep, steering)
+    async for diary in cycles:
+        task, number = diary.task, diary.cycle
+        if await cycles.unless_stopped(_mustered(fleet)) is None:
+            break
         diary.mustered()
+        cycles.begun(diary)
         if journey is None:
             journey = await _journey(fleet, fogging, past)
         first = (number - 1) * fogging.period + 1
@@ -86,9 +89,13 @@ async def run_fog(
             raise diary.fruitless()
         diary.aggregated(given)
         diary.evaluated(*evaluate(task.model, task.data.test_x, task.data.test_y))
-        diary.expel_offenders()
-        keep(number, parameters)
+        cycles.end(diary, parameters)
     return parameters
+
+
+async def _mustered(fleet: Devices) -> bool:
+    await fleet.muster()
+    return True
 
 
 async def _journey(

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from melisma.errors import DataError
 from melisma.learning.parameters import Parameters, load_noted, save
+from melisma.runtime.files import CHECKPOINT, CONFIG, MODEL, RECORDS
 
-CONFIG, RECORDS, MODEL = "config.toml", "records.jsonl", "model.safetensors"
-CHECKPOINT = "checkpoint.safetensors"
+__all__ = ["CHECKPOINT", "CONFIG", "MODEL", "RECORDS", "Checkpoint", "run_folder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,6 +20,7 @@ from melisma.runtime.diary import Sink
 from melisma.runtime.fleet import Fleet, Probed, SharedFleet
 from melisma.runtime.orchestrator import run, share_out, spread
 from melisma.runtime.records import Record, Refused
+from melisma.runtime.steering import Steering
 from melisma.runtime.task import Plan, Task
 from melisma.runtime.turns import BEGIN, COME, END, Turns
 from melisma.system.law import DelayLaw
@@ -55,7 +56,8 @@ class Programme:
     """Tasks on one clock.
 
     ``look`` sees who is there, before a task is admitted and before each of its cycles.
-    ``patient`` is as in `orchestrator.run`.
+    ``patient`` and ``steering`` are as in `orchestrator.run`; a task that has not come
+    when the run is stopped does not come.
     """
 
     def __init__(
@@ -67,7 +69,9 @@ class Programme:
         *,
         look: Callable[[str], Awaitable[None]] = nobody_new,
         patient: bool = False,
+        steering: Steering | None = None,
     ) -> None:
+        self._steering = steering or Steering()
         self._entries, self._association = entries, association
         self._knowledge, self._turns = knowledge, turns
         self._look, self._patient = look, patient
@@ -93,9 +97,11 @@ class Programme:
     async def _run(self, i: int, entry: Entry, sink: Sink) -> Parameters | None:
         task, fleet = entry.task, entry.fleet
         fleet.wait_until(entry.arrives_s)
-        await self._turns.take(task.name, entry.arrives_s, COME)
         try:
-            await self._look(task.name)
+            come = self._steering.unless_stopped(self._come(entry))
+            if await come is None:
+                self._turns.leave(task.name)
+                return None
             self._association.admit(i)
         except InfeasibleError as error:
             reason = str(error)
@@ -112,11 +118,18 @@ class Programme:
                 keep=entry.keep,
                 patient=self._patient,
                 planner=_Planner(self, i),
+                steering=self._steering,
             )
         finally:
             await self._turns.take(task.name, fleet.now_s(), END)
             self._association.finish(i)
             self._turns.leave(task.name)
+
+    async def _come(self, entry: Entry) -> bool:
+        """Wait until it is time for a task, and see who is there."""
+        await self._turns.take(entry.task.name, entry.arrives_s, COME)
+        await self._look(entry.task.name)
+        return True
 
     async def _gather(self, i: int, entry: Entry) -> Ints:
         """Wait for one's turn, and for learners that are free then."""

@@ -6,7 +6,7 @@ muster → allocate → order → learners download, train, halt, upload
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -19,9 +19,11 @@ from melisma.learning.evaluation import evaluate
 from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.maths.arrays import Ints
 from melisma.runtime.chance import Stream
-from melisma.runtime.diary import Diary, Sink, Standing
+from melisma.runtime.cycles import Cycles, Keep
+from melisma.runtime.diary import Diary, Sink
 from melisma.runtime.fleet import Fleet, Lost, Order, Probed, Updates
 from melisma.runtime.records import Record
+from melisma.runtime.steering import Steering
 from melisma.runtime.task import Plan, Task
 from melisma.schemes import DECENTRALISED, find
 from melisma.system.problem import Allocation, Problem, learner_s
@@ -53,9 +55,10 @@ async def run(
     sink: Sink,
     *,
     past: Iterable[Record] = (),
-    keep: Callable[[int, Parameters], None] = lambda cycle, parameters: None,
+    keep: Keep = lambda cycle, parameters: None,
     patient: bool = False,
     planner: Planner | None = None,
+    steering: Steering | None = None,
 ) -> Parameters:
     """Train ``task`` on ``fleet`` for all its cycles; return the model's parameters.
 
@@ -68,18 +71,21 @@ async def run(
     and lets those sit out who cannot do the least by then. Otherwise, or when patience
     ends, that is a TrainingError or an InfeasibleError.
 
-    ``planner`` decides who does how much, in place of the task's scheme.
+    ``planner`` decides who does how much, in place of the task's scheme. With
+    ``steering``, whoever watches may pause the run, give it another deadline, or stop
+    it: then it ends after fewer cycles.
     """
-    standing = Standing(past)
-    for name, reason in standing.expelled.items():
-        fleet.expel(name, reason)
     parameters = parameters_of(task.model)
     fruitless = 0
-    for number in range(standing.done + 1, task.cycles + 1):
-        diary = Diary(task, fleet, sink, standing, number)
-        plan = await _begin(task, fleet, diary, patient, planner or allocate)
+    cycles = Cycles(task, fleet, sink, past, keep, steering)
+    async for diary in cycles:
+        task = diary.task
+        begin = _begin(task, fleet, diary, patient, planner or allocate)
+        if (plan := await cycles.unless_stopped(begin)) is None:
+            break
+        cycles.begun(diary)
         orders = share_out(
-            task, plan.allocation, number, fleet.own_samples, plan.probed
+            task, plan.allocation, diary.cycle, fleet.own_samples, plan.probed
         )
         updates = fleet.carry_out(orders, parameters, task.deadline_s)
         better = await merged(task, diary, parameters, updates)
@@ -91,8 +97,7 @@ async def run(
             raise diary.fruitless()
         diary.aggregated(plan)
         diary.evaluated(*evaluate(task.model, task.data.test_x, task.data.test_y))
-        diary.expel_offenders()
-        keep(number, parameters)
+        cycles.end(diary, parameters)
     return parameters
 
 

@@ -48,6 +48,12 @@ class Expelled(LearnerEvent, frozen=True, kw_only=True, tag="expelled"):
     reason: str
 
 
+class Steered(Event, frozen=True, kw_only=True, tag="steered"):
+    """Somebody who watches gave the task another deadline, from this cycle on."""
+
+    deadline_s: float
+
+
 class Allocated(LearnerEvent, frozen=True, kw_only=True, tag="allocated"):
     """A learner was given work, or none."""
 
@@ -134,6 +140,7 @@ Record = (
     | Joined
     | Left
     | Expelled
+    | Steered
     | Allocated
     | Downloaded
     | Moved
@@ -147,7 +154,7 @@ Record = (
 )
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(Record)
+_DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
 def write(record: Record, file: BinaryIO) -> None:
@@ -175,6 +182,14 @@ def _rows(path: Path) -> Iterator[Record]:
             if number == len(lines) and not line.endswith(b"\n"):
                 return
             raise DataError(f"{path}, line {number}: {error}") from error
+
+
+def decode(lines: bytes) -> list[Record]:
+    """Read whole lines; DataError if one is damaged."""
+    try:
+        return _DECODER.decode_lines(lines)
+    except msgspec.DecodeError as error:
+        raise DataError(f"not records: {error}") from error
 
 
 def evaluations(records: Iterable[Record]) -> list[Evaluated]:

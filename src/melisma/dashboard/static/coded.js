@@ -1,0 +1,78 @@
+// Coded training: who answered, when the gradient became known, how exact it was.
+
+import { Chart, Charts } from "./charts.js";
+import { lines } from "./curves.js";
+import { el, legend } from "./dom.js";
+import { COUNTED, LOST, SITTING, ink, pixel, seconds } from "./format.js";
+import { isNeedless } from "./learner.js";
+import { Matrix } from "./matrix.js";
+import { SITS_OUT, UNDER_WAY, COUNTED as COUNTS } from "./store.js";
+
+export class Coded {
+  constructor(app) {
+    this.app = app;
+    this.matrix = new Matrix({
+      title: "Who answered, by worker and iteration",
+      label: legend({ answered: COUNTED, "not needed any more": SITTING, lost: LOST }),
+    });
+    const known = new Chart({ title: "When the gradient was known", y: "s", low: 0 });
+    const error = new Chart({
+      title: "Error of the decoded gradient (0: exact)",
+      y: "‖aB − 1‖ / √K",
+      low: 0,
+      digits: 4,
+    });
+    this.charts = new Charts([
+      [known, () => this.#known()],
+      [error, () => lines(app, "error")],
+    ]);
+    this.root = el("div", { class: "charts" }, this.matrix.root, this.charts.root);
+  }
+
+  draw() {
+    const { store } = this.app;
+    const colour = (learner, column) => this.#colour(store.turn(0, column + 1, learner));
+    this.matrix.draw(store.learners, store.mostCycles, colour, (learner, column) =>
+      this.#words(store.turn(0, column + 1, learner)),
+    );
+    this.charts.draw();
+  }
+
+  #colour(row) {
+    const { store } = this.app;
+    const outcome = row === undefined ? SITS_OUT : store.outcome(row);
+    if (outcome === SITS_OUT) return 0;
+    const colours = { [COUNTS]: COUNTED, [UNDER_WAY]: ink("--line") };
+    return pixel(colours[outcome] ?? (isNeedless(outcome) ? SITTING : LOST));
+  }
+
+  #words(row) {
+    const { store } = this.app;
+    const took = seconds(store.turns.measured_s[row] ?? store.turns.dropped_s[row]);
+    return store.outcome(row) === COUNTS ? `answered after ${took}` : `${store.outcome(row)} (${took})`;
+  }
+
+  /** Times of the gradient, and of the last answer that came. */
+  #known() {
+    const { store } = this.app;
+    const named = lines(this.app, "cycle_s").map((line) => ({
+      ...line,
+      name: "gradient known",
+      named: true,
+    }));
+    const { samples, predicted_s } = store.turns;
+    const points = [[], []];
+    (store.turnAt[0] ?? []).forEach((cycle, number) => {
+      const predicted = Object.values(cycle)
+        .filter((row) => samples[row])
+        .map((row) => predicted_s[row] ?? 0);
+      if (!predicted.some(Boolean)) return;
+      points[0].push(number);
+      points[1].push(Math.max(...predicted));
+    });
+    return [
+      ...named,
+      { name: "predicted for the slowest", colour: "#999999", dash: [2, 3], points, named: true },
+    ];
+  }
+}

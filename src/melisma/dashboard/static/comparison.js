@@ -1,0 +1,83 @@
+// Schemes compared: the table, and mean curves with their intervals.
+
+import { Chart } from "./charts.js";
+import { el, legend } from "./dom.js";
+import { COSTS, number, schemeColour } from "./format.js";
+import { plain } from "./table.js";
+
+export class Comparison {
+  constructor(told, theme) {
+    this.told = told;
+    const top = el(
+      "header",
+      { class: "top" },
+      el("strong", { class: "brand" }, "Melisma"),
+      el("span", { class: "link file" }, "report"),
+      theme,
+    );
+    const title = `${told.job}: schemes compared`;
+    document.title = title;
+    this.byCycle = new Chart({ title: "Test accuracy by cycle", y: "%", digits: 1, bound: [0, 102] });
+    this.byTime = new Chart({
+      title: "Test accuracy by time",
+      x: "time on the learners' clock (s)",
+      y: "%",
+      digits: 1,
+      bound: [0, 102],
+    });
+    this.costs = el("figure", { class: "chart full" });
+    const body = el(
+      "div",
+      { class: "body" },
+      el("h1", {}, title),
+      el("p", {}, told.caption),
+      told.curves.length ? el("div", { class: "charts" }, this.byCycle.root, this.byTime.root) : null,
+      plain(["scheme", ...told.titles], told.rows),
+      el("p", { class: "dim" }, told.notes),
+      told.costs.length ? this.costs : null,
+      el("h2", {}, "The job"),
+      el("pre", { tabindex: "0" }, told.config),
+    );
+    document.body.append(top, body);
+  }
+
+  start() {
+    this.changed();
+  }
+
+  changed() {
+    this.byCycle.draw(this.told.curves.map((curve) => line(curve, "cycle")));
+    this.byTime.draw(this.told.curves.map((curve) => line(curve, "time_s")));
+    if (this.told.costs.length)
+      this.costs.replaceChildren(
+        el("figcaption", {}, "Cost per sample collected"),
+        legend(COSTS),
+        ...bars(this.told.costs),
+      );
+  }
+}
+
+function line({ scheme, mean, half, ...x }, by) {
+  const band = half[0] == null ? null : [mean.map((y, i) => y - half[i]), mean.map((y, i) => y + half[i])];
+  return { name: scheme, colour: schemeColour(scheme), points: [x[by], mean], band, named: true };
+}
+
+/** A bar a scheme, of what data cost. */
+function bars(costs) {
+  const total = (row) => Object.keys(COSTS).reduce((sum, name) => sum + row[name], 0);
+  const most = Math.max(...costs.map(total)) || 1;
+  return costs.map((row) => {
+    const parts = Object.entries(COSTS).map(([name, colour]) => {
+      const part = el("i", { title: `${name} ${number(row[name], 3)}` });
+      part.style.background = colour;
+      part.style.width = `${(80 * row[name]) / most}%`;
+      return part;
+    });
+    return el(
+      "div",
+      { class: "bar" },
+      el("span", {}, row.scheme),
+      el("div", {}, ...parts, el("b", {}, number(total(row), 3))),
+    );
+  });
+}

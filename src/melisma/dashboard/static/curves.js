@@ -1,0 +1,142 @@
+// Curves of a run, by cycle and by time, with another run laid over.
+
+import { Chart, Charts } from "./charts.js";
+import { number, schemeColour, taskColour } from "./format.js";
+
+/** Lines of one figure: one for each task, and those of a second run dashed. */
+export function lines(app, figure, by = "cycle", scale = 1) {
+  const shown = linesOf(app.store, figure, by, scale, "");
+  if (!app.other) return shown;
+  const over = linesOf(app.other, figure, by, scale, `${app.other.run.id}: `);
+  return [...shown, ...over.map((line) => ({ ...line, dash: [6, 4], colour: overColour(line, shown) }))];
+}
+
+const OVER = "#CC79A7";
+
+/** A second run of the same scheme would be drawn in the same colour. */
+const overColour = (line, shown) => (shown.some((own) => own.colour === line.colour) ? OVER : line.colour);
+
+function linesOf(store, figure, by, scale, prefix) {
+  const several = store.tasks.length > 1;
+  return store.tasks.map((task, place) => ({
+    name: prefix + (several ? task.name : store.run.scheme),
+    colour: several ? taskColour(place) : schemeColour(store.run.scheme),
+    points: store.line(place, figure, by, scale),
+    named: prefix !== "",
+  }));
+}
+
+const CLOCK = "time on the learners' clock (s)";
+
+const chartOf = (app, title, figure, { by = "cycle", scale = 1, ...facts }) => {
+  const chart = new Chart({ title, x: by === "cycle" ? "cycle" : CLOCK, ...facts });
+  return [chart, () => lines(app, figure, by, scale)];
+};
+
+const percents = { y: "%", scale: 100, digits: 1 };
+
+export const accuracy = (app, by) =>
+  chartOf(app, `Test accuracy by ${by === "cycle" ? "cycle" : "time"}`, "accuracy", { ...percents, by });
+
+export const loss = (app, by) =>
+  chartOf(app, `Test loss by ${by === "cycle" ? "cycle" : "time"}`, "loss", { y: "nats", digits: 3, by });
+
+/** Several figures of the run in one chart. */
+function together(app, title, figures, facts) {
+  const chart = new Chart({ title, low: 0, ...facts });
+  return [
+    chart,
+    () =>
+      figures.flatMap(([figure, name, dash]) =>
+        lines(app, figure, "cycle", facts.scale ?? 1).map((line) => ({
+          ...line,
+          name: app.store.tasks.length > 1 || line.named ? `${line.name}, ${name}` : name,
+          named: true,
+          dash: dash ?? line.dash,
+        })),
+      ),
+  ];
+}
+
+/** Bytes that came and went since the page is open. */
+function moved(app) {
+  const chart = new Chart({
+    title: "Bytes moved since the page is open",
+    x: CLOCK,
+    y: "MB",
+    low: 0,
+    digits: 1,
+  });
+  const line = (place, name, colour) => ({
+    name,
+    colour,
+    named: true,
+    points: [app.store.moved.map((row) => row[0]), app.store.moved.map((row) => row[place] / 1e6)],
+  });
+  return [
+    chart,
+    () =>
+      app.store.moved.length > 1
+        ? [line(1, "to learners", "#56B4E9"), line(2, "from learners", "#E69F00")]
+        : null,
+  ];
+}
+
+export class Curves {
+  constructor(app) {
+    this.charts = new Charts([
+      accuracy(app, "cycle"),
+      accuracy(app, "time_s"),
+      loss(app, "cycle"),
+      loss(app, "time_s"),
+      together(
+        app,
+        "Staleness: how many steps learners are apart",
+        [
+          ["max_staleness", "largest"],
+          ["mean_staleness", "mean", [2, 3]],
+        ],
+        { y: "steps", digits: 1 },
+      ),
+      together(
+        app,
+        "Utilisation, and truancy: how far past the deadline",
+        [
+          ["utilisation", "utilisation"],
+          ["truancy", "truancy", [2, 3]],
+        ],
+        { ...percents },
+      ),
+      chartOf(app, "Samples trained", "samples", { y: "samples", digits: 0, low: 0 }),
+      chartOf(app, "Updates that count", "counted", { y: "updates", digits: 0, low: 0 }),
+      chartOf(app, "Length of a cycle", "cycle_s", { y: "s", digits: 2, low: 0 }),
+      priced(app),
+      moved(app),
+    ]);
+    this.root = this.charts.root;
+  }
+
+  draw() {
+    this.charts.draw();
+  }
+}
+
+/** Cost by cycle, with the budget where there is one. */
+function priced(app) {
+  const [chart, own] = chartOf(app, "Cost of a cycle", "cost", { y: "cost", digits: 1, low: 0 });
+  return [
+    chart,
+    () => {
+      const shown = own();
+      if (!shown.some((line) => line.points[0].length)) return null;
+      const { budget } = app.store.run;
+      if (budget == null) return shown;
+      const ends = [1, Math.max(2, app.store.mostCycles)];
+      const name = `budget of all tasks (${number(budget)})`;
+      return [
+        ...shown,
+        { name, colour: "#D55E00", dash: [2, 3], points: [ends, [budget, budget]], named: true },
+      ];
+    },
+  ];
+}

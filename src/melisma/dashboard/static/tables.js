@@ -1,0 +1,251 @@
+// Learners, tasks, cycles and incidents as tables.
+
+import { button, el } from "./dom.js";
+import { chosen_s, mean, number, percent, seconds, span } from "./format.js";
+import { isNeedless, placeOf, tallies } from "./learner.js";
+import { COUNTED } from "./store.js";
+import { Table, plain } from "./table.js";
+
+const column = (title, name, text, facts = {}) => ({
+  title,
+  of: (row) => row[name],
+  text: (row) => text(row[name]),
+  ...facts,
+});
+
+export class Learners {
+  constructor(app) {
+    this.app = app;
+    this.root = el("div");
+  }
+
+  draw() {
+    const rows = tallies(this.app.store);
+    const shape = JSON.stringify([
+      this.app.steering?.may ?? false,
+      this.app.store.tasks.length > 1,
+      rows.some((row) => row.distance !== null),
+      !this.app.store.ended || rows.some((row) => row.seen_s !== null),
+    ]);
+    if (this.shape !== shape) this.#make((this.shape = shape));
+    this.table.draw(rows);
+  }
+
+  #make(shape) {
+    const [may, several, checked, seen] = JSON.parse(shape);
+    const { app } = this;
+    const columns = [
+      { title: "learner", name: true, of: (row) => row.name },
+      {
+        title: "state",
+        of: (row) => row.state,
+        why: (row) => row.why,
+        look: (row) => `is ${row.state.replaceAll(" ", "-")}`,
+      },
+      ...(several
+        ? [{ title: "task", of: (row) => (row.task === null ? null : app.store.tasks[row.task].name) }]
+        : []),
+      column("allocated", "given", (value) => number(value), { hint: "samples in its last cycle" }),
+      column("trained", "did", (value) => number(value), { hint: "samples in its last cycle" }),
+      column("download", "downloaded_s", seconds, { hint: "until it had model and data, in its last cycle" }),
+      column("training", "trained_s", seconds, { hint: "until it stopped training, in its last cycle" }),
+      column("update", "last_s", seconds, { hint: "until its update was here, in its last cycle" }),
+      column("mean", "mean_s", seconds, { hint: "until its update was here, over all cycles" }),
+      column("off", "off", (value) => percent(value), {
+        hint: "how far predictions were off, over all cycles",
+      }),
+      column("truancy", "truancy", (value) => percent(value), {
+        hint: "how far past the deadline, over all cycles",
+      }),
+      column("cycles", "cycles", (value) => number(value), { hint: "in which it had work" }),
+      column("halted", "halted", (value) => number(value)),
+      column("dropped", "dropped", (value) => number(value), { hint: "updates that do not count" }),
+      ...(checked
+        ? [
+            column("distance", "distance", (value) => number(value, 4), {
+              hint: "of checked work from the same work done again, the largest",
+            }),
+          ]
+        : []),
+      ...(seen
+        ? [
+            column("last seen", "seen_s", (value) =>
+              value === null ? "–" : value < 1.5 ? "now" : `${span(value)} ago`,
+            ),
+          ]
+        : []),
+      ...(may
+        ? [
+            {
+              title: "",
+              of: () => 0,
+              node: (row) => button("Expel …", () => app.steering.expel(row.name), { class: "small" }),
+            },
+          ]
+        : []),
+    ];
+    this.table = new Table(columns, (row) => row.name, { label: "learners", filter: true });
+    this.root.replaceChildren(this.table.root);
+  }
+}
+
+export class Tasks {
+  constructor(app) {
+    this.app = app;
+    const columns = [
+      { title: "task", name: true, of: (row) => row.name },
+      column("cycles", "done", (value) => number(value)),
+      column("of", "cycles", (value) => number(value)),
+      column("accuracy", "accuracy", (value) => percent(value)),
+      column("loss", "loss", (value) => number(value, 3)),
+      column("deadline", "deadline_s", chosen_s),
+      column("cycle, mean", "cycle_s", seconds),
+      column("learners now", "now", (value) => number(value)),
+      column("cost of a cycle", "cost", (value) => number(value, 1)),
+      { title: "serving now", of: (row) => row.serving, look: () => "wrap" },
+    ];
+    this.table = new Table(columns, (row) => row.name, { label: "tasks" });
+    this.root = el(
+      "figure",
+      { class: "chart full" },
+      el("figcaption", {}, "Tasks, and who serves them"),
+      this.table.root,
+    );
+    if (app.store.service) this.root.append(...served(app.store.service));
+  }
+
+  draw() {
+    const { store } = this.app;
+    this.table.draw(store.tasks.map((task, place) => this.#row(task, place)));
+  }
+
+  #row(task, place) {
+    const { store } = this.app;
+    const cycle = store.turnAt[place]?.at(-1) ?? [];
+    const serving = store.learners.filter((_, learner) => store.turns.samples[cycle[learner]]);
+    const rows = store.rowsOf(place);
+    const lengths = rows.map((row) => store.cycles.cycle_s[row]).filter((value) => value != null);
+    const refused =
+      store.incidents.what?.findIndex(
+        (what, i) =>
+          what === "refused" && store.incidents.task[i] === place && store.incidents.learner[i] == null,
+      ) ?? -1;
+    return {
+      ...task,
+      done: rows.filter((row) => store.cycles.accuracy[row] != null).length,
+      accuracy: store.last(place, "accuracy"),
+      loss: store.last(place, "loss"),
+      cycle_s: mean(lengths),
+      now: serving.length,
+      cost: store.last(place, "cost"),
+      serving: refused >= 0 ? `refused: ${store.incidents.why[refused]}` : serving.join(", ") || "nobody",
+    };
+  }
+}
+
+/** How well tasks were served, which a report knows. */
+function served({ titles, rows }) {
+  const told = "Means over the cycles of a task; who halts counts until the deadline.";
+  return [
+    el("figcaption", {}, "How well they were served"),
+    plain(["task", ...titles], rows),
+    el("p", { class: "dim" }, told),
+  ];
+}
+
+/** One row for each cycle of each task, the last first. */
+export class Cycles {
+  constructor(app) {
+    this.app = app;
+    const columns = [
+      column("cycle", "cycle", (value) => number(value)),
+      column("task", "task", String),
+      column("time", "time_s", seconds),
+      column("accuracy", "accuracy", (value) => percent(value, 2)),
+      column("loss", "loss", (value) => number(value, 3)),
+      column("learners", "learners", (value) => number(value)),
+      column("counted", "counted", (value) => number(value)),
+      column("halted", "halted", (value) => number(value)),
+      column("lost", "lost", (value) => number(value)),
+      column("samples", "samples", (value) => number(value)),
+      column("length", "cycle_s", seconds),
+      column("staleness", "max_staleness", (value) => number(value)),
+      column("utilisation", "utilisation", (value) => percent(value)),
+      column("off", "off", (value) => percent(value), { hint: "how far predictions were off" }),
+      column("cost", "cost", (value) => number(value, 1)),
+    ];
+    this.table = new Table(columns, (row) => `${row.task} ${row.cycle}`, { label: "cycles", most: 200 });
+    this.root = this.table.root;
+  }
+
+  draw() {
+    const { store } = this.app;
+    const rows = store.tasks.flatMap((task, place) =>
+      Array.from({ length: store.cycle(place) }, (_, i) => this.#row(task, place, i + 1)),
+    );
+    rows.sort((one, two) => two.cycle - one.cycle);
+    this.table.draw(rows);
+  }
+
+  #row(task, place, cycle) {
+    const { store } = this.app;
+    const { samples, halted, dropped_s, predicted_s, measured_s } = store.turns;
+    const turns = Object.values(store.turnAt[place][cycle] ?? []).filter((row) => samples[row]);
+    const lost = turns.filter((row) => dropped_s[row] != null && !isNeedless(store.outcome(row)));
+    const compared = turns.filter((row) => predicted_s[row] != null && measured_s[row]);
+    const at = store.cycleAt[place]?.[cycle];
+    const known = Object.fromEntries(
+      Object.entries(store.cycles).map(([name, values]) => [name, at === undefined ? null : values[at]]),
+    );
+    return {
+      ...known,
+      ...{ cycle, task: task.name, learners: turns.length, lost: lost.length },
+      counted: known.counted ?? turns.filter((row) => store.outcome(row) === COUNTED).length,
+      halted: turns.filter((row) => halted[row]).length,
+      off: mean(compared.map((row) => Math.abs(predicted_s[row] / measured_s[row] - 1))),
+    };
+  }
+}
+
+export class Incidents {
+  constructor(app) {
+    this.app = app;
+    const columns = [
+      column("time", "time_s", seconds),
+      column("cycle", "cycle", (value) => number(value)),
+      { title: "learner", name: true, of: (row) => row.learner },
+      { title: "what", of: (row) => row.what, look: (row) => `is ${row.what}` },
+      { title: "why", of: (row) => row.why, look: () => "wrap" },
+    ];
+    this.table = new Table(columns, (row) => row.i, {
+      label: "incidents",
+      filter: true,
+      words: true,
+      most: 200,
+    });
+    this.none = el("p", { class: "dim" }, "None.");
+    this.root = el("div", {}, this.none, this.table.root);
+  }
+
+  draw() {
+    const { store } = this.app;
+    const { time_s, cycle, learner, what, why } = store.incidents;
+    const rows = time_s.map((_, i) => ({
+      i,
+      time_s: time_s[i],
+      cycle: cycle[i],
+      learner: this.#name(learner[i]),
+      what: what[i],
+      why: why[i] ?? "",
+    }));
+    this.none.hidden = rows.length > 0;
+    this.table.root.hidden = rows.length === 0;
+    this.table.draw(rows.reverse());
+  }
+
+  #name(learner) {
+    return learner == null
+      ? ""
+      : (this.app.store.learners[placeOf(this.app.store, learner)] ?? String(learner));
+  }
+}

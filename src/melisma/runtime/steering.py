@@ -1,0 +1,118 @@
+"""What somebody who watches a run wants of it: pause, resume, stop, another deadline.
+
+Asked for from any thread; the run's own loops look between cycles, where doing so is
+next to nothing. What is under way is never disturbed, but for a learner that is sent
+away.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+#: How often a run that is paused looks whether it may go on.
+LOOK_S = 0.1
+
+
+class Wish(StrEnum):
+    """What a run is to do after the cycle that is under way."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnderWay:
+    """A cycle that has begun."""
+
+    cycle: int
+    began_s: float  #: on the run's clock
+    deadline_s: float
+
+
+class Steering:
+    """Shared between who watches and the loops of one run."""
+
+    def __init__(self) -> None:
+        self.wish = Wish.RUNNING
+        self.under_way: dict[str, UnderWay] = {}  #: by task
+        self.now_s: Callable[[], float] = lambda: 0.0  #: the run's clock
+        self._lock = threading.Lock()
+        self._deadline_s: float | None = None
+        self._expelled: list[tuple[str, str]] = []
+        self._waiting: set[asyncio.Future[Any]] = set()
+
+    # For who watches
+
+    def pause(self) -> None:
+        """Begin no more cycles for now."""
+        with self._lock:
+            if self.wish == Wish.RUNNING:
+                self.wish = Wish.PAUSED
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        with self._lock:
+            if self.wish == Wish.PAUSED:
+                self.wish = Wish.RUNNING
+
+    def stop(self) -> None:
+        """Begin no more cycles; who waits for learners waits no longer."""
+        with self._lock:
+            self.wish = Wish.STOPPING
+            waiting = list(self._waiting)
+        for work in waiting:
+            work.get_loop().call_soon_threadsafe(work.cancel)
+
+    def set_deadline(self, deadline_s: float) -> None:
+        """Give the task another deadline from its next cycle on."""
+        with self._lock:
+            self._deadline_s = deadline_s
+
+    def expelled(self, name: str, reason: str) -> None:
+        """Have it recorded that a learner was sent away."""
+        with self._lock:
+            self._expelled.append((name, reason))
+
+    # For the run's loops
+
+    async def goes_on(self) -> bool:
+        """Wait while the run is paused; return whether it is to go on."""
+        while self.wish == Wish.PAUSED:
+            await asyncio.sleep(LOOK_S)
+        return self.wish != Wish.STOPPING
+
+    async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Return what ``work`` returns, or None if the run is to stop instead."""
+        waiting = asyncio.ensure_future(work)
+        with self._lock:
+            self._waiting.add(waiting)
+            if self.wish == Wish.STOPPING:
+                waiting.cancel()
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.wish != Wish.STOPPING or (task and task.cancelling()):
+                raise
+            return None
+        finally:
+            with self._lock:
+                self._waiting.discard(waiting)
+
+    def take_deadline(self) -> float | None:
+        """Return the deadline that was asked for since the last time, if any was."""
+        with self._lock:
+            asked_s, self._deadline_s = self._deadline_s, None
+        return asked_s
+
+    def take_expelled(self) -> list[tuple[str, str]]:
+        """Return who was sent away since the last time, and why."""
+        with self._lock:
+            expelled, self._expelled = self._expelled, []
+        return expelled

@@ -1,0 +1,61 @@
+"""What a page does with documents and changes, for tests to share."""
+
+from typing import Any
+
+KEYS = {
+    "turns": ("task", "cycle", "learner"),
+    "cycles": ("task", "cycle"),
+    "incidents": (),
+    "slots": ("slot",),
+    "flows": ("source", "target"),
+    "devices": ("learner",),
+}
+
+
+def rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    names = list(columns)
+    return [
+        dict(zip(names, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
+
+
+class Page:
+    """Keeps what it was told: a later row of a key takes the place of the one before;
+    incidents are added.
+    """
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[Any, dict[str, Any]]] = {}
+        self.rest: dict[str, Any] = {}
+
+    def take(self, told: dict[str, Any]) -> None:
+        if told["after"] == 0:
+            self.tables, self.rest = {}, {}
+        told = dict(told)
+        told |= told.pop("fog", None) or {}
+        for name, value in told.items():
+            if name in KEYS:
+                self._take_rows(name, value)
+            elif name != "after":
+                self.rest[name] = value
+
+    def _take_rows(self, name: str, columns: dict[str, list[Any]]) -> None:
+        table = self.tables.setdefault(name, {})
+        for row in rows(columns):
+            key = tuple(row[part] for part in KEYS[name]) or len(table)
+            table[key] = row
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, Page)
+        return (self._filled(), self.rest) == (other._filled(), other.rest)
+
+    def _filled(self) -> dict[str, dict[Any, dict[str, Any]]]:
+        return {name: table for name, table in self.tables.items() if table}
+
+
+def page_of(*told: dict[str, Any]) -> Page:
+    page = Page()
+    for one in told:
+        page.take(one)
+    return page
