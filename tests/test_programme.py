@@ -96,6 +96,7 @@ def test_where_one_task_is_meant_several_are_named() -> None:
         build(JOB)
 
 
+@pytest.mark.slow
 def test_several_tasks_are_one_report_and_one_each(tmp_path: Path) -> None:
     *fits, last = JOB.task
     hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))

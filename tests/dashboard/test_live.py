@@ -88,6 +88,7 @@ def until(true: Callable[[], bool]) -> None:
         assert time.monotonic() < ends
 
 
+@pytest.mark.slow
 def test_the_final_figures_are_those_of_the_records(tmp_path: Path) -> None:
     told: list[Any] = []
     happened = live(
@@ -319,6 +320,7 @@ def test_what_cannot_be_done_is_refused_with_a_reason(tmp_path: Path) -> None:
     assert "seconds above 0" in told["no seconds"][1]
 
 
+@pytest.mark.slow
 def test_several_tasks_keep_their_deadlines_and_stop_together(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     told: list[Any] = []

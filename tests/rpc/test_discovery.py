@@ -59,6 +59,7 @@ def test_a_server_is_found_with_its_address_and_fingerprint(server: rpc.Server) 
     assert found(ONE) == Found(ONE, server.address, server.fingerprint)
 
 
+@pytest.mark.slow
 def test_what_is_found_does_not_let_in_without_a_token(server: rpc.Server) -> None:
     there = found(ONE)
     assert there
@@ -78,6 +79,7 @@ def test_no_secret_is_advertised(server: rpc.Server) -> None:
     assert b"pi" not in Spied.told
 
 
+@pytest.mark.slow
 def test_a_plain_server_has_no_fingerprint_and_is_gone_after_its_context() -> None:
     with rpc.serve(add, port=0, say=len) as here:
         with advertised(here, TWO):

@@ -936,6 +936,7 @@ async def offended(scene: Scene, sent: list[bytes]) -> None:
     assert not exchange.link._kept
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(sent=messages)
 def test_no_sequence_of_frames_harms_a_server(sent: list[bytes]) -> None:

@@ -88,6 +88,7 @@ def test_remote_calls_do_not_load_torch() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_tensor_is_received_by_who_has_not_loaded_torch(port: int) -> None:
     receiver = f"""
 import sys

@@ -80,6 +80,7 @@ class Numbered:
         return self._number
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_files")
 def test_a_thousand_peers_answer_one_by_one_and_all_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:

@@ -78,6 +78,7 @@ def test_whoever_is_missing_the_model_is_that_of_plain_descent(
     assert_exact(job, tmp_path, live(job, tmp_path, workers(Missing)))
 
 
+@pytest.mark.slow
 def test_uncoded_training_needs_everybody(tmp_path: Path) -> None:
     job = msgspec.structs.replace(JOB, code="uncoded", stragglers=0)
     assert_exact(job, tmp_path, live(job, tmp_path, workers()))
@@ -187,9 +188,8 @@ def test_what_is_only_simulated_is_named(tmp_path: Path) -> None:
         live(msgspec.structs.replace(JOB, channels=2), tmp_path, [])
 
 
-@pytest.mark.parametrize(
-    "slower", [pytest.param(30.0, marks=pytest.mark.slow), float("inf")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("slower", [30.0, float("inf")])
 def test_stragglers_can_be_tried_out(tmp_path: Path, slower: float) -> None:
     straggling = StragglingTable(number=1, slower=slower)
     job = msgspec.structs.replace(JOB, straggling=straggling)

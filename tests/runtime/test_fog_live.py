@@ -171,6 +171,7 @@ def sent(happened: Sequence[Record]) -> int:
     return sum(sum(r.sent.values()) for r in of(Moved, happened))
 
 
+@pytest.mark.slow
 def test_devices_send_to_one_another_and_learn_what_the_records_say(
     tmp_path: Path,
 ) -> None:

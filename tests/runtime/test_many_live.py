@@ -84,6 +84,7 @@ def test_foresight_is_for_simulations(tmp_path: Path) -> None:
         live(changed(JOB, scheme="mmtt-ideal"), tmp_path, [])
 
 
+@pytest.mark.slow
 def test_who_turns_out_slow_is_given_little(tmp_path: Path) -> None:
     class Busier(Learner):
         """Fast when it benchmarks itself, then slow."""
@@ -101,6 +102,7 @@ def test_who_turns_out_slow_is_given_little(tmp_path: Path) -> None:
     assert shares["b"] <= 60
 
 
+@pytest.mark.slow
 def test_what_was_probed_passes_every_check(tmp_path: Path) -> None:
     job = changed(JOB, scheme="med-probe", checks=1.0, task=JOB.task[:1])
     happened = live(job, tmp_path, [Learner(name="a"), Learner(name="b")])

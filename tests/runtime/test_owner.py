@@ -99,6 +99,7 @@ def test_a_task_may_have_a_rate_of_its_own() -> None:
     assert waited == [0.5, 0.1]
 
 
+@pytest.mark.slow
 def test_a_live_learner_downloads_for_its_owner_too(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

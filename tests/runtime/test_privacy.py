@@ -151,6 +151,7 @@ def learner_said(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return bytes(heard)
 
 
+@pytest.mark.slow
 def test_no_speed_time_or_hardware_leaves_a_learner(learner_said: bytes) -> None:
     heads, memory = told(learner_said)
     kinds = {type(head) for head in heads}
@@ -182,6 +183,7 @@ def test_no_speed_time_or_hardware_leaves_a_learner(learner_said: bytes) -> None
     assert limits <= {None, *deadlines}
 
 
+@pytest.mark.slow
 def test_neither_the_rate_nor_the_machine_is_named_anywhere(
     learner_said: bytes,
 ) -> None:
