@@ -96,8 +96,7 @@ def flat(lists: list[list[Record]]) -> list[Record]:
 
 def seen(happened: list[Record]) -> Growing:
     growing = Growing([2.0])
-    for record in happened:
-        growing.see(0, record)
+    growing.see(0, happened)
     return growing
 
 
@@ -162,7 +161,7 @@ def test_changes_come_to_the_whole_wherever_one_looks(
 ) -> None:
     growing, told, after = Growing([2.0]), [], 0
     for number, record in enumerate(happened, start=1):
-        growing.see(0, record)
+        growing.see(0, [record])
         if number in looks or number == len(happened):
             change = growing.since(after) | {"after": after}
             told.append(msgspec.json.decode(msgspec.json.encode(change)))

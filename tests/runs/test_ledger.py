@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -165,7 +165,7 @@ def test_of_many_incidents_the_gravest_stay_in_order() -> None:
 def test_time_spent_is_a_share_of_the_deadline() -> None:
     # 1 s of 2 s in cycle 1; cycle 2 does not count; b has no work, c is not shown.
     first = a_turn(measured_s=1.0)
-    lost = replace(first, cycle=2, dropped_s=1.0)
-    other = replace(first, learner="c")
+    lost = msgspec.structs.replace(first, cycle=2, dropped_s=1.0)
+    other = msgspec.structs.replace(first, learner="c")
     share = ledger.spent([first, lost, other], ["a", "b"], 2, deadline_s=2.0)
     np.testing.assert_array_equal(share, [[0.5, -1.0], [math.nan, math.nan]])

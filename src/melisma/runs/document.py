@@ -73,8 +73,7 @@ class Document:
             if self.tail.has_shrunk():
                 self._begin()
             for task, records in self.tail.read():
-                for record in records:
-                    self.rows.see(task, record)
+                self.rows.see(task, records)
 
     @property
     def is_whole(self) -> bool:

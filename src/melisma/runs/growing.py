@@ -5,9 +5,10 @@ the same. Records are held until their cycle is evaluated, and no longer.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import msgspec
 
 from melisma.runs import ledger
 from melisma.runs.fog_tables import FogTables
@@ -31,10 +32,17 @@ from melisma.runtime.records import (
     Steered,
 )
 
-_TURN_S = ("predicted_s", "downloaded_s", "trained_s", "measured_s", "dropped_s")
-_times_s = attrgetter(*_TURN_S)
+#: What is known of a turn, as a row has it; its learner and outcome are places there.
+_TURN = Turn.__struct_fields__
 _CYCLE_COUNTS = ("counted", "samples", "max_staleness")
 _CYCLE_NUMBERS = ("mean_staleness", "truancy", "utilisation", "error")
+
+
+def _kind(name: str) -> str:
+    """What a fact of a turn is."""
+    if name.endswith("_s"):
+        return SECONDS
+    return NUMBER if name in ("distance", "cost") else COUNT
 
 
 class Course:
@@ -47,6 +55,7 @@ class Course:
         self.samples = 0  #: of updates that count
         self.updates: Counter[str] = Counter()  #: counted and lost
         self._held: dict[int, dict[str, list[Record]]] = {}
+        self._stale: set[int] = set()  # cycles with records that are new
         self._turns: dict[int, dict[str, Turn]] = {}  # as of the last time asked
         self._merged: dict[int, Aggregated] = {}
 
@@ -55,29 +64,27 @@ class Course:
         """Whole cycles."""
         return self.last.cycle if self.last else 0
 
-    def hold(self, record: LearnerEvent) -> bool:
-        """Keep a record until its cycle is over; return whether it is the first."""
-        group = self._held.setdefault(record.cycle, {})
-        known = group.get(record.learner)
-        if known is None:
-            group[record.learner] = [record]  # type: ignore[list-item]
-            return True
-        known.append(record)  # type: ignore[arg-type]
-        return False
+    def group(self, cycle: int) -> dict[str, list[Record]]:
+        """Where a cycle's records are kept by learner until it is over."""
+        self._stale.add(cycle)
+        return self._held.setdefault(cycle, {})
 
     def merge(self, record: Aggregated) -> None:
         """Keep what a cycle came to."""
         self._merged[record.cycle] = record
         self.samples += record.samples
 
-    def changed(self, cycle: int) -> list[Turn]:
-        """What the records of a cycle come to now, where that is new."""
-        known, found = self._turns.setdefault(cycle, {}), []
-        for learner, group in self._held.get(cycle, {}).items():
-            turn = ledger.turn_of(group)
-            if turn and turn != known.get(learner):
-                known[learner] = turn
-                found.append(turn)
+    def changed(self) -> list[Turn]:
+        """What the records come to now, where that is new since the last time."""
+        found = []
+        for cycle in sorted(self._stale):
+            known = self._turns.setdefault(cycle, {})
+            for learner, group in self._held[cycle].items():
+                turn = ledger.turn_of(group)
+                if turn and turn != known.get(learner):
+                    known[learner] = turn
+                    found.append(turn)
+        self._stale.clear()
         return found
 
     def cycle(self, number: int) -> Cycle | None:
@@ -108,15 +115,7 @@ class Growing:
         self.learners = Names()
         self.outcomes = Names(COUNTED, SITS_OUT, UNDER_WAY)
         self.fog = FogTables(self.learners)
-        self.turns = Table(
-            **dict.fromkeys(("task", "cycle", "learner"), COUNT),
-            began_s=SECONDS,
-            **dict.fromkeys(("samples", "steps"), COUNT),
-            **dict.fromkeys(_TURN_S, SECONDS),
-            **dict.fromkeys(("trained", "batches", "halted", "offence"), COUNT),
-            **dict.fromkeys(("distance", "cost"), NUMBER),
-            outcome=COUNT,
-        )
+        self.turns = Table(task=COUNT, **{name: _kind(name) for name in _TURN})
         self.cycles = Table(
             **dict.fromkeys(("task", "cycle"), COUNT),
             time_s=SECONDS,
@@ -132,22 +131,33 @@ class Growing:
             **dict.fromkeys(("what", "why"), TEXT),
         )
         self.steered = 0  #: the position at which a deadline changed last
-        self._stale_turns: dict[tuple[int, int], None] = {}
         self._stale_cycles: dict[tuple[int, int], None] = {}
 
-    def see(self, task: int, record: Record) -> None:
+    def see(self, task: int, records: Iterable[Record]) -> None:
         """Take in what has happened to a task."""
-        self.position += 1
-        if record.time_s > self.time_s:
-            self.time_s = record.time_s
+        course = self.courses[task]
+        for record in records:
+            self.position += 1
+            if record.time_s > self.time_s:
+                self.time_s = record.time_s
+            if not isinstance(record, LearnerEvent):
+                self._see_task(task, record)
+            elif isinstance(record, Moved):
+                self.fog.see(record, self.position)
+            else:
+                group = course.group(record.cycle)
+                if known := group.get(record.learner):
+                    known.append(record)
+                else:
+                    group[record.learner] = [record]
+                    self.learners.place(record.learner, self.position)
+            if ledger.is_notable(record) and (found := ledger.incident_of(record)):
+                self._note(task, found)
+
+    def _see_task(self, task: int, record: Record) -> None:
+        """Take in what is no learner's."""
         course = self.courses[task]
         match record:
-            case Moved():
-                self.fog.see(record, self.position)
-            case LearnerEvent(cycle=cycle):
-                if course.hold(record):
-                    self.learners.place(record.learner, self.position)
-                self._stale_turns[task, cycle] = None
             case Aggregated(cycle=cycle):
                 course.merge(record)
                 self._stale_cycles[task, cycle] = None
@@ -160,8 +170,6 @@ class Growing:
                 course.deadline_s, self.steered = deadline_s, self.position
             case Refused():
                 course.refused = True
-        if found := ledger.incident_of(record):
-            self._note(task, found)
 
     def _note(self, task: int, found: Incident) -> None:
         """Keep what is out of the ordinary."""
@@ -173,26 +181,21 @@ class Growing:
 
     def settle(self) -> None:
         """Bring the tables up to date with all that was seen."""
-        for task, number in self._stale_turns:
-            for turn in self.courses[task].changed(number):
+        for task, course in enumerate(self.courses):
+            for turn in course.changed():
                 self._put_turn(task, turn)
         for task, number in self._stale_cycles:
             if row := self.courses[task].cycle(number):
                 self._put_cycle(task, row)
-        self._stale_turns.clear()
         self._stale_cycles.clear()
         self.fog.settle(self.position)
 
     def _put_turn(self, task: int, turn: Turn) -> None:
-        learner = self.learners.place(turn.learner, self.position)
-        row = (
-            *(task, turn.cycle, learner, turn.began_s, turn.samples, turn.steps),
-            *_times_s(turn),
-            *(turn.trained, turn.batches, turn.halted, turn.offence),
-            *(turn.distance, turn.cost),
-            self.outcomes.place(turn.outcome, self.position),
-        )
-        self.turns.put(self.position, (task, turn.cycle, learner), row)
+        cycle, name, *facts, outcome = msgspec.structs.astuple(turn)
+        learner = self.learners.place(name, self.position)
+        key = task, cycle, learner
+        row = *key, *facts, self.outcomes.place(outcome, self.position)
+        self.turns.put(self.position, key, row)
 
     def _put_cycle(self, task: int, cycle: Cycle) -> None:
         cost = self.fog.cycle_cost(cycle.cycle)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from melisma.maths.arrays import Floats
@@ -33,11 +34,11 @@ from melisma.runtime.records import (
 COUNTED, SITS_OUT, UNDER_WAY = "counted", "sits out", "under way"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a learner was given in one cycle, and what became of it.
 
-    Times count from its order. None: not known yet, or the learner's own (DAB).
+    Times count from its order. None: not known yet, or the learner's own (DAB). A
+    Struct, since a long run has hundreds of thousands of them.
     """
 
     cycle: int
@@ -51,12 +52,12 @@ class Turn:
     trained: int | None = None  #: samples
     batches: int | None = None
     halted: bool = False
-    outcome: str = UNDER_WAY  #: or COUNTED, or SITS_OUT, or why it was dropped
     dropped_s: float | None = None
     offence: bool = False  #: it sent what nobody asked for
     distance: float | None = None  #: from its work redone, if that was checked
     began_s: float = 0.0  #: when it was ordered, on the run's clock
     cost: float | None = None  #: where learners have prices
+    outcome: str = UNDER_WAY  #: or COUNTED, or SITS_OUT, or why it was dropped
 
     @property
     def off_percent(self) -> float | None:
@@ -75,11 +76,9 @@ def turns(records: Iterable[Record]) -> list[Turn]:
     return [turn for group in groups.values() if (turn := turn_of(group))]
 
 
-def turn_of(group: Iterable[Record]) -> Turn | None:
+def turn_of(group: Sequence[Record]) -> Turn | None:
     """Return what the records of one learner in one cycle come to, if it has orders."""
-    first: dict[type, Any] = {}
-    for record in group:
-        first.setdefault(type(record), record)
+    first: dict[type, Any] = {type(record): record for record in reversed(group)}
     order: Allocated | None = first.get(Allocated)
     if order is None:
         return None
@@ -88,18 +87,22 @@ def turn_of(group: Iterable[Record]) -> Turn | None:
     trained: Trained | Halted | None = first.get(Trained) or first.get(Halted)
     dropped: Dropped | None = first.get(Dropped)
     checked: Checked | None = first.get(Checked)
-    told = {r.time_s for r in (downloaded, trained, uploaded) if r is not None}
-    private = len(told) == 1  # who keeps its times is seen once, when it is back
     began_s = order.time_s
+    downloaded_s = _since_s(downloaded, began_s)
+    trained_s = _since_s(trained, began_s)
+    measured_s = _since_s(uploaded, began_s)
+    # Who keeps its times is seen once, when it is back.
+    if len({downloaded_s, trained_s, measured_s} - {None}) == 1:
+        downloaded_s = trained_s = None
     return Turn(
         cycle=order.cycle,
         learner=order.learner,
         samples=order.samples,
         steps=order.steps,
         predicted_s=order.predicted_s,
-        downloaded_s=None if private else _since_s(downloaded, began_s),
-        trained_s=None if private else _since_s(trained, began_s),
-        measured_s=_since_s(uploaded, began_s),
+        downloaded_s=downloaded_s,
+        trained_s=trained_s,
+        measured_s=measured_s,
         trained=trained.samples if trained else None,
         batches=trained.batches if trained else None,
         halted=type(trained) is Halted,
@@ -277,9 +280,14 @@ def incidents(records: Iterable[Record]) -> list[Incident]:
     return [found for record in records if (found := incident_of(record))]
 
 
+def is_notable(record: Record) -> bool:
+    """Whether a record may tell of something out of the ordinary; few do."""
+    return type(record) in _NOTABLE
+
+
 def incident_of(record: Record) -> Incident | None:
     """Return what is out of the ordinary in a record, if anything is."""
-    if type(record) not in _NOTABLE:  # as nearly all are
+    if not is_notable(record):
         return None
     match record:
         case Joined(cycle=number) if number > 1:

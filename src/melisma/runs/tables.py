@@ -62,7 +62,10 @@ class Table:
         columns = zip(*self._new, strict=True)
         cells = zip(self._columns.values(), self._absent, columns, strict=True)
         for column, absent, values in cells:
-            column.extend([absent if value is None else value for value in values])
+            try:
+                column.fromlist(list(values))
+            except (AttributeError, TypeError):  # text, or something is not known
+                column.extend([absent if value is None else value for value in values])
         self._new.clear()
 
     def since(self, position: int) -> Mapping[str, list[Any]]:

@@ -14,7 +14,7 @@ import msgspec
 from melisma.errors import DataError
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", gc=False):
     """Something that happened to a task in one of its cycles."""
 
     time_s: float
