@@ -3,10 +3,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import torch
 
+from melisma.building import ready
 from melisma.config import Job, load
 from melisma.errors import ConfigError, DataError
 from melisma.learning.parameters import load as load_model
+from melisma.learning.settings import Hardware
 from melisma.runtime import records
 from melisma.runtime.records import Aggregated, Allocated, Evaluated
 from melisma.simulation import build, simulate
@@ -24,13 +27,13 @@ def test_the_demo_learns() -> None:
 
 
 def test_a_run_leaves_configuration_records_and_model(tmp_path: Path) -> None:
-    ready = build(Job(cycles=1, seed=3))
-    happened = ready.run(tmp_path)
-    assert load(tmp_path / "config.toml") == ready.job
+    built = build(Job(cycles=1, seed=3))
+    happened = built.run(tmp_path)
+    assert load(tmp_path / "config.toml") == built.job
     assert records.read(tmp_path / "records.jsonl") == happened
     model = load_model(tmp_path / "model.safetensors")
     assert {name: v.shape for name, v in model.items()} == {
-        name: v.shape for name, v in ready.task.model.state_dict().items()
+        name: v.shape for name, v in built.task.model.state_dict().items()
     }
 
 
@@ -39,10 +42,23 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
     for name, threads in (("one", 1), ("two", 2)):
         folder = tmp_path / name
         folder.mkdir()
-        build(Job(cycles=2, noise=0.1), threads).run(folder)
+        build(Job(cycles=2, noise=0.1), Hardware(threads=threads)).run(folder)
         files.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert files[0] == files[1]
     assert set(files[0]) == {"config.toml", "records.jsonl", "model.safetensors"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there_is_named_with_what_to_do() -> None:
+    with pytest.raises(ConfigError, match=r"device 'cuda' cannot be used: .*use 'cpu'"):
+        build(Job(cycles=1), Hardware(device="cuda"))
+    with pytest.raises(ConfigError, match="device 'fridge' cannot be used"):
+        build(Job(cycles=1), Hardware(device="fridge"))
+
+
+def test_coded_training_says_that_it_needs_the_cpu() -> None:
+    with pytest.raises(ConfigError, match=r"coded training on cuda in fp32.*CPU"):
+        ready(Job(scheme="coded"), Hardware(device="cuda"))
 
 
 def test_a_cell_in_a_job_is_the_cell_of_the_paper() -> None:

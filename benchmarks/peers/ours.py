@@ -7,7 +7,7 @@ import numpy as np
 
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters
-from melisma.learning.settings import Training
+from melisma.learning.settings import Hardware, Training
 from melisma.runtime import orchestrator, records
 from melisma.runtime.simulated import SimulatedFleet
 from melisma.runtime.task import Task
@@ -41,7 +41,7 @@ def run(workload: Workload, meter: Meter, threads: int = 1) -> Parameters:
         training=Training(rate=RATE, batch=BATCH, shuffle=False),
         seed=0,
         own_rows=[rows(k) for k in range(K)],
-        threads=threads,
+        hardware=Hardware(threads=threads),
     )
     task = Task(
         name="benchmark",

@@ -6,6 +6,8 @@ from typing import Protocol
 
 from melisma.coded import build_coded, is_coded
 from melisma.config import Job
+from melisma.errors import ConfigError
+from melisma.learning.settings import HERE, Hardware
 from melisma.moving import build_fog, is_fog
 from melisma.programme import build_many
 from melisma.runtime.records import Record
@@ -23,10 +25,17 @@ class Ready(Protocol):
         """Run on a virtual clock; return what happened, and leave it in ``folder``."""
 
 
-def ready(job: Job, threads: int = 1) -> Ready:
+def ready(job: Job, hardware: Hardware = HERE) -> Ready:
     """Make a job ready; ConfigError or DataError if something is wrong with it."""
     if job.task:
-        return build_many(job, threads)
+        return build_many(job, hardware)
     if is_fog(job.scheme):
-        return build_fog(job, threads)
-    return build_coded(job) if is_coded(job.scheme) else build(job, threads)
+        return build_fog(job, hardware)
+    if not is_coded(job.scheme):
+        return build(job, hardware)
+    if hardware.device != HERE.device or hardware.precision != HERE.precision:
+        raise ConfigError(
+            f"coded training on {hardware.device} in {hardware.precision.value}: "
+            "gradients are coded on the CPU, in fp32"
+        )
+    return build_coded(job)

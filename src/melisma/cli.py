@@ -28,6 +28,7 @@ from rich.text import Text
 
 from melisma import __version__
 from melisma.errors import AccessError, ConfigError, MelismaError
+from melisma.learning.settings import Hardware, Precision
 
 if TYPE_CHECKING:
     from melisma.comparison import Comparison
@@ -99,6 +100,12 @@ def simulate(
     threads: Annotated[
         int, typer.Option(min=1, help="Threads that train; the result is the same.")
     ] = 1,
+    device: Annotated[
+        str, typer.Option(help="What trains, as torch calls it: cpu, cuda, cuda:1.")
+    ] = "cpu",
+    precision: Annotated[
+        Precision, typer.Option(help="In what learners compute (docs/simulator.md).")
+    ] = Precision.FP32,
     runs: Runs = Path("runs"),
     as_json: Json = False,
 ) -> None:
@@ -107,7 +114,8 @@ def simulate(
     from melisma import building
     from melisma.runtime.folder import run_folder
 
-    ready = building.ready(job, threads)
+    hardware = Hardware(threads=threads, device=device, precision=precision)
+    ready = building.ready(job, hardware)
     with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
         records = ready.run(folder, watch)
     _print_run(job, folder, records, as_json)

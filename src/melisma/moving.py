@@ -30,7 +30,7 @@ from melisma.fog.topologies import (
     scale_free,
     social,
 )
-from melisma.learning.settings import Optimiser, Training
+from melisma.learning.settings import HERE, Hardware, Optimiser, Training
 from melisma.maths.arrays import Floats
 from melisma.runtime.chance import Stream
 from melisma.runtime.fog import Fogging, Nature, run_fog
@@ -41,7 +41,7 @@ from melisma.simulation import (
     names_of,
     own_rows,
     state_law,
-    task_of,
+    task_on,
     workload_of,
     written,
 )
@@ -253,10 +253,10 @@ class FogSimulation:
         )
 
 
-def build_fog(job: Job, threads: int = 1) -> FogSimulation:
+def build_fog(job: Job, hardware: Hardware = HERE) -> FogSimulation:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
     job = as_meant(job)
-    task, names = replace(task_of(job), shard=1), names_of(job)
+    task, names = replace(task_on(hardware, job), shard=1), names_of(job)
     # Samples travel, so what their transfer takes is in the law.
     sending = msgspec.structs.replace(job, mode=Mode.PARALLEL)
     law, gamma = state_law(sending, workload_of(job, task.model, task.data))
@@ -274,7 +274,7 @@ def build_fog(job: Job, threads: int = 1) -> FogSimulation:
         training=Training(rate=job.training.rate, batch=job.training.batch),
         steps=job.steps,
         seed=job.seed,
-        threads=threads,
+        hardware=hardware,
     )
     return FogSimulation(job, task, devices, fogging)
 

@@ -14,6 +14,7 @@ import numpy as np
 from melisma.config import Job, LearnersTable, dump, tasks_of
 from melisma.errors import ConfigError, unknown
 from melisma.learning.parameters import save
+from melisma.learning.settings import HERE, Hardware
 from melisma.maths.arrays import Floats, Ints
 from melisma.runtime.association import Association, Solve, Terms
 from melisma.runtime.chance import Stream
@@ -107,10 +108,10 @@ def check_live(scheme: str) -> None:
         )
 
 
-def build_many(job: Job, threads: int = 1) -> ManySimulation:
+def build_many(job: Job, hardware: Hardware = HERE) -> ManySimulation:
     """Load, build and price several tasks; ConfigError or DataError if wrong."""
     jobs = jobs_of(job)
-    ready = [prepared(one, threads) for one in jobs]
+    ready = [prepared(one, hardware) for one in jobs]
     entries = [
         Entry(task=one.task, fleet=one.fleet, arrives_s=float(table.arrives))
         for one, table in zip(ready, job.task, strict=True)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from melisma.config import Job, LearnersTable, Split, dump, probabilities
 from melisma.errors import ConfigError
 from melisma.learning import data, models, splits
 from melisma.learning.data import Dataset
+from melisma.learning.devices import placed
 from melisma.learning.parameters import Model, Parameters, save
-from melisma.learning.settings import Merging, Training
+from melisma.learning.settings import HERE, Hardware, Merging, Training
 from melisma.maths.arrays import Floats, Ints
 from melisma.runtime.chance import Stream
 from melisma.runtime.diary import Sink
@@ -111,6 +112,13 @@ def task_of(job: Job) -> Task:
     )
 
 
+def task_on(hardware: Hardware, job: Job) -> Task:
+    """Load and build a task where it is to be trained; ConfigError if that is amiss."""
+    task = task_of(job)
+    data, model = placed(task.data, task.model, hardware.device)
+    return replace(task, data=data, model=model)
+
+
 def names_of(job: Job) -> list[str]:
     """Return the learners' names, numbered where several are alike."""
     return [
@@ -120,10 +128,10 @@ def names_of(job: Job) -> list[str]:
     ]
 
 
-def build(job: Job, threads: int = 1) -> Simulation:
+def build(job: Job, hardware: Hardware = HERE) -> Simulation:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
     check_single(job)
-    return prepared(job, threads)
+    return prepared(job, hardware)
 
 
 def check_single(job: Job) -> None:
@@ -135,10 +143,10 @@ def check_single(job: Job) -> None:
     find(job.scheme)
 
 
-def prepared(job: Job, threads: int = 1) -> Simulation:
+def prepared(job: Job, hardware: Hardware = HERE) -> Simulation:
     """Load, build and price one task, whatever decides on its split."""
     names = names_of(job)
-    task = task_of(job)
+    task = task_on(hardware, job)
     model, dataset = task.model, task.data
     law, gamma = state_law(job, workload_of(job, model, dataset))
     uncertain = gamma.shape[1] > 1
@@ -160,7 +168,7 @@ def prepared(job: Job, threads: int = 1) -> Simulation:
             late=job.late,
         ),
         own_rows=own_rows(job, dataset),
-        threads=threads,
+        hardware=hardware,
     )
     task.cycle_samples(fleet.own_samples)  # a job that asks for too much fails now
     return Simulation(job, task, fleet)
@@ -251,7 +259,7 @@ def own_rows(
         return None
     learners = learners or sum(group.count for group in job.learners)
     rng = np.random.default_rng([job.seed, Stream.SPLIT])
-    labels = dataset.train_y.numpy()
+    labels = dataset.train_y.cpu().numpy()
     match job.data.split:
         case Split.IID:
             return splits.iid(len(labels), learners, rng)

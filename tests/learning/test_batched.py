@@ -1,18 +1,22 @@
 """Training side by side gives what training in turn gives."""
 
 import copy
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from melisma.errors import ConfigError
 from melisma.learning import batched, models
 from melisma.learning.batched import Lesson, linear_layers, train_many
-from melisma.learning.parameters import parameters_of
-from melisma.learning.settings import Optimiser, Training
+from melisma.learning.layers import is_chain
+from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.settings import Optimiser, Precision, Training
 from melisma.learning.training import batch_plan, train
-from melisma.maths.arrays import Ints
+from melisma.maths.arrays import Floats, Ints
 
 X = torch.rand(300, 1, 28, 28, generator=torch.Generator().manual_seed(1))
 Y = torch.randint(0, 10, (300,), generator=torch.Generator().manual_seed(2))
@@ -87,6 +91,103 @@ def test_threads_change_nothing(
     assert [a.learners for a in one] == [b.learners for b in two]
     for a, b in zip(one, two, strict=True):
         assert all(map(torch.equal, a.parameters.values(), b.parameters.values()))
+
+
+#: All that a chain may consist of, with unlike heights and widths.
+CHAIN = nn.Sequential(
+    nn.Conv2d(1, 3, (3, 5), padding=(2, 1)),
+    nn.ReLU(),
+    nn.MaxPool2d((2, 3)),
+    nn.Conv2d(3, 4, 2, padding=0),
+    nn.MaxPool2d(2),
+    nn.Flatten(),
+    nn.Linear(4 * 7 * 3, 10),
+)
+
+
+@pytest.mark.parametrize("optimiser", Optimiser)
+@pytest.mark.parametrize(
+    "model",
+    [models.build(name, 0) for name in ("TwoNN", "ConvNet", "FogCNN")] + [CHAIN],
+    ids=["TwoNN", "ConvNet", "FogCNN", "chain"],
+)
+def test_layer_by_layer_learners_learn_what_they_learn_alone(
+    model: nn.Module, optimiser: Optimiser
+) -> None:
+    assert is_chain(model)
+    training = Training(optimiser=optimiser, rate=0.001, batch=16)
+    plans = sorted(unlike_plans(training), key=len, reverse=True)
+    # In double precision: Adam makes much of how the smallest gradients round.
+    model = copy.deepcopy(model).double()
+    shared = replace(lesson(model, training), x=X.double())
+    found, loss = batched.layered(shared, plans)
+    expected, expected_loss = batched.one_by_one(shared, plans)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, atol=1e-7, rtol=1e-6)
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
+
+
+def test_in_bfloat16_learners_go_nearly_the_same_way() -> None:
+    model, training = models.build("ConvNet", 0), Training(rate=0.1)
+    plans = sorted(unlike_plans(training), key=len, reverse=True)
+    half = replace(lesson(model, training), precision=Precision.BF16)
+    (chunk,) = train_many(half, plans)
+    expected, loss = batched.one_by_one(lesson(model, training), plans)
+    np.testing.assert_allclose(chunk.loss, loss, rtol=0.01)
+    for name, value in expected.items():
+        start = half.parameters[name]
+        way, ours = value - start, chunk.parameters[name] - start
+        assert chunk.parameters[name].dtype == torch.float32
+        assert (ours - way).norm() < 0.15 * way.norm()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        nn.Conv2d(1, 2, 3, stride=2),
+        nn.Conv2d(2, 2, 3, groups=2),
+        nn.Conv2d(1, 2, 3, dilation=2),
+        nn.Conv2d(1, 2, 3, bias=False),
+        nn.Conv2d(1, 2, 3, padding="same"),
+        nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"),
+        nn.MaxPool2d(3, stride=2),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.Flatten(2),
+        nn.Linear(4, 2, bias=False),
+        nn.Tanh(),
+        nn.Dropout(),
+    ],
+    ids=str,
+)
+def test_other_layers_make_no_chain_and_are_not_trained_in_half(odd: nn.Module) -> None:
+    model = nn.Sequential(nn.ReLU(), odd)
+    assert not is_chain(model)
+    half = replace(lesson(model, Training()), precision=Precision.BF16)
+    with pytest.raises(ConfigError, match="bf16 is for models that are"):
+        list(train_many(half, unlike_plans(Training())))
+
+
+def test_where_memory_does_not_suffice_chunks_are_smaller() -> None:
+    training, model = Training(), models.build("TwoNN", 0)
+    shared, plans = lesson(model, training), unlike_plans(training, learners=9)
+    sizes = []
+
+    def cramped(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
+        sizes.append(len(plans))
+        if len(plans) > 4:
+            raise torch.OutOfMemoryError
+        return batched.perceptrons(lesson, plans)
+
+    chunks = list(batched._on_gpu(shared, plans, cramped))
+    assert max(sizes) == 9  # all at once was tried
+    trained = [k for chunk in chunks for k in sorted(chunk.learners)]
+    assert trained == list(range(9))
+    (whole,) = train_many(shared, plans)
+    for name, value in whole.parameters.items():
+        rows = torch.cat([chunk.parameters[name] for chunk in chunks])
+        places = [k for chunk in chunks for k in chunk.learners]
+        order = [places.index(k) for k in whole.learners]
+        torch.testing.assert_close(rows[order], value, atol=1e-7, rtol=1e-6)
 
 
 def test_the_start_is_left_as_it_was() -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters, parameters_of
-from melisma.learning.settings import Training
+from melisma.learning.settings import Hardware, Training
 from melisma.maths.arrays import Ints
 from melisma.runtime.fleet import Fleet, Order, Updates
 from melisma.runtime.orchestrator import run
@@ -58,7 +58,7 @@ def fleet_of(
         training=Training(batch=batch, rate=rate),
         seed=seed,
         conditions=conditions,
-        threads=threads,
+        hardware=Hardware(threads=threads),
         own_rows=own_rows,
     )
 

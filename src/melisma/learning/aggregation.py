@@ -71,7 +71,8 @@ class WeightedMean:
             finite = _finite_rows(stack)
             refused = _places(~finite)
             stack = {name: values[finite] for name, values in stack.items()}
-            parts, rows = _weighted_sum(stack, torch.tensor(weights)[finite].tolist())
+            kept = torch.tensor(weights)[finite.cpu()].tolist()
+            parts, rows = _weighted_sum(stack, kept)
         self.weight += float(rows.sum())
         for name, part in parts.items():
             self._sum[name] = self._sum[name].add_(part) if name in self._sum else part
@@ -102,8 +103,8 @@ class _Sorted:
         Those are left out, and so are, unnamed, rows of weight 0: who trained nothing
         has no vote. Otherwise weights do not matter.
         """
-        rows = torch.tensor(weights, dtype=torch.float64)
         finite = _finite_rows(stack)
+        rows = torch.tensor(weights, dtype=torch.float64, device=finite.device)
         counted = finite & (rows > 0)
         if counted.any():
             self._stacks.append({n: values[counted] for n, values in stack.items()})
@@ -117,14 +118,16 @@ class _Sorted:
         return {name: self._middle(name) for name in self._stacks[0]}
 
     def _middle(self, name: str) -> Tensor:
-        values = torch.cat([stack[name] for stack in self._stacks]).float().numpy()
+        together = torch.cat([stack[name] for stack in self._stacks]).float()
+        values = together.cpu().numpy()
         updates = len(values)
         values = np.sort(values, axis=0)  # many times faster than torch's
         # In binary 0.29·100 is just below 29, the number that was meant. One or two in
         # the middle always stay.
         cut = min(math.floor(self._share * updates + 1e-9), (updates - 1) // 2)
         middle = values[cut : updates - cut].mean(axis=0, dtype=np.float64)
-        return torch.from_numpy(np.asarray(middle, dtype=np.float32))
+        merged = torch.from_numpy(np.asarray(middle, dtype=np.float32))
+        return merged.to(together.device)
 
 
 class CoordinateMedian(_Sorted):
@@ -188,7 +191,8 @@ def _moves(values: Tensor, before: Tensor) -> Tensor:
 def _weighted_sum(
     stack: Parameters, weights: Sequence[float]
 ) -> tuple[Parameters, Tensor]:
-    rows = torch.tensor(weights, dtype=torch.float32)
+    device = next(iter(stack.values())).device
+    rows = torch.tensor(weights, dtype=torch.float32, device=device)
     parts = {
         name: (rows @ values.flatten(1)).view(values.shape[1:]).double()
         for name, values in stack.items()

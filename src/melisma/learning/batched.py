@@ -1,16 +1,18 @@
 """Training many learners at once, with the result of training them one by one.
 
-Learners are taken in chunks whose models fit the cache together. Inside a chunk they
-are sorted by how many batches they train, so that those still at work are always the
-first rows of every tensor: unequal d and τ cost no masks and no idle arithmetic. Only
-a short last batch is filled up, with rows of weight zero.
+Learners are taken in chunks whose models fit the cache together, or a GPU's memory.
+Inside a chunk they are sorted by how many batches they train, so that those still at
+work are always the first rows of every tensor: unequal d and τ cost no masks and no
+idle arithmetic. Only a short last batch is filled up, with rows of weight zero.
 
-Three engines, the first that fits:
+Four engines, the first that fits:
 
-    Perceptrons   multilayer perceptrons under SGD: batched matrix products that
+    perceptrons   multilayer perceptrons under SGD: batched matrix products that
                   update the weights in place, with no gradient ever stored
-    Functional    other models without convolutions: torch.func's vmap of the gradient
-    OneByOne      the rest. On a CPU a batched convolution takes longer than its parts
+    layered       on a GPU, or in bfloat16: chains of layers, each one batched product,
+                  convolutions among them
+    functional    other models without convolutions: torch.func's vmap of the gradient
+    one_by_one    the rest. On a CPU a batched convolution takes longer than its parts
                   in turn (`python benchmarks/bench_simulation.py --models`), and
                   dropout or batch normalisation would not be the learner's own
 """
@@ -28,8 +30,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.functional import cross_entropy
 
+from melisma.errors import ConfigError
+from melisma.learning.layers import forward, is_chain
 from melisma.learning.parameters import Parameters, parameters_of, put
-from melisma.learning.settings import Optimiser, Training
+from melisma.learning.settings import Optimiser, Precision, Training
 from melisma.learning.training import train
 from melisma.maths.arrays import Floats, Ints
 
@@ -38,6 +42,8 @@ relu_backward = torch.ops.aten.threshold_backward
 
 #: Bytes of parameters that one chunk may hold, and the learners in it at most.
 CHUNK_BYTES, CHUNK_LEARNERS = 10_000_000, 64
+#: The same on a GPU, where the samples of one step decide on the memory.
+GPU_CHUNK_BYTES, GPU_CHUNK_SAMPLES = 4 << 30, 1 << 17
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +55,12 @@ class Lesson:
     x: Tensor
     y: Tensor
     training: Training
+    precision: Precision = Precision.FP32
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the data lie on an accelerator: then learners train there."""
+        return self.x.device.type != "cpu"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,19 +75,20 @@ class Chunk:
 def train_many(
     lesson: Lesson, plans: Sequence[Ints], threads: int = 1
 ) -> Iterator[Chunk]:
-    """Train one learner for each batch plan.
+    """Train one learner for each batch plan, where the lesson's data lie.
 
     Chunks come in the order of the plans and do not depend on ``threads``; at most
-    ``threads`` + 1 are in memory.
+    ``threads`` + 1 are in memory. On a GPU there is one at a time.
     """
     engine = engine_for(lesson)
-    size = chunk_size(lesson.parameters)
+    if lesson.on_gpu:
+        yield from _on_gpu(lesson, plans, engine)
+        return
+    size = chunk_size(lesson)
 
     def work(start: int) -> Chunk:
         torch.set_num_threads(1)
-        some = range(start, min(start + size, len(plans)))
-        learners = sorted(some, key=lambda k: -len(plans[k]))
-        return Chunk(learners, *engine(lesson, [plans[k] for k in learners]))
+        return _chunk(lesson, plans, range(start, start + size), engine)
 
     starts = range(0, len(plans), size)
     if threads == 1:
@@ -91,10 +104,38 @@ def train_many(
             yield waiting.popleft().result()
 
 
-def chunk_size(parameters: Parameters) -> int:
+def _on_gpu(lesson: Lesson, plans: Sequence[Ints], engine: "Engine") -> Iterator[Chunk]:
+    """Chunk by chunk; smaller ones where the memory does not suffice."""
+    start, size = 0, chunk_size(lesson)
+    while start < len(plans):
+        try:
+            chunk = _chunk(lesson, plans, range(start, start + size), engine)
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            size //= 2
+            continue
+        yield chunk
+        start += size
+
+
+def _chunk(
+    lesson: Lesson, plans: Sequence[Ints], places: range, engine: "Engine"
+) -> Chunk:
+    """Train the learners at these places, as far as there are any."""
+    some = places[: max(0, len(plans) - places.start)]
+    learners = sorted(some, key=lambda k: -len(plans[k]))
+    return Chunk(learners, *engine(lesson, [plans[k] for k in learners]))
+
+
+def chunk_size(lesson: Lesson) -> int:
     """How many learners train side by side."""
-    size = sum(p.numel() * p.element_size() for p in parameters.values())
-    return max(1, min(CHUNK_LEARNERS, CHUNK_BYTES // max(size, 1)))
+    values = lesson.parameters.values()
+    size = max(1, sum(p.numel() * p.element_size() for p in values))
+    most, room = CHUNK_LEARNERS, CHUNK_BYTES
+    if lesson.on_gpu:
+        most, room = GPU_CHUNK_SAMPLES // lesson.training.batch, GPU_CHUNK_BYTES
+    return max(1, min(most, room // size))
 
 
 #: Trains the learners of a chunk, sorted by their number of batches: returns the
@@ -103,9 +144,21 @@ Engine = Callable[[Lesson, Sequence[Ints]], tuple[Parameters, Floats]]
 
 
 def engine_for(lesson: Lesson) -> Engine:
-    """Return the fastest engine that does what each learner alone would do."""
-    if linear_layers(lesson.model) and lesson.training.optimiser == Optimiser.SGD:
+    """Return the fastest engine that does what each learner alone would do.
+
+    Raises ConfigError for a model that cannot be trained in bfloat16.
+    """
+    in_half = lesson.precision == Precision.BF16
+    if in_half and not is_chain(lesson.model):
+        raise ConfigError(
+            "bf16 is for models that are an nn.Sequential of Conv2d, MaxPool2d, ReLU, "
+            "Flatten and Linear: use fp32"
+        )
+    is_sgd = lesson.training.optimiser == Optimiser.SGD
+    if linear_layers(lesson.model) and is_sgd and not in_half:
         return perceptrons
+    if in_half or (lesson.on_gpu and is_chain(lesson.model)):
+        return layered
     return functional if _is_function(lesson.model) else one_by_one
 
 
@@ -139,38 +192,42 @@ class _Batch:
     active: int
     rows: Tensor  #: active × width
     weight: Tensor  #: active × width, 1/samples of the batch, 0 where filled up
-    samples: Floats  #: of each active learner
+    samples: Tensor  #: of each active learner
 
 
-def _batches(plans: Sequence[Ints]) -> Iterator[_Batch]:
+def _batches(plans: Sequence[Ints], device: torch.device) -> Iterator[_Batch]:
     lengths = np.array([len(plan) for plan in plans])
-    for i in range(lengths.max(initial=0)):
+    most = int(lengths.max(initial=0))
+    if not most:
+        return
+    # All batches go to the device at once: a step must not wait for its rows.
+    filled = np.full((most, len(plans), plans[0].shape[1]), -1)
+    for k, plan in enumerate(plans):
+        filled[: len(plan), k] = plan
+    every = torch.from_numpy(filled).to(device)
+    counts = (every >= 0).sum(dim=2)
+    widths = counts.amax(dim=1).tolist()
+    for i, width in enumerate(widths):
         active = int((lengths > i).sum())
-        rows = np.stack([plan[i] for plan in plans[:active]])
-        real = rows >= 0
-        samples = real.sum(axis=1)
-        width = int(samples.max())
-        weight = (real / samples[:, None])[:, :width].astype(np.float32)
-        yield _Batch(
-            active=active,
-            rows=torch.from_numpy(np.maximum(rows[:, :width], 0)),
-            weight=torch.from_numpy(weight),
-            samples=samples.astype(np.float64),
-        )
+        rows, samples = every[i, :active, :width], counts[i, :active]
+        weight = (rows >= 0) / samples.unsqueeze(1)
+        yield _Batch(active, rows.clamp(min=0), weight, samples)
 
 
 class _MeanLoss:
     """Mean loss of each learner over its samples so far."""
 
-    def __init__(self, learners: int) -> None:
-        self._sum, self._samples = np.zeros(learners), np.zeros(learners)
+    def __init__(self, learners: int, device: torch.device) -> None:
+        self._sum = torch.zeros(learners, dtype=torch.float64, device=device)
+        self._samples = torch.zeros_like(self._sum)
 
     def add(self, batch: _Batch, loss: Tensor) -> None:
-        self._sum[: batch.active] += loss.numpy() * batch.samples
+        self._sum[: batch.active] += loss * batch.samples
         self._samples[: batch.active] += batch.samples
 
     def result(self) -> Floats:
-        return self._sum / np.maximum(self._samples, 1.0)
+        mean: Floats = (self._sum / self._samples.clamp(min=1.0)).cpu().numpy()
+        return mean
 
 
 def _stacked(parameters: Parameters, learners: int) -> Parameters:
@@ -187,9 +244,10 @@ def perceptrons(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floa
         (stack[f"{name}.weight"], stack[f"{name}.bias"])
         for name in linear_layers(lesson.model)
     ]
-    mean, flat = _MeanLoss(len(plans)), lesson.x.flatten(1)
-    buffer = torch.empty(len(plans) * lesson.training.batch, flat.shape[1])
-    for batch in _batches(plans):
+    flat, device = lesson.x.flatten(1), lesson.x.device
+    mean = _MeanLoss(len(plans), device)
+    buffer = flat.new_empty(len(plans) * lesson.training.batch, flat.shape[1])
+    for batch in _batches(plans, device):
         rows = batch.rows.flatten()
         x = torch.index_select(flat, 0, rows, out=buffer[: len(rows)])
         loss = _perceptron_step(
@@ -236,6 +294,35 @@ def _perceptron_step(
     return loss
 
 
+def layered(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
+    """Layer by layer, all learners at once; the gradient by torch's own autograd."""
+    half = lesson.precision == Precision.BF16
+    x = lesson.x.bfloat16() if half else lesson.x
+    stack, training = _stacked(lesson.parameters, len(plans)), lesson.training
+    step = _Adam(stack) if training.optimiser == Optimiser.ADAM else _sgd
+    mean = _MeanLoss(len(plans), x.device)
+    for batch in _batches(plans, x.device):
+        here = {name: value[: batch.active] for name, value in stack.items()}
+        theta = {name: value.requires_grad_() for name, value in here.items()}
+        logits = forward(
+            lesson.model,
+            {n: v.bfloat16() for n, v in theta.items()} if half else theta,
+            x[batch.rows],
+        )
+        each = cross_entropy(
+            (logits.float() if half else logits).flatten(0, 1),
+            lesson.y[batch.rows].flatten(),
+            reduction="none",
+        )
+        loss = (each.view_as(batch.weight) * batch.weight).sum(dim=1)
+        # Nobody's loss depends on another's parameters: one sum does for all.
+        gradients = torch.autograd.grad(loss.sum(), list(theta.values()))
+        with torch.no_grad():
+            step(here, dict(zip(here, gradients, strict=True)), training.rate)
+        mean.add(batch, loss.detach())
+    return stack, mean.result()
+
+
 def functional(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     """Map the gradient of one learner's loss over the chunk."""
     # A functional call lends the module its parameters: every thread needs its own.
@@ -248,8 +335,8 @@ def functional(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Float
     gradient: Callable[..., Any] = vmap(grad_and_value(loss_of))
     stack, training = _stacked(lesson.parameters, len(plans)), lesson.training
     step = _Adam(stack) if training.optimiser == Optimiser.ADAM else _sgd
-    mean = _MeanLoss(len(plans))
-    for batch in _batches(plans):
+    mean = _MeanLoss(len(plans), lesson.x.device)
+    for batch in _batches(plans, lesson.x.device):
         here = {name: value[: batch.active] for name, value in stack.items()}
         x, y = lesson.x[batch.rows], lesson.y[batch.rows]
         gradients, loss = gradient(here, x, y, batch.weight)

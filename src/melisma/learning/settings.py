@@ -30,6 +30,26 @@ class Late(StrEnum):
     WAIT = "wait"  #: the cycle lasts until it is done
 
 
+class Precision(StrEnum):
+    """In what learners compute; their parameters are float32 in any case."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What simulated learners train on."""
+
+    threads: int = 1  #: of the CPU
+    device: str = "cpu"  #: as torch calls it: "cuda", "cuda:1"
+    precision: Precision = Precision.FP32
+
+
+#: One core of this machine.
+HERE = Hardware()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """How every learner trains."""

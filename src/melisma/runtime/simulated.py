@@ -10,7 +10,7 @@ from melisma.errors import ConfigError
 from melisma.learning.batched import Lesson, train_many
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, Parameters
-from melisma.learning.settings import Late, Training
+from melisma.learning.settings import HERE, Hardware, Late, Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Floats, Ints
 from melisma.runtime.chance import Stream
@@ -67,7 +67,7 @@ class SimulatedFleet:
         seed: int,
         conditions: Conditions | None = None,
         own_rows: Sequence[Ints] | None = None,
-        threads: int = 1,
+        hardware: Hardware = HERE,
     ) -> None:
         #: Says before each cycle who takes part; everybody, if there is none.
         self.gather: Callable[[], Awaitable[Ints]] | None = None
@@ -79,7 +79,7 @@ class SimulatedFleet:
         self._model, self._data, self._training = model, data, training
         self._conditions = conditions or Conditions()
         self._rng = np.random.default_rng([seed, Stream.FLEET])
-        self._threads = threads
+        self._hardware = hardware
         self._now_s = 0.0
 
     def now_s(self) -> float:
@@ -168,8 +168,9 @@ class SimulatedFleet:
             self._data.train_x,
             self._data.train_y,
             self._training,
+            self._hardware.precision,
         )
-        for chunk in train_many(lesson, plans, self._threads):
+        for chunk in train_many(lesson, plans, self._hardware.threads):
             reports = [
                 prices.report(i, orders[i].learner, loss)
                 for i, loss in zip(

@@ -13,7 +13,7 @@ import numpy as np
 from melisma.learning.batched import Lesson, train_many
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, Parameters
-from melisma.learning.settings import Training
+from melisma.learning.settings import HERE, Hardware, Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Ints
 from melisma.runtime.chance import Stream
@@ -36,14 +36,14 @@ class SimulatedDevices:
         training: Training,
         steps: int,
         seed: int,
-        threads: int = 1,
+        hardware: Hardware = HERE,
     ) -> None:
         self.learners = list(names)
         self.own_samples: list[int] = [len(rows) for rows in own_rows]
         self._rng = np.random.default_rng([seed, Stream.FLEET])
         shuffled = [self._rng.permutation(rows) for rows in own_rows]
         self._own = dict(zip(names, shuffled, strict=True))
-        self._law, self._steps, self._threads = law, steps, threads
+        self._law, self._steps, self._hardware = law, steps, hardware
         self._model, self._data, self._training = model, data, training
         self._inbox: dict[str, list[Ints]] = {name: [] for name in names}
         self._now_s = self._began_s = 0.0
@@ -107,9 +107,10 @@ class SimulatedDevices:
         busy = [k for k, name in enumerate(self.learners) if self._plans[name]]
         plans = [np.concatenate(self._plans[self.learners[k]]) for k in busy]
         x, y = self._data.train_x, self._data.train_y
-        lesson = Lesson(self._model, self._parameters, x, y, self._training)
+        precision = self._hardware.precision
+        lesson = Lesson(self._model, self._parameters, x, y, self._training, precision)
         after_s = self._now_s - self._began_s
-        for chunk in train_many(lesson, plans, self._threads):
+        for chunk in train_many(lesson, plans, self._hardware.threads):
             reports = [
                 Report(
                     learner=busy[i],

@@ -1,0 +1,107 @@
+"""Chains of layers with one set of parameters a learner: every layer is one product.
+
+A convolution is the product of its weights with the patches that they see. All samples
+of a learner are in it side by side, which keeps a GPU busy however small they are:
+activations are learners × channels × samples × height × width until they are flat, and
+learners × samples × units from there on.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d, pad
+
+from melisma.learning.parameters import Parameters
+
+
+def is_chain(model: nn.Module) -> bool:
+    """Whether `forward` does what ``model`` does."""
+    return isinstance(model, nn.Sequential) and all(map(_is_plain, model.children()))
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    match layer:
+        case nn.Conv2d():
+            plain = (layer.groups, layer.stride, layer.dilation) == (1, (1, 1), (1, 1))
+            return (
+                type(layer) is nn.Conv2d
+                and plain
+                and layer.bias is not None
+                and layer.padding_mode == "zeros"
+                and isinstance(layer.padding, tuple)
+            )
+        case nn.MaxPool2d():
+            return (
+                layer.stride == layer.kernel_size
+                and (layer.padding, layer.dilation) == (0, 1)
+                and not (layer.ceil_mode or layer.return_indices)
+            )
+        case nn.Flatten():
+            return (layer.start_dim, layer.end_dim) == (1, -1)
+        case nn.Linear():
+            return type(layer) is nn.Linear and layer.bias is not None
+        case _:
+            return type(layer) is nn.ReLU
+
+
+def forward(model: nn.Module, theta: Parameters, x: Tensor) -> Tensor:
+    """Logits, learners × samples × classes.
+
+    ``theta`` is a stack, and ``x`` is learners × samples × channels × height × width.
+    """
+    a = x.transpose(1, 2)
+    for name, layer in model.named_children():
+        match layer:
+            case nn.Conv2d():
+                W, b = theta[f"{name}.weight"], theta[f"{name}.bias"]
+                a = _convolved(a, W, b, layer.padding)
+            case nn.MaxPool2d():
+                pooled = max_pool2d(a.flatten(0, 2).unsqueeze(1), layer.kernel_size)
+                a = pooled.view(*a.shape[:3], *pooled.shape[2:])
+            case nn.ReLU():
+                a = a.relu()
+            case nn.Flatten():
+                a = a.transpose(1, 2).flatten(2)
+            case nn.Linear():
+                W, b = theta[f"{name}.weight"], theta[f"{name}.bias"]
+                a = torch.baddbmm(b.unsqueeze(1), a, W.transpose(1, 2))
+    return a
+
+
+def _convolved(a: Tensor, W: Tensor, b: Tensor, padding: Any) -> Tensor:
+    """Filters × patches, for every learner."""
+    patches: Tensor = _Patches.apply(a, W.shape[-2:], padding)  # type: ignore[no-untyped-call]
+    samples, height, width = patches.shape[-3:]
+    columns = patches.reshape(len(W), W[0, 0].numel(), -1)
+    filtered = torch.baddbmm(b.unsqueeze(2), W.flatten(2), columns)
+    return filtered.view(*W.shape[:2], samples, height, width)
+
+
+class _Patches(torch.autograd.Function):
+    """What each weight of a filter sees: learners × channels × k × k × samples × h × w.
+
+    One copy forth; back, one sum for each of the k × k weights, where torch's own way
+    back through two sliding windows would take many times as long.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, kernel: Any, padding: Any) -> Tensor:
+        rows, columns = padding
+        a = pad(a, (columns, columns, rows, rows))
+        ctx.whole, ctx.padding = a.shape, padding
+        windows = a.unfold(3, kernel[0], 1).unfold(4, kernel[1], 1)
+        return windows.permute(0, 1, 5, 6, 2, 3, 4).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = gradients
+        k, m, _, height, width = gradient.shape[2:]
+        whole = gradient.new_zeros(ctx.whole)
+        for i in range(k):
+            for j in range(m):
+                seen = whole[..., i : i + height, j : j + width]
+                seen.add_(gradient[:, :, i, j])
+        rows, columns = ctx.padding
+        inner = whole[..., rows : whole.shape[3] - rows, columns:]
+        return inner[..., : whole.shape[4] - 2 * columns], None, None

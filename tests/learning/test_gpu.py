@@ -1,0 +1,105 @@
+"""On a GPU learners learn what they learn on the CPU; skipped where there is none."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from melisma.building import ready
+from melisma.config import AggregationTable, Job, TrainingTable
+from melisma.learning import models
+from melisma.learning.batched import Chunk, Lesson, train_many
+from melisma.learning.parameters import parameters_of
+from melisma.learning.settings import (
+    Hardware,
+    Optimiser,
+    Precision,
+    Rule,
+    Training,
+)
+from melisma.learning.training import batch_plan
+from melisma.maths.arrays import Ints
+from melisma.runtime.records import evaluations
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="torch sees no GPU"
+)
+
+X = torch.rand(3000, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+Y = torch.randint(0, 10, (3000,), generator=torch.Generator().manual_seed(2))
+
+MODELS = {
+    **{name: models.build(name, 0) for name in ("TwoNN", "ConvNet", "FogCNN")},
+    "functional": nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 8), nn.Tanh(), nn.Linear(8, 10)
+    ),
+    "one by one": nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 16), nn.BatchNorm1d(16), nn.Linear(16, 10)
+    ),
+}
+
+
+def plans_of(training: Training, learners: int) -> list[Ints]:
+    rng = np.random.default_rng(3)
+    return [
+        batch_plan(rng.permutation(3000)[: 10 + 2 * k], 1 + k % 3, training, rng)
+        for k in range(learners)
+    ]
+
+
+def lesson(model: nn.Module, training: Training, device: str) -> Lesson:
+    model = copy.deepcopy(model).to(device)
+    x, y = X.to(device), Y.to(device)
+    return Lesson(model, parameters_of(model), x, y, training)
+
+
+def by_learner(chunks: list[Chunk]) -> dict[int, dict[str, torch.Tensor]]:
+    return {
+        k: {name: value[row].cpu() for name, value in chunk.parameters.items()}
+        for chunk in chunks
+        for row, k in enumerate(chunk.learners)
+    }
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_are_those_of_the_cpu(name: str) -> None:
+    training = Training(optimiser=Optimiser.SGD, rate=0.05)
+    plans = plans_of(training, 60)
+    here, there = (
+        by_learner(list(train_many(lesson(MODELS[name], training, device), plans)))
+        for device in ("cpu", "cuda")
+    )
+    assert here.keys() == there.keys()
+    for k, weights in here.items():
+        for part, value in weights.items():
+            torch.testing.assert_close(there[k][part], value, atol=2e-5, rtol=1e-3)
+
+
+def test_half_precision_goes_nearly_the_same_way() -> None:
+    training = Training(rate=0.05)
+    plans = plans_of(training, 40)
+    full = lesson(MODELS["ConvNet"], training, "cuda")
+    half = replace(full, precision=Precision.BF16)
+    exact, near = (by_learner(list(train_many(one, plans))) for one in (full, half))
+    for k, weights in exact.items():
+        apart = [(near[k][part] - value).norm() for part, value in weights.items()]
+        way = [(v - full.parameters[part].cpu()).norm() for part, v in weights.items()]
+        assert torch.stack(apart).norm() < 0.1 * torch.stack(way).norm()
+
+
+@pytest.mark.parametrize("rule", Rule)
+def test_a_run_on_the_gpu_learns_as_one_on_the_cpu(rule: Rule) -> None:
+    job = Job(
+        cycles=3,
+        noise=0.1,
+        aggregation=AggregationTable(rule=rule, clip=5.0),
+        training=TrainingTable(rate=0.1),
+    )
+    here, there = (
+        [record.accuracy for record in evaluations(ready(job, hardware).run())]
+        for hardware in (Hardware(), Hardware(device="cuda"))
+    )
+    np.testing.assert_allclose(there, here, atol=0.01)
