@@ -49,6 +49,8 @@ class Hub:
         self.reserved: Callable[[str], bool] = lambda name: False
         self._joined, self._left = joined, left
         self._exchanges: dict[str, Exchange] = {}
+        self._version = 0  # of the exchanges: grows with each that comes or goes
+        self._group = (0, Group({}))  # at some version, for all who ask meanwhile
         self._owners: dict[str, Identity] = {}
         self._expelled: dict[str, str] = {}
         self._changed = asyncio.Event()
@@ -57,8 +59,12 @@ class Hub:
     @property
     def peers(self) -> Group:
         """Return the peers that are there now, connected or within their grace."""
-        exchanges = list(self._exchanges.items())  # at once: other threads ask too
-        return Group({name: exchange.peer for name, exchange in exchanges})
+        version, group = self._version, self._group  # first: other threads ask too
+        if group[0] != version:
+            exchanges = list(self._exchanges.items())
+            group = (version, Group({name: one.peer for name, one in exchanges}))
+            self._group = group
+        return group[1]
 
     @property
     def silences_s(self) -> dict[str, float | None]:
@@ -186,11 +192,13 @@ class Hub:
         )
         self._exchanges[name] = exchange
         self._owners[name] = identity
+        self._version += 1
         return exchange
 
     def _remove(self, exchange: Exchange) -> None:
         if self._exchanges.get(exchange.name) is exchange:
             del self._exchanges[exchange.name], self._owners[exchange.name]
+            self._version += 1
             self._changed.set()
             log.info("%s left: %s", exchange.name, exchange.over)
             if self._left:

@@ -1,6 +1,7 @@
 """Frames over a WebSocket of aiohttp."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Awaitable
 from contextlib import suppress
@@ -72,10 +73,15 @@ class WebSocket:
             async with asyncio.timeout(2 * CLOSE_S):
                 await self._end.close()
         except TimeoutError:  # it reads nothing, so that not even a goodbye fits in
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+            _cut(self._socket)
         except (ConnectionError, RuntimeError):
             pass
+
+
+def _cut(connection: Any) -> None:
+    """End a connection at once, by another handle: uvloop's own cannot."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as same:
+        same.shutdown(socket.SHUT_RDWR)
 
 
 def _harden(connection: Any, silence_s: float) -> None:
