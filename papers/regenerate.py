@@ -7,9 +7,11 @@ from typing import Any
 from melisma import plots
 from melisma.errors import DataError
 from melisma.learning import data
+from melisma.sweeps import Engine, in_turn
 
 from . import pages, store
-from .kit import Data, Exhibit, Paper, Spread, Study, Variant
+from .kit import Data, Exhibit, Paper, Study, Variant
+from .spread import Begin
 
 
 def regenerate(
@@ -17,16 +19,17 @@ def regenerate(
     variant: Variant,
     *,
     figure: str | None = None,
-    spread: Spread,
+    engine: Engine = in_turn,
+    begin: Begin = lambda trials: lambda: None,
     runs: Path = Path("runs"),
     docs: Path = Path("docs/papers"),
     watch: Callable[[str], None] = lambda label: None,
 ) -> tuple[Path, dict[str, pages.Outcome]]:
     """Run what was not run before, draw all, write the page.
 
-    Returns the page and what was made. ``watch`` is told what comes next. Raises
-    ConfigError if there is no such figure, DataError if a data set is not to be had
-    and nothing stands in for it.
+    Returns the page and what was made. ``watch`` is told what comes next, ``begin`` how
+    many trials that takes. Raises ConfigError if there is no such figure, DataError if
+    a data set is not to be had and nothing stands in for it.
     """
     made: dict[str, pages.Outcome] = {}
     for exhibit in paper.named(figure):
@@ -35,7 +38,7 @@ def regenerate(
         own = Variant.QUICK if exhibit.quick == exhibit.full else variant
         folder = runs / "papers" / paper.key
         study = available(exhibit, own, folder)
-        found = store.result(folder, exhibit.run, study, spread)
+        found = store.result(folder, exhibit.run, study, engine, begin)
         made[exhibit.label] = _outcome(paper, exhibit, own, study, found, docs)
         # Read again, since others may have written, and kept at once, since the next
         # may take an hour.

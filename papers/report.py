@@ -14,21 +14,28 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from melisma.sweeps import Engine
+
 from .kit import Paper, Variant
 from .pages import Outcome
 from .regenerate import regenerate
-from .spread import over_processes
+from .spread import Begin
 
 
 def report(
-    paper: Paper, full: bool, figure: str | None, *, out: Console, err: Console
+    paper: Paper,
+    full: bool,
+    figure: str | None,
+    engine: Engine,
+    *,
+    out: Console,
+    err: Console,
 ) -> None:
     """Regenerate a paper, and print its claims."""
     variant = Variant.FULL if full else Variant.QUICK
     with _bar(err) as (watch, begin):
-        spread = over_processes(begin=begin)
         page, made = regenerate(
-            paper, variant, figure=figure, spread=spread, watch=watch
+            paper, variant, figure=figure, engine=engine, begin=begin, watch=watch
         )
     for label, outcome in made.items():
         out.print(_table(f"{label}, {variant}", outcome))
@@ -36,9 +43,7 @@ def report(
 
 
 @contextmanager
-def _bar(
-    err: Console,
-) -> Iterator[tuple[Callable[[str], None], Callable[[int], Callable[[], None]]]]:
+def _bar(err: Console) -> Iterator[tuple[Callable[[str], None], Begin]]:
     """A bar that names what is run, and moves with each trial that ends."""
     columns = (
         SpinnerColumn(),

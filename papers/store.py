@@ -2,11 +2,13 @@
 
 ``runs/papers/KEY/NAME-HASH.npz`` holds the arrays of one run, and the file of the same
 name with ``.json`` the study. Another number in the study is another file; to have a
-run done again, delete its file.
+run done again, delete its file. While it is under way, the folder of the same name with
+``.parts`` has the trials that have ended.
 """
 
 import hashlib
 import os
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,15 +18,17 @@ import msgspec
 import numpy as np
 
 from melisma.errors import DataError
+from melisma.sweeps import Engine
 
 from .kit import Data, Spread
+from .spread import Begin, spread_over
 
 Run = Callable[[Any, Spread], Data]
 
 
 def fields(study: object) -> dict[str, Any]:
-    """Every number of a study, by name."""
-    told: dict[str, Any] = msgspec.to_builtins(study)
+    """Every number of a study by name, as its file holds it."""
+    told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(study))
     return told
 
 
@@ -39,13 +43,24 @@ def kept(folder: Path, run: Run, study: object) -> bool:
     return (folder / f"{mark(run, study)}.npz").exists()
 
 
-def result(folder: Path, run: Run, study: object, spread: Spread) -> Data:
-    """What the run came to when it was done before; else do it, and keep it."""
+def result(
+    folder: Path,
+    run: Run,
+    study: object,
+    engine: Engine,
+    begin: Begin = lambda trials: lambda: None,
+) -> Data:
+    """What the run came to when it was done before; else do it, and keep it.
+
+    A run that was stopped goes on with the trials that are missing.
+    """
     file = folder / f"{mark(run, study)}.npz"
     if file.exists():
         return _read(file)
-    data = run(study, spread)
+    parts = file.with_suffix(".parts")
+    data = run(study, spread_over(engine, parts, begin))
     _write(file, study, data)
+    shutil.rmtree(parts, ignore_errors=True)
     return data
 
 

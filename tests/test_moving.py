@@ -22,7 +22,7 @@ from melisma.config import (
 from melisma.errors import ConfigError
 from melisma.fog import cost, move
 from melisma.fog.movement import Flows
-from melisma.learning.settings import Optimiser
+from melisma.learning.settings import Hardware, Optimiser
 from melisma.moving import as_meant, build_fog, check_live, links_of, nature_of
 from melisma.runtime.records import Evaluated, Moved, Record
 from melisma.system.law import DelayLaw, Mode
@@ -178,7 +178,7 @@ def test_central_learning_has_all_the_data_on_one_device() -> None:
 
 
 def test_the_same_seed_gives_the_same_run_whatever_the_threads() -> None:
-    one, two = (build_fog(JOB, threads).run() for threads in (1, 2))
+    one, two = (build_fog(JOB, Hardware(threads=n)).run() for n in (1, 2))
     assert one == two
     assert one != build_fog(changed(seed=1)).run()
 

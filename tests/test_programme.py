@@ -118,8 +118,9 @@ def test_several_tasks_are_one_report_and_one_each(tmp_path: Path) -> None:
 def test_schemes_are_compared_over_all_tasks(tmp_path: Path) -> None:
     job = short(task=JOB.task[:2])
     ticks: list[None] = []
+    schemes = ["med", "mmtt-ideal"]
     found = compare_tasks(
-        job, ["med", "mmtt-ideal"], 2, tmp_path, lambda: ticks.append(None)
+        *(job, schemes, 2, tmp_path), begin=lambda cycles: lambda: ticks.append(None)
     )
     assert len(ticks) == 2 * 2 * 2 * 2  # schemes, seeds, tasks, cycles
     assert [len(outcome.runs) for outcome in found.finished] == [2, 2]

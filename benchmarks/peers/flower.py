@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
@@ -71,7 +71,7 @@ def _train(message: Any, context: Any) -> Any:
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     x, y = samples(context.node_config["partition-id"])
     train(model, x, y)
-    content = {
+    content: dict[str, ArrayRecord | MetricRecord | ConfigRecord] = {
         "arrays": ArrayRecord(model.state_dict()),
         "metrics": MetricRecord({"num-examples": len(y)}),
     }

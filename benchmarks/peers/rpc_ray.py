@@ -15,7 +15,7 @@ import ray
 from peers.rpc_measure import Array
 
 NAMESPACE, ACTOR = "bench", "echo"
-QUIET = {"log_to_driver": False, "logging_level": logging.ERROR}
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 class Echo:
@@ -36,7 +36,8 @@ def serve(tell: Callable[[str], None]) -> None:
         _node_ip_address="127.0.0.1",
         **QUIET,
     ):
-        actor = ray.remote(Echo).options(name=ACTOR).remote()
+        remote: Any = ray.remote(Echo)
+        actor = remote.options(name=ACTOR).remote()
         ray.get(actor.echo.remote(b""))
         tell(ray.get_runtime_context().gcs_address)
         threading.Event().wait()

@@ -33,7 +33,7 @@ def ready(job: Job, hardware: Hardware = HERE) -> Ready:
         return build_fog(job, hardware)
     if not is_coded(job.scheme):
         return build(job, hardware)
-    if hardware.device != HERE.device or hardware.precision != HERE.precision:
+    if hardware not in (HERE, Hardware(threads=hardware.threads)):
         raise ConfigError(
             f"coded training on {hardware.device} in {hardware.precision.value}: "
             "gradients are coded on the CPU, in fp32"

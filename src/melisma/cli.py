@@ -5,9 +5,11 @@ the input is one line and exit code 2. What needs torch is imported by the comma
 that needs it, after its job was read: --help and a typo answer at once.
 """
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,9 +30,10 @@ from rich.text import Text
 
 from melisma import __version__
 from melisma.errors import AccessError, ConfigError, MelismaError
-from melisma.learning.settings import Hardware, Precision
+from melisma.learning.settings import DEVICE_VARIABLE, Hardware, Precision
 
 if TYPE_CHECKING:
+    from melisma import sweeps
     from melisma.comparison import Comparison
     from melisma.config import Job
     from melisma.learning.forecast import Forecast
@@ -61,11 +64,57 @@ out, err = Console(), Console(stderr=True)
 #: Exit code of one that is not let in: trying again is of no use (as in sysexits.h).
 NO_ACCESS = 77
 
+
+class Engine(StrEnum):
+    """What work is spread over."""
+
+    PROCESSES = "processes"
+    RAY = "ray"
+
+
 JobFile = Annotated[
     Path | None,
     typer.Argument(metavar="[JOB.toml]", help="The job; the demo if left out."),
 ]
 Runs = Annotated[Path, typer.Option(help="Folder in which runs are kept.")]
+Nodes = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Head of the Ray cluster whose nodes are the learners.",
+    ),
+]
+NodesData = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="On a Ray cluster, for jobs in federated mode: a node's own data is in "
+        "DIR/NAME there.",
+    ),
+]
+Over = Annotated[
+    Engine,
+    typer.Option(
+        "--engine",
+        help="Spread trials over processes of this machine or over a Ray cluster; the "
+        "results are the same (docs/sweeps.md).",
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Head of the Ray cluster; one of this machine alone if left out.",
+    ),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Trials at a time on this machine.", show_default="one a core"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and no progress.")]
 Home = Annotated[
     Path | None,
@@ -101,7 +150,11 @@ def simulate(
         int, typer.Option(min=1, help="Threads that train; the result is the same.")
     ] = 1,
     device: Annotated[
-        str, typer.Option(help="What trains, as torch calls it: cpu, cuda, cuda:1.")
+        str,
+        typer.Option(
+            envvar=DEVICE_VARIABLE,
+            help="What trains, as torch calls it: cpu, cuda, cuda:1.",
+        ),
     ] = "cpu",
     precision: Annotated[
         Precision, typer.Option(help="In what learners compute (docs/simulator.md).")
@@ -127,13 +180,28 @@ def run_job(
     scheme: Annotated[
         str | None, typer.Option(help="Scheme to use in place of the job's.")
     ] = None,
+    engine: Annotated[
+        Engine,
+        typer.Option(help="Learners are processes here, or nodes of a Ray cluster."),
+    ] = Engine.PROCESSES,
+    address: Nodes = None,
+    data: NodesData = None,
     runs: Runs = Path("runs"),
     as_json: Json = False,
 ) -> None:
     """Train a job for real, with its learners as processes on this machine.
 
-    Each learner slows itself down to the rate and bandwidth that the job gives it.
+    Each learner slows itself down to the rate and bandwidth that the job gives it. With
+    --engine ray, each node of a cluster is a learner instead, as fast as it is.
     """
+    on_ray = engine == Engine.RAY
+    if on_ray and not address:
+        raise ConfigError(
+            "--engine ray needs --address HOST:PORT, the head of a cluster: `ray start "
+            "--head` starts one, and each node is a learner"
+        )
+    if not on_ray and (address or data):
+        raise ConfigError("--address and --data are for --engine ray: add it")
     from melisma import live
     from melisma.config import load
 
@@ -141,7 +209,7 @@ def run_job(
     job = msgspec.structs.replace(job, scheme=scheme or job.scheme)
     from melisma.runtime.folder import run_folder
 
-    if not as_json:
+    if not as_json and not on_ray:
         err.print(
             "The learners slow themselves down to the job's rates; as root, "
             "`melisma testbed` gives each a network and a CPU quota of its own.",
@@ -150,9 +218,15 @@ def run_job(
     with (
         run_folder(runs, job.name) as folder,
         _cycles(job, as_json) as watch,
-        _resumable(folder, "--locally"),
+        _resumable(folder, _nodes(address, data) if address else "--locally"),
     ):
-        records = live.run_locally(job, folder, watch, _shown(as_json))
+        show = _shown(as_json)
+        if address:
+            records = live.run_on_ray(
+                job, folder, watch, show, address=address, data=data
+            )
+        else:
+            records = live.run_locally(job, folder, watch, show)
     _print_run(job, folder, records, as_json)
 
 
@@ -232,6 +306,8 @@ def resume(
     locally: Annotated[
         bool, typer.Option(help="Start its learners here, as `melisma run` does.")
     ] = False,
+    address: Nodes = None,
+    data: NodesData = None,
     as_json: Json = False,
 ) -> None:
     """Go on with a run that was cut short, from its last whole cycle."""
@@ -239,12 +315,18 @@ def resume(
 
     job = _job(live.resumable(run))
     options = f"--learners {learners} --host {host} --port {port}"
+    if address and locally:
+        raise ConfigError("--locally or --address: its learners are here, or nodes")
+    if address:
+        options = _nodes(address, data)
     with (
         _cycles(job, as_json) as watch,
         _resumable(run, "--locally" if locally else options),
     ):
         show = _shown(as_json)
-        if locally:
+        if address:
+            records = live.run_on_ray(job, run, watch, show, address=address, data=data)
+        elif locally:
             records = live.run_locally(job, run, watch, show)
         else:
             records = _orchestrate(job, run, watch, show, learners, host, port)
@@ -533,33 +615,52 @@ def compare(
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each scheme.")] = 5,
+    engine: Over = Engine.PROCESSES,
+    address: Cluster = None,
+    processes: Processes = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Go on with a comparison that was stopped: the same job, schemes and "
+            "seeds, and its folder.",
+        ),
+    ] = None,
     runs: Runs = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Run a job under several schemes and seeds; show means and 95 % intervals."""
+    """Run a job under several schemes and seeds; show means and 95 % intervals.
+
+    Every run is kept as it ends: a comparison that is stopped can go on.
+    """
     job = _job(job_file)
     from melisma import report
     from melisma.comparison import compare as run_all
-    from melisma.comparison import compare_tasks, cycles_of, usual
+    from melisma.comparison import compare_tasks, usual
     from melisma.config import dump
     from melisma.runtime.folder import run_folder
+    from melisma.trials import SWEEP
 
     if schemes is None:
         schemes = ",".join(usual(job))
     names = [name.strip() for name in schemes.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"--schemes {schemes!r}: give different names, e.g. csa,eta")
-    total = seeds * cycles_of(job, names)
+    if resume and not (resume / SWEEP).is_file():
+        raise ConfigError(f"--resume {resume}: no comparison was begun there")
+    own = nullcontext(resume) if resume else run_folder(runs, f"{job.name}-compared")
     comparison: Any
     with (
-        run_folder(runs, f"{job.name}-compared") as folder,
-        _progress(f"{job.name}: {len(names) * seeds} runs", total, as_json) as tick,
+        own as folder,
+        _stoppable(None if resume else folder),
+        _spread(engine, address, processes) as over,
+        _progress(f"{job.name}: {len(names) * seeds} runs", as_json) as begin,
     ):
         if job.task:
-            comparison = compare_tasks(job, names, seeds, folder, tick)
+            comparison = compare_tasks(job, names, seeds, folder, over, begin)
             report.write_tasks(comparison, dump(job), folder)
         else:
-            comparison = run_all(job, names, seeds, folder, tick)
+            comparison = run_all(job, names, seeds, folder, over, begin)
             report.write(comparison, dump(job), folder)
     if as_json:
         _print_json({"folder": str(folder), "comparison": comparison})
@@ -747,12 +848,56 @@ def run_paper(
     figure: Annotated[
         str | None, typer.Option(help="One figure or table alone, as printed: 3.6.")
     ] = None,
+    engine: Over = Engine.PROCESSES,
+    address: Cluster = None,
+    processes: Processes = None,
 ) -> None:
     """Run what was not run before, draw it, and write docs/papers/KEY.md here.
 
-    What was run is kept in runs/papers and drawn again from there.
+    What was run is kept in runs/papers and drawn again from there. Trials are kept as
+    they end: the same command goes on with a run that was stopped.
     """
-    _papers("report").report(_papers().find(key), full, figure, out=out, err=err)
+    paper = _papers().find(key)
+    with _stoppable(), _spread(engine, address, processes) as over:
+        _papers("report").report(paper, full, figure, over, out=out, err=err)
+
+
+@contextmanager
+def _spread(
+    engine: Engine, address: str | None, processes: int | None
+) -> "Iterator[sweeps.Engine]":
+    """What trials are spread over; ConfigError if the flags do not agree."""
+    if engine == Engine.RAY:
+        if address and processes:
+            raise ConfigError(
+                f"--processes {processes}: the cluster at {address} has CPUs of its "
+                "own; leave one of the two out"
+            )
+        from melisma.ray.sweeps import over_ray
+
+        with over_ray(address, processes) as over:
+            yield over
+        return
+    if address:
+        raise ConfigError(f"--address {address} is of a Ray cluster: add --engine ray")
+    from melisma.sweeps import over_processes
+
+    with over_processes(processes) as over:
+        yield over
+
+
+@contextmanager
+def _stoppable(folder: Path | None = None) -> Iterator[None]:
+    """Tell who stops a sweep how to go on: by the same command, and in its folder."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        words = ["melisma", *sys.argv[1:]]
+        if folder and any(folder.iterdir()):
+            words += ["--resume", str(folder)]
+        text = f"Stopped; what has ended is kept. Go on with: {shlex.join(words)}"
+        err.print(text, markup=False, highlight=False, soft_wrap=True)
+        raise
 
 
 def _papers(module: str = "") -> Any:
@@ -786,10 +931,16 @@ def _job(file: Path | None, **changes: Any) -> "Job":
 
 
 @contextmanager
-def _progress(title: str, total: int, quiet: bool) -> Iterator[Callable[[], None]]:
+def _progress(title: str, quiet: bool) -> Iterator[Callable[[int], Callable[[], None]]]:
+    """A bar, once it is told for how many cycles."""
     with _bar(quiet) as progress:
-        bar = progress.add_task(title, total=total, state="")
-        yield lambda: progress.advance(bar)
+        bar = progress.add_task(title, total=None, state="")
+
+        def begin(cycles: int) -> Callable[[], None]:
+            progress.reset(bar, total=cycles)
+            return lambda: progress.advance(bar)
+
+        yield begin
 
 
 def _bar(quiet: bool) -> Progress:
@@ -862,6 +1013,12 @@ def _resumable(folder: Path, options: str) -> Iterator[None]:
         raise
     if summary(folder).state != FINISHED:  # from the dashboard
         err.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _nodes(address: str, data: Path | None) -> str:
+    """The flags of `resume` for a run on a Ray cluster."""
+    own = ["--data", str(data)] if data else []
+    return shlex.join(["--address", address, *own])
 
 
 def _shown(quiet: bool) -> Callable[[str], None]:

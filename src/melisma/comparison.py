@@ -1,14 +1,9 @@
 """Schemes side by side: one job, many schemes and seeds, means with intervals."""
 
 import math
-import multiprocessing
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from threading import Thread
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -17,20 +12,20 @@ import numpy as np
 from melisma.building import ready
 from melisma.coded import NAMES as CODED
 from melisma.config import Job, tasks_of
-from melisma.errors import ConfigError, MelismaError, TrainingError, unknown
+from melisma.errors import ConfigError, LostError, TrainingError, unknown
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
 from melisma.moving import CENTRAL, FEDERATED, check_fog, is_fog
 from melisma.moving import NAMES as FOGS
 from melisma.programme import build_many, jobs_of
-from melisma.runs.course import Course, course
+from melisma.runs.course import Course
 from melisma.runs.tasks import COLUMNS as TASK_COLUMNS
-from melisma.runs.tasks import served, together
-from melisma.runtime.folder import run_folder
-from melisma.runtime.records import Evaluated, Record
 from melisma.schemes import SCHEMES
+from melisma.sweeps import Engine, Tick, in_turn
+from melisma.trials import Came, leave, left, open_sweep, simulated
 
-Result = TypeVar("Result", "Course", list[float])
+#: Told how many cycles there are to do, gives what is to be called as each ends.
+Begin = Callable[[int], Tick]
 
 
 class Figure(NamedTuple):
@@ -168,20 +163,20 @@ def compare(
     schemes: Sequence[str],
     seeds: int,
     folder: Path,
-    tick: Callable[[], None] = lambda: None,
-    processes: int | None = None,
+    engine: Engine = in_turn,
+    begin: Begin = lambda cycles: lambda: None,
 ) -> Comparison[Outcome]:
     """Run ``job`` under each scheme with seeds job.seed, job.seed + 1, …
 
-    Every run gets a folder of its own in ``folder``. Runs share the cores, one thread
-    each; ``tick`` is called for every cycle that ends. A scheme that has no allocation
-    or diverges is reported as failed, and the others go on; raises TrainingError if
-    all fail.
+    Every run gets a folder of its own in ``folder`` as it ends; those that are there
+    from before are not done again. A scheme that has no allocation, diverges or is lost
+    is reported as failed, and the others go on; raises TrainingError if all fail,
+    ConfigError if ``folder`` is of another comparison.
     """
     _check(job, schemes)
     # What is wrong with the job itself is said once, before any run.
     ready(msgspec.structs.replace(job, scheme=schemes[0]))
-    ran = _run_all(job, schemes, seeds, folder, tick, processes, _run_one)
+    ran = _run_all(job, schemes, seeds, folder, engine, begin)
     return Comparison(
         job=job.name,
         seeds=_seeds(job, seeds),
@@ -189,7 +184,9 @@ def compare(
         outcomes=[
             Outcome(scheme=scheme, failed=some)
             if isinstance(some, str)
-            else Outcome(scheme=scheme, courses=some)
+            else Outcome(
+                scheme=scheme, courses=[one for one in some if isinstance(one, Course)]
+            )
             for scheme, some in ran.items()
         ],
     )
@@ -216,8 +213,8 @@ def compare_tasks(
     schemes: Sequence[str],
     seeds: int,
     folder: Path,
-    tick: Callable[[], None] = lambda: None,
-    processes: int | None = None,
+    engine: Engine = in_turn,
+    begin: Begin = lambda cycles: lambda: None,
 ) -> Comparison[TaskOutcome]:
     """Run a job of several tasks under each scheme, as `compare` does.
 
@@ -227,7 +224,7 @@ def compare_tasks(
     for scheme in schemes:
         jobs_of(msgspec.structs.replace(job, scheme=scheme))
     build_many(msgspec.structs.replace(job, scheme=schemes[0]))
-    ran = _run_all(job, schemes, seeds, folder, tick, processes, _run_tasks)
+    ran = _run_all(job, schemes, seeds, folder, engine, begin)
     return Comparison(
         job=job.name,
         seeds=_seeds(job, seeds),
@@ -235,7 +232,9 @@ def compare_tasks(
         outcomes=[
             TaskOutcome(scheme=scheme, failed=some)
             if isinstance(some, str)
-            else TaskOutcome(scheme=scheme, runs=some)
+            else TaskOutcome(
+                scheme=scheme, runs=[one for one in some if isinstance(one, list)]
+            )
             for scheme, some in ran.items()
         ],
     )
@@ -250,24 +249,40 @@ def _run_all(
     schemes: Sequence[str],
     seeds: int,
     folder: Path,
-    tick: Callable[[], None],
-    processes: int | None,
-    run_one: Callable[[tuple[Job, Path]], Result | str],
-) -> dict[str, list[Result] | str]:
+    engine: Engine,
+    begin: Begin,
+) -> dict[str, list[Came] | str]:
     """Of each scheme what its runs came to, or why the first of them failed."""
-    todo = [
-        (
-            msgspec.structs.replace(job, scheme=scheme, seed=seed),
-            folder / f"{scheme}-seed{seed}",
-        )
+    open_sweep(folder, job, schemes, seeds)
+    jobs = {
+        f"{scheme}-seed{seed}": msgspec.structs.replace(job, scheme=scheme, seed=seed)
         for scheme in schemes
         for seed in _seeds(job, seeds)
-    ]
-    workers = processes or min(os.cpu_count() or 1, len(todo))
-    done = _in_processes(todo, tick, workers, run_one)
-    ran: dict[str, list[Result] | str] = {}
+    }
+    came: dict[str, Came | str] = {
+        name: there for name in jobs if (there := left(folder / name)) is not None
+    }
+    missing = [name for name in jobs if name not in came]
+    todo = [jobs[name] for name in missing]
+    tick = begin(sum(cycles_of(one, [one.scheme]) for one in todo))
+    for place, ran in engine(simulated, todo, tick):
+        name = missing[place]
+        if isinstance(ran, LostError):
+            came[name] = str(ran)
+        else:
+            leave(ran, folder / name)
+            came[name] = ran.failed if ran.came is None else ran.came
+    return _by_scheme(schemes, [came[name] for name in jobs])
+
+
+def _by_scheme(
+    schemes: Sequence[str], came: Sequence[Came | str]
+) -> dict[str, list[Came] | str]:
+    """All seeds of a scheme, or the first failure; TrainingError if all failed."""
+    ran: dict[str, list[Came] | str] = {}
+    seeds = len(came) // len(schemes)
     for i, scheme in enumerate(schemes):
-        some = done[i * seeds : (i + 1) * seeds]
+        some = came[i * seeds : (i + 1) * seeds]
         failed = [run for run in some if isinstance(run, str)]
         ran[scheme] = (
             failed[0] if failed else [r for r in some if not isinstance(r, str)]
@@ -275,66 +290,3 @@ def _run_all(
     if all(isinstance(some, str) for some in ran.values()):
         raise TrainingError("; ".join(f"{name}: {why}" for name, why in ran.items()))
     return ran
-
-
-def _in_processes(
-    todo: Sequence[tuple[Job, Path]],
-    tick: Callable[[], None],
-    processes: int,
-    run_one: Callable[[tuple[Job, Path]], Result | str],
-) -> list[Result | str]:
-    """What each run came to, or why it failed, in the order of ``todo``."""
-    context = multiprocessing.get_context("spawn")
-    ticks: SimpleQueue[bool] = context.SimpleQueue()
-
-    def listen() -> None:
-        while ticks.get():
-            tick()
-
-    listener = Thread(target=listen)
-    listener.start()
-    try:
-        with ProcessPoolExecutor(
-            processes, mp_context=context, initializer=_keep, initargs=(ticks,)
-        ) as pool:
-            return list(pool.map(run_one, todo))
-    finally:
-        ticks.put(False)
-        listener.join()
-
-
-_ticks: "SimpleQueue[bool]"
-
-
-def _keep(ticks: "SimpleQueue[bool]") -> None:
-    """Give a worker process its way to report."""
-    global _ticks
-    _ticks = ticks
-
-
-def _watch(record: Record) -> None:
-    if isinstance(record, Evaluated):
-        _ticks.put(True)
-
-
-def _run_one(todo: tuple[Job, Path]) -> Course | str:
-    job, folder = todo
-    try:
-        with run_folder(folder.parent, folder.name) as own:
-            return course(ready(job).run(own, _watch))
-    except MelismaError as error:
-        return str(error)
-
-
-def _run_tasks(todo: tuple[Job, Path]) -> list[float] | str:
-    job, folder = todo
-    try:
-        with run_folder(folder.parent, folder.name) as own:
-            records = build_many(job).run(own, _watch)
-    except MelismaError as error:
-        return str(error)
-    jobs = jobs_of(job)
-    _, refused = served(jobs, records)
-    if refused:
-        return "; ".join(f"{name} was refused: {why}" for name, why in refused.items())
-    return [column.of(together(jobs, records)) for column in TASK_COLUMNS]

@@ -7,7 +7,7 @@ bad unit is a ConfigError that names the file, the key and the fix.
 import math
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -335,6 +335,11 @@ def load(path: Path) -> Job:
     return _load(path, Job, "a job file")
 
 
+def job_of(raw: Mapping[str, object], where: str) -> Job:
+    """Read a job that was found ``where``; ConfigError in one line if it is not one."""
+    return _convert(raw, Job, where)
+
+
 def load_states(path: Path) -> StatesFile:
     """Read a file of states; ConfigError in one line if it is not one."""
     return _load(path, StatesFile, "a file of states")
@@ -347,10 +352,14 @@ def _load(path: Path, kind: type[Whole], what: str) -> Whole:
         raise ConfigError(f"{path}: {error.strerror}: give {what}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
+    return _convert(raw, kind, str(path))
+
+
+def _convert(raw: Mapping[str, object], kind: type[Whole], where: str) -> Whole:
     try:
         return msgspec.convert(raw, kind, dec_hook=_quantity)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {_explain(error)}") from error
+        raise ConfigError(f"{where}: {_explain(error)}") from error
 
 
 def dump(table: Table) -> str:

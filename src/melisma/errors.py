@@ -5,6 +5,7 @@ MelismaError
 ├── DataError            a data set is missing, damaged or of another shape
 ├── InfeasibleError      no allocation meets the constraints
 │   └── NotDecodable     the answers that came do not give the gradient (`coding`)
+├── LostError            the process or node that did a trial ended, each time
 ├── RpcError
 │   ├── AccessError      the far side lets this peer, or this call, not in
 │   ├── CallTimeout      no answer within the time the caller gave
@@ -35,6 +36,10 @@ class DataError(MelismaError):
 
 class InfeasibleError(MelismaError):
     """No allocation meets the constraints."""
+
+
+class LostError(MelismaError):
+    """The process or node that did a trial ended, each time that it was tried."""
 
 
 class RpcError(MelismaError):

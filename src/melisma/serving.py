@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,8 @@ from melisma.runs.held import hold
 from melisma.runtime.association import Association
 from melisma.runtime.audit import Audit
 from melisma.runtime.coded import run_coded
-from melisma.runtime.company import Company, Posting
+from melisma.runtime.company import Company, Peers, Posting
+from melisma.runtime.fleet import Fleet
 from melisma.runtime.fog import run_fog
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS, Checkpoint
 from melisma.runtime.learned import Learned
@@ -45,6 +46,7 @@ from melisma.system.law import DelayLaw, Mode
 log = logging.getLogger("melisma.runtime")
 
 Watch = Callable[[Record], None]
+Elsewhere = Callable[[Sequence[Goods]], AbstractContextManager[Peers]]
 
 #: Shards on which a learner benchmarks itself.
 BENCHMARK_SHARDS = 8
@@ -61,13 +63,15 @@ def orchestrate(
     watch: Watch = lambda record: None,
     ready: Callable[[rpc.Server], None] = lambda server: None,
     show: Callable[[str], None] = lambda link: None,
+    elsewhere: Elsewhere | None = None,
     **options: Any,
 ) -> list[Record]:
     """Serve learners and train; go on where ``run_folder`` says the run stands.
 
     Starts when ``learners`` are there. ``ready`` is called once they can dial in, and
     ``show`` with the dashboard's link, whose bearer may stop the run early; ``options``
-    are those of ``rpc.serve``. Returns all records of the run.
+    are those of ``rpc.serve``. Learners are who dials in, or are ``elsewhere``: that
+    gets the goods of all tasks. Returns all records of the run.
     """
     if is_fog(job.scheme) and not job.task:
         moving.check_live(job)
@@ -96,9 +100,12 @@ def orchestrate(
         options |= {"limits": _limits(desks), "routes": dashboard.routes}
         server = stack.enter_context(rpc.serve(*targets, **options))
         stack.callback(dashboard.close)
-        show(dashboard.attend(server))
+        peers: Peers = server
+        if elsewhere:
+            peers = stack.enter_context(elsewhere([desk.goods for desk in desks]))
+        show(dashboard.attend(server, peers))
         postings = [desk.posting for desk in desks]
-        company = Company(server, postings, least=learners, at_once=at_once)
+        company = Company(peers, postings, least=learners, at_once=at_once)
         ready(server)
         if job.task:
             train = _run_all
@@ -110,6 +117,20 @@ def orchestrate(
     for folder in [*folders, *([run_folder] if job.task else [])]:
         _write_report(folder)
     return [record for folder in folders for record in read(folder / RECORDS)]
+
+
+def orchestrate_on(
+    fleet_of: "Callable[[Desk], Fleet]",
+    job: Job,
+    run_folder: Path,
+    watch: Watch = lambda record: None,
+) -> list[Record]:
+    """Train on a fleet that has its own way to its learners; return all records."""
+    check_single(job)
+    with _desk(job, run_folder, watch) as desk:
+        asyncio.run(_train(desk, fleet_of(desk), Steering()))
+    _write_report(run_folder)
+    return read(run_folder / RECORDS)
 
 
 def _fixed(job: Job) -> str:
@@ -156,14 +177,21 @@ class Desk:
             brief=brief, benchmark=shelf.first(min(BENCHMARK_SHARDS, shards))
         )
 
+    def audit(self) -> Audit | None:
+        """What redoes a share of its updates, if the job asks for that."""
+        if not self.job.checks:
+            return None
+        brief = self.posting.brief
+        return Audit(self.task.model, self.goods.shelf, brief, self.job.checks)
+
     def fleet(self, company: Company, began_s: float) -> LiveFleet:
         """Its learners."""
-        job, audit = self.job, None
-        if job.checks:
-            brief = self.posting.brief
-            audit = Audit(self.task.model, self.goods.shelf, brief, job.checks)
         return LiveFleet(
-            company, self.goods, late=job.late, audit=audit, began_s=began_s
+            company,
+            self.goods,
+            late=self.job.late,
+            audit=self.audit(),
+            began_s=began_s,
         )
 
     def note(self, record: Record) -> None:
@@ -218,6 +246,10 @@ async def _run_one(
 ) -> None:
     (desk,) = desks
     fleet = desk.fleet(company, desk.done.time_s if desk.done else 0.0)
+    await _train(desk, fleet, steering)
+
+
+async def _train(desk: Desk, fleet: Fleet, steering: Steering) -> None:
     parameters = await run(
         desk.task,
         fleet,

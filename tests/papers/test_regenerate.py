@@ -1,3 +1,4 @@
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -5,13 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 from papers import pages, store
-from papers.kit import Data, Exhibit, Paper, Spread, Variant, in_order
+from papers.kit import Data, Exhibit, Paper, Spread, Variant
 from papers.regenerate import available, regenerate
-from papers.spread import over_processes
+from papers.spread import spread_over
+from papers.tsdcfl_testbed import BED, planned
 from tests.papers import toy
 
-from melisma.errors import ConfigError, DataError
+from melisma.errors import ConfigError, DataError, LostError
 from melisma.learning import data
+from melisma.sweeps import Engine, Tick, in_turn, over_processes
 
 QUICK, FULL = Variant.QUICK, Variant.FULL
 
@@ -31,7 +34,6 @@ def made(paper: Paper, variant: Variant, root: Path, **options: Any) -> str:
     page, _ = regenerate(
         paper,
         variant,
-        spread=in_order,
         runs=root / "runs",
         docs=root / "docs",
         **options,
@@ -64,19 +66,18 @@ def test_exhibits_share_a_run(tmp_path: Path) -> None:
 
 def test_what_is_kept_is_what_was_found(tmp_path: Path) -> None:
     first, second = (
-        store.result(tmp_path, toy.run, toy.Study(), in_order)["drawn"]
-        for _ in range(2)
+        store.result(tmp_path, toy.run, toy.Study(), in_turn)["drawn"] for _ in range(2)
     )
     np.testing.assert_array_equal(first, second)
     assert len(list(tmp_path.glob("*.npz"))) == 1
 
 
 def test_a_damaged_result_is_named(tmp_path: Path) -> None:
-    store.result(tmp_path, toy.run, toy.Study(), in_order)
+    store.result(tmp_path, toy.run, toy.Study(), in_turn)
     (file,) = tmp_path.glob("*.npz")
     file.write_bytes(b"no archive")
     with pytest.raises(DataError, match=rf"{file.name}.*delete it"):
-        store.result(tmp_path, toy.run, toy.Study(), in_order)
+        store.result(tmp_path, toy.run, toy.Study(), in_turn)
 
 
 def test_a_run_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -84,27 +85,80 @@ def test_a_run_that_fails_leaves_nothing(tmp_path: Path) -> None:
         raise ConfigError("no such thing")
 
     with pytest.raises(ConfigError):
-        store.result(tmp_path, run, toy.Study(), in_order)
+        store.result(tmp_path, run, toy.Study(), in_turn)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_results_do_not_depend_on_the_number_of_processes() -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_results_do_not_depend_on_the_number_of_processes(
+    tmp_path: Path, processes: int
+) -> None:
     here = toy.run(toy.Study(trials=5))["drawn"]
-    for processes in (1, 2):
-        there = toy.run(toy.Study(trials=5), over_processes(processes))["drawn"]
-        np.testing.assert_array_equal(here, there)
+    with over_processes(processes) as engine:
+        there = store.result(tmp_path, toy.run, toy.Study(trials=5), engine)["drawn"]
+    np.testing.assert_array_equal(here, there)
 
 
-@pytest.mark.slow
-def test_trials_are_counted_as_they_end() -> None:
+def stopped_after(ended: int, done: list[int]) -> Engine:
+    """An engine that Ctrl-C ends, and the trials that it did."""
+
+    def engine(
+        trial: Callable[..., Any], todo: Sequence[Any], tick: Tick = lambda: None
+    ) -> Iterator[tuple[int, Any]]:
+        for place, result in in_turn(trial, todo, tick):
+            if place == ended:
+                raise KeyboardInterrupt
+            done.append(todo[place][0])
+            yield place, result
+
+    return engine
+
+
+def test_a_run_that_is_stopped_goes_on_with_the_trials_that_are_missing(
+    tmp_path: Path,
+) -> None:
+    first: list[int] = []
+    rest: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        store.result(tmp_path, toy.run, toy.Study(), stopped_after(3, first))
+    assert [path.suffix for path in tmp_path.iterdir()] == [".parts"]
+    found = store.result(tmp_path, toy.run, toy.Study(), stopped_after(99, rest))
+    assert (first, rest) == ([0, 1, 2], [3])
+    np.testing.assert_array_equal(found["drawn"], toy.run(toy.Study())["drawn"])
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def test_trials_of_other_things_are_not_taken_for_done(tmp_path: Path) -> None:
+    spread_over(in_turn, tmp_path, lambda trials: lambda: None)(toy.draw_of, [(0, 1.0)])
+    again = spread_over(in_turn, tmp_path, lambda trials: lambda: None)
+    assert again(toy.draw_of, [(1, 1.0)]) == [toy.draw_of((1, 1.0))]
+
+
+def test_each_spread_of_a_run_has_its_own_trials(tmp_path: Path) -> None:
+    for _ in range(2):  # the second time from the folder
+        spread = spread_over(in_turn, tmp_path, lambda trials: lambda: None)
+        assert spread(toy.draw_of, [(0, 1.0)]) == [toy.draw_of((0, 1.0))]
+        assert spread(toy.draw_of, [(0, 2.0)]) == [toy.draw_of((0, 2.0))]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_plans_that_have_no_form_are_made_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        spread = spread_over(in_turn, tmp_path, lambda trials: lambda: None)
+        (plan,) = spread(planned, [(BED, "CR", 1)])
+        assert plan.shuffled
+    assert not list(tmp_path.iterdir())
+
+
+def test_trials_are_counted_as_they_end(tmp_path: Path) -> None:
     told: list[object] = []
 
     def begin(trials: int) -> Any:
         told.append(trials)
         return lambda: told.append("end")
 
-    toy.run(toy.Study(trials=3), over_processes(2, begin))
+    store.result(tmp_path, toy.run, toy.Study(trials=3), in_turn, begin)
     assert told == [3, "end", "end", "end"]
 
 
@@ -112,10 +166,23 @@ def fails(number: int) -> int:
     raise ConfigError(f"trial {number} cannot be")
 
 
-@pytest.mark.slow
-def test_what_a_trial_raises_is_raised() -> None:
+def test_what_a_trial_raises_is_raised(tmp_path: Path) -> None:
+    spread = spread_over(in_turn, tmp_path, lambda trials: lambda: None)
     with pytest.raises(ConfigError, match="trial 0 cannot be"):
-        over_processes(1)(fails, [0])
+        spread(fails, [0])
+
+
+def test_a_trial_that_is_lost_ends_the_run_and_keeps_the_others(tmp_path: Path) -> None:
+    def engine(
+        trial: Callable[..., Any], todo: Sequence[Any], tick: Tick = lambda: None
+    ) -> Iterator[tuple[int, Any]]:
+        yield 0, trial(todo[0], tick)
+        yield 1, LostError("lost 3 times")
+
+    spread = spread_over(engine, tmp_path, lambda trials: lambda: None)
+    with pytest.raises(LostError, match="lost 3 times"):
+        spread(toy.draw_of, [(0, 1.0), (1, 1.0)])
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_no_row_is_without_a_number(tmp_path: Path) -> None:
@@ -205,7 +272,7 @@ def test_a_study_on_what_is_there_stands_in(tmp_path: Path) -> None:
 def test_what_was_run_is_drawn_again_without_its_data_set(tmp_path: Path) -> None:
     missing = toy.Study(dataset="mnist")
     either = replace(toy.FIGURE, quick=missing, embedded=toy.Study())
-    store.result(tmp_path, either.run, missing, in_order)
+    store.result(tmp_path, either.run, missing, in_turn)
     assert available(either, QUICK, tmp_path) == missing
 
 

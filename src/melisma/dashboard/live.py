@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from melisma.rpc import Server
 from melisma.runs.document import CUT_SHORT, FINISHED, Document
+from melisma.runtime.company import Peers
 from melisma.runtime.steering import Steering
 
 
@@ -14,7 +14,7 @@ class Live:
     def __init__(self, folder: Path, steering: Steering, fixed: str = "") -> None:
         self.folder, self.steering = folder, steering
         self.fixed = fixed  #: why its deadline cannot be changed, if so
-        self.server: Server | None = None
+        self.server: Peers | None = None
         self.over = False
         self._seen_s: dict[str, float] = {}
 

@@ -27,6 +27,7 @@ from melisma.rpc import Server
 from melisma.rpc.post import problem
 from melisma.rpc.server import Identify
 from melisma.runs.document import Document
+from melisma.runtime.company import Peers
 from melisma.runtime.steering import Steering
 
 STATIC = Path(__file__).parent / "static"
@@ -59,10 +60,13 @@ class Dashboard:
         """The dashboard of a run that goes on in this process."""
         return cls(folder.resolve().parent, Live(folder, steering, fixed))
 
-    def attend(self, server: Server) -> str:
-        """Read this server's metrics; return the link that lets its bearer steer."""
+    def attend(self, server: Server, learners: Peers | None = None) -> str:
+        """Be on this server, and watch its learners, or those that are given.
+
+        Returns the link that lets its bearer steer.
+        """
         if self._live:
-            self._live.server = server
+            self._live.server = learners or server
         return f"{server.url}/#token={self._access.secret}"
 
     def close(self) -> None:

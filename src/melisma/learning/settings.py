@@ -1,6 +1,7 @@
 """How learners train: what a job may say about it. Needs no torch."""
 
 import math
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -46,8 +47,9 @@ class Hardware:
     precision: Precision = Precision.FP32
 
 
-#: One core of this machine.
-HERE = Hardware()
+DEVICE_VARIABLE = "MELISMA_DEVICE"
+#: What trains unless told otherwise: one core, or what the environment names.
+HERE = Hardware(device=os.environ.get(DEVICE_VARIABLE, "cpu"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,10 @@ class Shelf:
         """Return the keys of the first shards."""
         return [self._key(place) for place in range(number)]
 
+    def all(self) -> list[str]:
+        """Return the keys of all whole shards."""
+        return self.first(len(self._data.train_y) // self._size)
+
     def others(
         self, keys: Iterable[str], number: int, rng: np.random.Generator
     ) -> list[str]:

@@ -1,4 +1,4 @@
-"""Who dialled in, ready and benchmarked for every task there is.
+"""Learners that can be called, ready and benchmarked for every task there is.
 
 A learner that is slow, frozen or gone keeps no cycle waiting: who was there before has
 a few seconds to answer, newcomers get ready meanwhile.
@@ -6,8 +6,9 @@ a few seconds to answer, newcomers get ready meanwhile.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from melisma import rpc
 from melisma.errors import RpcError
@@ -31,12 +32,34 @@ class Posting:
     benchmark: Sequence[str]  #: shards to benchmark on
 
 
+class Peers(Protocol):
+    """Learners that can be called: who dialled a server, or the nodes of a cluster."""
+
+    @property
+    def peers(self) -> Mapping[str, rpc.Peer]:
+        """Who is there now, by name; RpcError for a name that is not."""
+
+    @property
+    def silences_s(self) -> Mapping[str, float | None]:
+        """How long ago each was heard; None if it is cut off for now."""
+
+    @property
+    def metrics(self) -> rpc.Metrics:
+        """What has been called, answered, sent and received so far."""
+
+    def wait_until(self, count: int) -> Any:
+        """Wait until that many are there, and return all that are; to be awaited."""
+
+    def expel(self, name: str, reason: str) -> None:
+        """Call a learner no more, nor another one of that name."""
+
+
 class Company:
-    """The learners that dialled ``server``; ``least`` of them to start with."""
+    """The learners of ``server``; ``least`` of them to start with."""
 
     def __init__(
         self,
-        server: rpc.Server,
+        server: Peers,
         postings: Iterable[Posting],
         *,
         least: int,
@@ -101,7 +124,9 @@ class Company:
             log.warning("%s %s", name, what)
         self._complaints[name] = what
 
-    def _prepare_all(self, task: str, peers: rpc.Group, but: Collection[str]) -> None:
+    def _prepare_all(
+        self, task: str, peers: Mapping[str, rpc.Peer], but: Collection[str]
+    ) -> None:
         for name in peers:
             key = (task if name in self._known else _NEW, name)
             if name in but or key in self._preparing:

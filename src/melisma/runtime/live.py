@@ -1,4 +1,4 @@
-"""A fleet of whoever dialled in: real devices, or processes on this machine.
+"""A fleet of learners that are called: devices, processes here, nodes of a cluster.
 
 A learner that is slow, frozen, gone or wrong costs its share of the cycle and nothing
 else: at the deadline the cycle goes on without it.

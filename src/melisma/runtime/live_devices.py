@@ -12,7 +12,7 @@ from melisma import rpc
 from melisma.errors import CallTimeout, ConfigError, RpcError
 from melisma.learning.parameters import Parameters, stacked
 from melisma.learning.shards import Shard
-from melisma.runtime.company import Company
+from melisma.runtime.company import Company, Peers
 from melisma.runtime.fleet import NOT_THERE, Lost, Report, Updates
 from melisma.runtime.live import Goods, LiveFleet, is_wrong, not_after, same_model
 from melisma.runtime.moves import Done, Move
@@ -33,7 +33,7 @@ class Relay:
     def __init__(self, task: str) -> None:
         self._task, self._slot = task, 0
         self._moves: Mapping[str, Move] = {}
-        self.server: rpc.Server | None = None
+        self.server: Peers | None = None
 
     def plan(self, slot: int, moves: Mapping[str, Move]) -> None:
         """Let these samples pass, and no others."""

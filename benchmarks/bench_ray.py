@@ -1,0 +1,147 @@
+"""What Ray costs in a cycle, beside our own connections, on one machine.
+
+    python benchmarks/bench_ray.py
+
+Three learners, as fast as this machine lets them be, train on 100 samples each for two
+seconds a cycle, once as processes that `melisma join` and once as nodes of a Ray
+cluster of three raylets on loopback. By the records of each errand: seconds until the
+learner has model and shards, seconds from the end of its training until its update has
+arrived, and seconds of the cycle, from one evaluation to the next, beside the slowest
+learner's training. Medians over all errands, or cycles, but the first.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ray.cluster_utils import Cluster
+from rich.console import Console
+from rich.table import Table
+
+from melisma import rpc
+from melisma.config import Job
+from melisma.learning.models import build, model_bytes
+from melisma.live import join_command, processes, run_on_ray
+from melisma.ray.fleet import LABEL
+from melisma.runtime import records
+from melisma.runtime.records import Record
+from melisma.serving import orchestrate
+from melisma.units import Seconds
+
+NAMES = ("a", "b", "c")
+MODELS = ("TwoNN", "ConvNet")
+out = Console()
+
+
+def job_of(model: str) -> Job:
+    """A job whose learners always get the same."""
+    return Job(
+        name=model.lower(),
+        model=model,
+        scheme="eta",
+        cycles=8,
+        deadline=Seconds(2.0),
+        samples=300,
+        shard=50,
+    )
+
+
+def over_rpc(job: Job, folder: Path) -> list[Record]:
+    """Run with processes that dial in."""
+    with processes() as start:
+
+        def begin(server: rpc.Server) -> None:
+            for name in NAMES:
+                command = join_command(job, server.address, name, None, None)
+                start([*command, "--until-eof"])
+
+        return orchestrate(
+            job,
+            folder,
+            learners=len(NAMES),
+            ready=begin,
+            port=0,
+            say=lambda text: None,
+        )
+
+
+@contextmanager
+def raylets() -> Iterator[str]:
+    """A cluster of three nodes; its address."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    cluster: Any = Cluster()
+    try:
+        for name in NAMES:
+            cluster.add_node(
+                num_cpus=1,
+                labels={LABEL: name},
+                node_ip_address="127.0.0.1",
+                include_dashboard=False,
+            )
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+
+
+def seconds(happened: list[Record]) -> tuple[float, float, float]:
+    """Medians of fetching, of handing over, and of a cycle beside training."""
+    times_s = {
+        (_kind(record), record.cycle, record.learner): record.time_s
+        for record in happened
+        if isinstance(record, records.LearnerEvent)
+    }
+    errands = [
+        (cycle, learner)
+        for kind, cycle, learner in times_s
+        if kind is records.Uploaded and cycle > 1
+    ]
+
+    def between(first: Any, last: Any) -> list[float]:
+        return [times_s[last, *one] - times_s[first, *one] for one in errands]
+
+    trained_s = dict(
+        zip(errands, between(records.Downloaded, records.Trained), strict=True)
+    )
+    ended_s = [record.time_s for record in records.evaluations(happened)]
+    beside = [
+        ended_s[cycle - 1]
+        - ended_s[cycle - 2]
+        - max(trained_s[one] for one in errands if one[0] == cycle)
+        for cycle in range(2, len(ended_s) + 1)
+    ]
+    return (
+        median(between(records.Allocated, records.Downloaded)),
+        median(between(records.Trained, records.Uploaded)),
+        median(beside),
+    )
+
+
+def _kind(record: Record) -> Any:
+    """Its type; who halted has trained, too."""
+    halted = isinstance(record, records.Halted)
+    return records.Trained if halted else type(record)
+
+
+def main() -> None:
+    """Measure both for each model, and print a table."""
+    table = Table("model, learners by", "fetch (ms)", "hand over (ms)", "cycle (ms)")
+    with raylets() as address, TemporaryDirectory() as root:
+        for model in MODELS:
+            job, size = job_of(model), model_bytes(build(model, 0))
+            for name, run in (
+                ("own connections", over_rpc),
+                ("Ray", lambda job, to: run_on_ray(job, to, address=address)),
+            ):
+                folder = Path(root, f"{model}-{name}")
+                folder.mkdir()
+                found = [f"{1e3 * s:.1f}" for s in seconds(run(job, folder))]
+                table.add_row(f"{model} ({size / 1e6:.2f} MB), {name}", *found)
+    out.print(table)
+
+
+if __name__ == "__main__":
+    main()

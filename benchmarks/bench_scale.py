@@ -1,0 +1,218 @@
+"""What it costs to have more of it: learners of one orchestrator, trials of a sweep.
+
+    python benchmarks/bench_scale.py                      both; ten minutes
+    python benchmarks/bench_scale.py --only live          learners
+    python benchmarks/bench_scale.py --only sweeps        trials
+    python benchmarks/bench_scale.py --json scale.json    for scale_million.py
+
+Learners: an orchestrator and 10, 100 and 500 learners that are connected to it over TLS
+on loopback, from two other processes. They train nothing: each fetches the model and
+sends it back as its update, so that the orchestrator is all that works. CPU is that of
+its process alone; bytes are those of its sockets, before TLS. TwoNN has 40,510
+parameters, ``million`` 997,320. Each size is a process of its own, of six cycles; the
+median counts. Growth is the slope of CPU against learners, both logarithmic, from one
+size to the next: 1 is linear.
+
+Trials: 64 of them on one and two processes of this machine and on Ray with two workers.
+A trial hashes for about a tenth of a second; first it is timed alone in this process.
+Overhead is what the 64 took beyond that, shared by the workers, over 64. Where cores
+slow each other down, or others use them, that is in it: "trial" is what one took by its
+own clock, and the engine's own is what is left beyond that. Starting counts apart.
+
+Exit code 1 if an update is lost, or if CPU grows faster than learners do.
+
+Shown here on two cores of a shared Xeon that others kept busy (load 5 to 13); from
+muster on per learner:
+
+    TwoNN     CPU a cycle (s)  growth  muster (ms)  exchange (ms)  sent, received (kB)
+    10        0.021                    0.47         1.50           162.4, 162.3
+    100       0.195            0.96    0.24         1.68           162.4, 162.3
+    500       0.944            0.98    0.23         1.66           162.4, 162.3
+
+    million
+    10        0.204                    0.66         17.97          3,990.3, 3,990.2
+    100       1.773            0.94    0.22         17.34          3,990.3, 3,990.2
+    500       9.375            1.03    0.31         18.41          3,990.3, 3,990.3
+
+    64 trials of 94 ms (load 10: the overhead is others' work, but for the last column)
+                      start (s)  empty (ms)  all (s)  overhead (ms)  engine's own (ms)
+    one process       7.8        1.4         16.1     158            4
+    two processes     14.5       0.3         17.9     233            5
+    Ray, two workers  15.7       4.2         10.5     117            6
+"""
+
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from peers import sweep_cost
+from peers.live_cost import MILLION, Cost, measure
+from peers.sweep_cost import SweepCost
+from rich.console import Console
+from rich.table import Table
+
+from melisma.sweeps import over_processes
+
+SIZES = (10, 100, 500)
+MODELS = ("TwoNN", MILLION)
+CYCLES = 6
+TRIALS = 64
+GROWTH_BAR = 1.15  #: 1 is linear; the rest is noise
+LIMIT_S = 900.0  #: of one size
+
+out, err = Console(width=120), Console(stderr=True)
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was measured."""
+
+    live: list[Cost] = []
+    sweeps: list[SweepCost] = []
+
+
+Only = Annotated[str, typer.Option(help="live or sweeps.", show_default="both")]
+Learners = Annotated[
+    list[int] | None, typer.Option(min=2, help="Sizes. [10, 100, 500]")
+]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the figures, too.")
+]
+Into = Annotated[Path | None, typer.Option(hidden=True)]
+Model = Annotated[str, typer.Option(hidden=True)]
+
+
+def main(
+    only: Only = "",
+    learners: Learners = None,
+    json: JsonFile = None,
+    into: Into = None,
+    model: Model = MODELS[0],
+) -> None:
+    """Measure what learners and trials cost; exit code 1 if a bar is missed."""
+    sizes = learners or list(SIZES)
+    if into is not None:  # this is the process of one orchestrator
+        cost = measure(model, sizes[0], CYCLES, into)
+        (into / "cost.json").write_bytes(msgspec.json.encode(cost))
+        return
+    if only not in ("", "live", "sweeps"):
+        raise typer.BadParameter(f"--only {only}: live or sweeps")
+    live, sweeps, sound = list[Cost](), list[SweepCost](), list[bool]()
+    if only != "sweeps":
+        for name in MODELS:
+            costs = [measured(name, size) for size in sizes]
+            sound.append(show(costs))
+            live += costs
+    if only != "live":
+        sweeps = list(swept())
+        out.print(table_of(sweeps))
+    if json:
+        figures = msgspec.json.encode(Figures(live=live, sweeps=sweeps))
+        json.write_bytes(msgspec.json.format(figures, indent=1))
+    raise typer.Exit(0 if all(sound) else 1)
+
+
+def measured(model: str, learners: int) -> Cost:
+    """Measure one orchestrator, in a process of its own."""
+    err.print(f"{model}, {learners} learners", markup=False)
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        options = [f"--into={folder}", f"--learners={learners}", f"--model={model}"]
+        subprocess.run(
+            [sys.executable, __file__, *options], check=True, timeout=LIMIT_S
+        )
+        return msgspec.json.decode(Path(folder, "cost.json").read_bytes(), type=Cost)
+
+
+def show(costs: Sequence[Cost]) -> bool:
+    """Print the figures of one model; return whether all is well."""
+    first = costs[0]
+    table = Table(
+        title=f"{first.model}, {first.model_bytes / 1e3:,.0f} kB: "
+        "the orchestrator, per learner and cycle",
+        title_justify="left",
+        box=None,
+    )
+    for column in (
+        *("learners", "CPU a\ncycle (s)", "growth", "muster\n(ms)", "exchange\n(ms)"),
+        *("sent\n(kB)", "received\n(kB)", "records\n(B)", "to join\n(ms)"),
+        *("memory,\nidle (kB)", "in a\ncycle (kB)", "cycle\n(s)"),
+    ):
+        table.add_column(column, justify="right")
+    growth = [math.nan, *(slope(a, b) for a, b in pairwise(costs))]
+    for cost, steeper in zip(costs, growth, strict=True):
+        K = cost.learners
+        table.add_row(
+            *(f"{K:,}", f"{cost.cpu_s:.3f}"),
+            "" if math.isnan(steeper) else f"{steeper:.2f}",
+            f"{1e3 * cost.muster_cpu_s / K:.2f}",
+            f"{1e3 * cost.exchange_cpu_s / K:.2f}",
+            f"{cost.sent_bytes / K / 1e3:,.1f}",
+            f"{cost.received_bytes / K / 1e3:,.1f}",
+            f"{cost.records_bytes / K:,.0f}",
+            f"{1e3 * cost.join_cpu_s / K:.1f}",
+            f"{cost.connected_bytes / K / 1e3:,.0f}",
+            f"{cost.cycle_bytes / K / 1e3:,.0f}",
+            f"{cost.cycle_s:.2f}",
+        )
+    out.print(table)
+    lost = sum(cost.lost for cost in costs)
+    linear = all(steeper <= GROWTH_BAR for steeper in growth[1:])
+    out.print(f"{'yes' if linear else 'NO'}: grows no faster than learners do")
+    if lost:
+        out.print(f"NO: {lost} updates were lost")
+    return linear and not lost
+
+
+def slope(fewer: Cost, more: Cost) -> float:
+    """Return d log CPU / d log learners between two sizes."""
+    return math.log(more.cpu_s / fewer.cpu_s) / math.log(more.learners / fewer.learners)
+
+
+def swept() -> Iterator[SweepCost]:
+    """Measure each engine."""
+    from melisma.ray.sweeps import over_ray  # would be in the orchestrator's memory
+
+    alone_s = sweep_cost.alone()
+    for name, make, workers in (
+        ("one process", lambda: over_processes(1), 1),
+        ("two processes", lambda: over_processes(2), 2),
+        ("Ray, two workers", lambda: over_ray(cpus=2), 2),
+    ):
+        err.print(f"{TRIALS} trials: {name}")
+        yield sweep_cost.measure(name, make, workers, TRIALS, alone_s)
+
+
+def table_of(sweeps: Sequence[SweepCost]) -> Table:
+    """Show what each engine adds to a trial."""
+    table = Table(
+        title=f"{TRIALS} trials of {1e3 * sweeps[0].alone_s:.0f} ms, alone",
+        title_justify="left",
+        box=None,
+    )
+    table.add_column("engine")
+    for column in (
+        *("start\n(s)", "an empty\ntrial (ms)", "all\ntrials (s)"),
+        *("overhead\na trial (ms)", "trial\n(ms)", "engine's own\na trial (ms)"),
+    ):
+        table.add_column(column, justify="right")
+    for one in sweeps:
+        table.add_row(
+            one.engine,
+            f"{one.start_s:.2f}",
+            f"{1e3 * one.empty_s / one.trials:.2f}",
+            f"{one.busy_s:.2f}",
+            f"{1e3 * one.overhead_s:.1f}",
+            f"{1e3 * one.trial_s:.0f}",
+            f"{1e3 * one.engine_s:.1f}",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,68 @@
+"""Learners without learning, many in a process: what is left is the orchestrator's."""
+
+import asyncio
+import resource
+import sys
+
+import typer
+
+from melisma import rpc
+from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Update
+
+SAMPLES = 100  #: that each claims to have
+AT_ONCE = 20  #: that dial at a time
+PATIENCE_S = 60.0
+
+
+class Light:
+    """Fetches the model, as any learner does, and sends it back as its update."""
+
+    @rpc.expose(idempotent=True)
+    async def prepare(self, brief: Brief) -> Ready:
+        """Be ready, and need no benchmark."""
+        return Ready(measured=True, samples=SAMPLES)
+
+    @rpc.expose(idempotent=True)
+    async def speeds(self, task: str, drifted: bool) -> Speeds:
+        """Tell of a slow device, to which the deadline leaves a few steps."""
+        return Speeds(step_s=1.0, sample_s=0.0, fixed_s=1.0)
+
+    @rpc.expose
+    async def carry_out(self, errand: Errand) -> Update:
+        """Answer as soon as the model is here."""
+        orchestrator = rpc.current().peer
+        assert orchestrator is not None
+        parameters = await orchestrator.parameters(errand.task, errand.cycle)
+        return Update(
+            cycle=errand.cycle,
+            parameters=parameters,
+            samples=errand.samples,
+            batches=1,
+            loss=1.0,
+            halted=False,
+        )
+
+
+def main(address: str, first: int, number: int) -> None:
+    """Be that many learners, until standard input ends."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    asyncio.run(_crowd(address, range(first, first + number)))
+
+
+async def _crowd(address: str, numbers: range) -> None:
+    lines: list[rpc.Connection] = []
+    for start in numbers[::AT_ONCE]:
+        some = range(start, min(start + AT_ONCE, numbers.stop))
+        lines += await asyncio.gather(*(_dial(address, number) for number in some))
+    await asyncio.to_thread(sys.stdin.read)
+    await asyncio.gather(*(line.close() for line in lines))
+
+
+async def _dial(address: str, number: int) -> rpc.Connection:
+    name = f"learner-{number}"
+    return await rpc.aconnect(address, Light(), name=name, patience_s=PATIENCE_S)
+
+
+if __name__ == "__main__":
+    typer.run(main)
