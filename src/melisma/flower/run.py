@@ -1,0 +1,39 @@
+"""From a Flower run's configuration to a run of ours on its SuperNodes."""
+
+from flwr.app import UserConfig
+from flwr.serverapp import Grid
+
+from melisma.flower.fleet import FlowerFleet
+from melisma.flower.job import asked_of
+from melisma.runtime.folder import run_folder
+from melisma.runtime.records import Evaluated, Record
+from melisma.serving import Desk, orchestrate_on
+
+
+def run(grid: Grid, run_config: UserConfig) -> None:
+    """Train, and leave model, records and report in a new folder of the run's name.
+
+    Says a line for each cycle, which Flower passes on to who follows the run's log.
+    """
+    asked = asked_of(run_config)
+    job = asked.job
+
+    def fleet_of(desk: Desk) -> FlowerFleet:
+        return FlowerFleet(
+            grid,
+            desk.posting,
+            desk.goods,
+            nodes=asked.nodes,
+            deadline_s=desk.task.deadline_s,
+            late=job.late,
+            audit=desk.audit(),
+        )
+
+    def say(record: Record) -> None:
+        if isinstance(record, Evaluated):
+            done = f"cycle {record.cycle} of {job.cycles}"
+            print(f"{done}: accuracy {record.accuracy:.1%} after {record.time_s:.0f} s")
+
+    with run_folder(asked.runs, job.name) as folder:
+        orchestrate_on(fleet_of, job, folder, say)
+        print(f"Run: {folder.resolve()}")

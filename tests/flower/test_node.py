@@ -1,0 +1,214 @@
+"""What a SuperNode does with a message, each as if it were a process of its own."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from flwr.app import ConfigRecord, Context, Message, RecordDict, UserConfig
+from tests.flower.grids import LocalGrid, carried, context_of
+
+from melisma.errors import ConfigError
+from melisma.flower import messages, node
+from melisma.flower.messages import Told, Word
+from melisma.flower.node import Memory
+from melisma.learning import data, models
+from melisma.learning.benchmark import Line
+from melisma.learning.data import save_own
+from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.shards import Shelf
+from melisma.runtime.speed import Speed
+from melisma.runtime.wire import Brief, Errand
+
+BRIEF = Brief(
+    task="test",
+    model="TwoNN",
+    seed=0,
+    optimiser="sgd",
+    rate=0.05,
+    batch=10,
+    shard=50,
+    federated=False,
+    private=False,
+    steps=2,
+)
+WORD = Word(deadline_s=30.0)
+SHELF = Shelf(data.load("mnist-5k"), 50)
+
+
+def message(kind: str, brief: Brief = BRIEF, word: Word = WORD, **more: Any) -> Message:
+    LocalGrid({}, {})  # says which task this is
+    model = parameters_of(models.build(brief.model, brief.seed))
+    sent = Message(
+        RecordDict(
+            {
+                messages.BRIEF: messages.config_of(brief),
+                messages.WORD: messages.config_of(word),
+                messages.PARAMETERS: messages.arrays_of(model),
+                **more,
+            }
+        ),
+        dst_node_id=7,
+        message_type=kind,
+    )
+    sent.metadata.__dict__["_message_id"] = sent.object_id
+    return carried(sent)
+
+
+def shards(number: int) -> Any:
+    return messages.shards_in(SHELF.take(SHELF.first(number)))
+
+
+def told(reply: Message) -> Told:
+    return messages.told_of(carried(reply).content)
+
+
+def measured(context: Context, brief: Brief = BRIEF, way_s: float = 4.0) -> Told:
+    """Send what comes before any work."""
+    first = message("query", brief)
+    node.query(first, context)
+    busy_s = remembered(context).busy_s
+    word = msgspec.structs.replace(
+        WORD, previous=first.metadata.message_id, previous_s=busy_s + way_s
+    )
+    return told(node.query(message("query", brief, word, shards=shards(8)), context))
+
+
+def remembered(context: Context) -> Memory:
+    kept: Any = context.state.config_records[node.MEMORY][node.MEMORY]
+    return msgspec.json.decode(kept, type=Memory)
+
+
+def errand(samples: int, deadline_s: float, steps: int = 1) -> Any:
+    return messages.config_of(
+        Errand(
+            task="test",
+            cycle=1,
+            keys=SHELF.first(samples // 50),
+            samples=samples,
+            steps=steps,
+            deadline_s=deadline_s,
+            late="halt",
+        )
+    )
+
+
+def near(one: Parameters, other: Parameters) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_node_measures_itself_once_it_knows_what_flower_takes() -> None:
+    context = context_of(7, {"name": "pi"}, {})
+    first = node.query(message("query"), context)
+    assert told(first) == Told(name="pi")
+    speeds = measured(context_of(7, {"name": "pi"}, {}), way_s=4.0).speeds
+    assert speeds is not None
+    assert speeds.fixed_s > 3.999
+    assert speeds.sample_s == 0.0
+
+
+def test_the_model_goes_there_and_back_with_a_query() -> None:
+    query = message("query")
+    reply = carried(node.query(query, context_of(7, {}, {})))
+    assert near(
+        messages.tensors_of(reply.content, messages.PARAMETERS),
+        messages.tensors_of(query.content, messages.PARAMETERS),
+    )
+
+
+def test_a_private_node_bids_and_tells_no_time() -> None:
+    brief = msgspec.structs.replace(BRIEF, private=True)
+    context = context_of(7, {"rate": "5000 samples/s"}, {})
+    bid = measured(context, brief, way_s=10.0).bid
+    # 30 s less 3 % and 12 s of care leave 17 s for 5000 samples a second at most,
+    # twice each, 50 a shard: 855, and no more but for noise.
+    assert bid is not None
+    assert 0 < bid <= 900
+    work = {"errand": errand(100, 30.0), "shards": shards(2)}
+    reply = carried(node.train(message("train", brief, **work), context))
+    update = messages.update_of(reply.content)
+    assert (update.downloaded_s, update.trained_s) == (None, None)
+    assert messages.SPEEDS not in reply.content.config_records
+
+
+def test_work_that_fits_is_done() -> None:
+    context = context_of(7, {}, {})
+    measured(context)
+    work = {"errand": errand(200, 30.0, steps=3), "shards": shards(4)}
+    sent = message("train", **work)
+    update = messages.update_of(carried(node.train(sent, context)).content)
+    assert (update.samples, update.batches, update.halted) == (200, 60, False)
+    before = messages.tensors_of(sent.content, messages.PARAMETERS)
+    assert not near(update.parameters, before)
+
+
+def test_a_small_budget_gives_a_partial_update() -> None:
+    # 5 s less 4.5 s on the way leave half a second for 400 samples, 200 a second.
+    context = context_of(7, {"rate": "200 samples/s"}, {})
+    speed = Speed(4 * 41_350, link=Line(latency_s=2.25, rate=1e12))
+    remember(context, Memory(speed))
+    work = {"errand": errand(400, 5.0), "shards": shards(8)}
+    sent = message("train", **work)
+    update = messages.update_of(carried(node.train(sent, context)).content)
+    assert update.halted
+    assert 0 < update.samples < 200
+    assert update.samples == 10 * update.batches
+
+
+def remember(context: Context, memory: Memory) -> None:
+    kept = ConfigRecord({node.MEMORY: msgspec.json.encode(memory)})
+    context.state[node.MEMORY] = kept
+
+
+def test_no_time_at_all_trains_nothing() -> None:
+    context = context_of(7, {}, {})
+    remember(context, Memory(Speed(1, link=Line(latency_s=10.0, rate=1e12))))
+    work = {"errand": errand(50, 5.0), "shards": shards(1)}
+    update = messages.update_of(node.train(message("train", **work), context).content)
+    assert (update.samples, update.halted) == (0, True)
+
+
+def test_the_way_of_a_message_is_learnt_from_its_answer() -> None:
+    memory = Memory(Speed(1000), answered="a", busy_s=2.0)
+    memory.hear(Word(deadline_s=1.0, previous="a", previous_s=6.0))
+    assert memory.way_s == pytest.approx(4.0)
+    memory.hear(Word(deadline_s=1.0, previous="a", previous_s=10.0))
+    assert memory.way_s == pytest.approx(6.0)  # half of the news
+
+
+def test_the_way_of_another_message_is_not_taken_for_it() -> None:
+    memory = Memory(Speed(1000), answered="b", busy_s=2.0)
+    memory.hear(Word(deadline_s=1.0, previous="a", previous_s=6.0))
+    memory.hear(Word(deadline_s=1.0))
+    assert memory.speed.link is None
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_node_has_its_part_of_the_jobs_data(part: int) -> None:
+    brief = msgspec.structs.replace(BRIEF, federated=True)
+    config: UserConfig = {"partition-id": part, "num-partitions": 2}
+    run: UserConfig = {"mode": "federated", "data.name": "mnist-5k"}
+    context = context_of(7, config, run)
+    assert told(node.query(message("query", brief), context)).samples == 2000
+
+
+def test_a_node_has_data_of_its_own(tmp_path: Path) -> None:
+    whole = data.load("mnist-5k")
+    save_own(whole.train_x[:30], whole.train_y[:30], tmp_path)
+    brief = msgspec.structs.replace(BRIEF, federated=True)
+    context = context_of(7, {"data": str(tmp_path)}, {})
+    assert told(node.query(message("query", brief), context)).samples == 30
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, "no data of its own, which federated mode needs: start it with"),
+        ({"partition-id": 2, "num-partitions": 2}, "partition-id=2 of num-partitions"),
+    ],
+)
+def test_a_node_without_data_says_so(config: UserConfig, said: str) -> None:
+    brief = msgspec.structs.replace(BRIEF, federated=True)
+    with pytest.raises(ConfigError, match=said):
+        node.query(message("query", brief), context_of(7, config, {}))
