@@ -3,8 +3,11 @@
 The same for a run that goes on and for one that lies in its folder; no torch.
 """
 
+import gc
 import secrets
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,17 @@ def folders_of(job: Job, folder: Path) -> list[Path]:
     return [folder / one.name for one in tasks_of(job)] if job.task else [folder]
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Look for no cycles meanwhile: a million records have none, and it takes long."""
+    before = gc.get_threshold()
+    gc.set_threshold(0)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 class Document:
     """A run in its folder, which may grow. Several threads may ask."""
 
@@ -72,8 +86,9 @@ class Document:
         with self._lock:
             if self.tail.has_shrunk():
                 self._begin()
-            for task, records in self.tail.read():
-                self.rows.see(task, records)
+            with _without_collection():
+                for task, records in self.tail.read():
+                    self.rows.see(task, records)
 
     @property
     def is_whole(self) -> bool:

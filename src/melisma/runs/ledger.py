@@ -88,9 +88,9 @@ def turn_of(group: Sequence[Record]) -> Turn | None:
     dropped: Dropped | None = first.get(Dropped)
     checked: Checked | None = first.get(Checked)
     began_s = order.time_s
-    downloaded_s = _since_s(downloaded, began_s)
-    trained_s = _since_s(trained, began_s)
-    measured_s = _since_s(uploaded, began_s)
+    downloaded_s = downloaded.time_s - began_s if downloaded else None
+    trained_s = trained.time_s - began_s if trained else None
+    measured_s = uploaded.time_s - began_s if uploaded else None
     # Who keeps its times is seen once, when it is back.
     if len({downloaded_s, trained_s, measured_s} - {None}) == 1:
         downloaded_s = trained_s = None
@@ -107,16 +107,12 @@ def turn_of(group: Sequence[Record]) -> Turn | None:
         batches=trained.batches if trained else None,
         halted=type(trained) is Halted,
         outcome=_outcome(order, uploaded, dropped),
-        dropped_s=_since_s(dropped, began_s),
+        dropped_s=dropped.time_s - began_s if dropped else None,
         offence=dropped is not None and dropped.offence,
         distance=checked.distance if checked else None,
         began_s=began_s,
         cost=order.cost,
     )
-
-
-def _since_s(record: Record | None, began_s: float) -> float | None:
-    return None if record is None else record.time_s - began_s
 
 
 def _outcome(
