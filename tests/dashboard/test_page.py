@@ -226,6 +226,37 @@ def test_a_wrong_token_sees_nothing(watched: Watched, page: Page) -> None:
         page.until(f"{tile('cycle')} === '8 of 8'")
 
 
+def test_who_may_steer_sets_a_deadline_sends_a_learner_away_and_stops(
+    tmp_path: Path, page: Page
+) -> None:
+    (tmp_path / "job.toml").write_text(JOB.replace("cycles = 8", "cycles = 500"))
+    records = tmp_path / "runs" / "watched"
+    with processes(tmp_path) as start:
+        run = start(*MELISMA, "run", "job.toml")
+        page.go(link_of(start, run))
+        page.until(f"{CYCLE} >= 2")
+        field = "document.querySelector('[aria-label=\"deadline in seconds\"]')"
+        page.look(f"{field}.value = '2.5'")
+        press(page, "Set for the next cycle")
+        until(lambda: seen(rows_of(records), "steered", deadline_s=2.5), "a deadline")
+        tab(page, "learners")
+        page.until(f"!!{cell('doomed', 'state')}")
+        page.look(
+            "[...document.querySelectorAll('main tbody tr')].find((row) => row.cells[0]"
+            ".textContent === 'doomed').querySelector('button').click()"
+        )
+        press(page, "Expel it")
+        page.until(f"{cell('doomed', 'state')} === 'expelled'")
+        press(page, "Stop …")
+        press(page, "Stop the run")
+        page.until(f"{STATE} === 'cut short'")
+        assert run.wait(GUARD_S) == 0
+    happened = rows_of(records)
+    assert [row["learner"] for row in seen(happened, "expelled")] == ["doomed"]
+    assert 2 <= len(seen(happened, "evaluated")) < 500
+    assert page.errors == []
+
+
 def test_the_page_reconnects_by_itself_and_says_so(tmp_path: Path, page: Page) -> None:
     run = tmp_path / "going"
     run.mkdir()

@@ -69,6 +69,7 @@ function absences(store) {
   for (let i = 0; i < (what?.length ?? 0); i++) {
     const place = placeOf(store, learner[i]);
     if (what[i] === "expelled") gone.set(place, ["expelled", why[i]]);
+    else if (gone.get(place)?.[0] === "expelled") continue; // of course it is gone, and for good
     else if (what[i] === "left") gone.set(place, ["lost", "it is not there any more"]);
     else if (what[i] === "joined") gone.delete(place);
   }
