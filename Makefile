@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare test test-slow check bench papers vendor
+.PHONY: help demo compare test test-slow test-long check bench papers vendor
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
@@ -23,7 +23,10 @@ test: .venv/ready  ## run the tests (the slow ones apart)
 	$(BIN)/pytest -q -m 'not slow'
 
 test-slow: .venv/ready  ## run the slow tests
-	$(BIN)/pytest -q -m slow
+	$(BIN)/pytest -q -m 'slow and not long'
+
+test-long: .venv/ready  ## run the tests for which CI has no time
+	$(BIN)/pytest -q -m long
 
 check: .venv/ready  ## format, lint and types
 	$(BIN)/ruff format --check .
@@ -47,6 +50,9 @@ bench: .venv-bench/ready  ## run the benchmarks beside their peers
 	.venv-bench/bin/python benchmarks/bench_coding.py
 	.venv-bench/bin/python benchmarks/bench_coded_training.py
 	.venv-bench/bin/python benchmarks/bench_fog.py
+	.venv-bench/bin/python benchmarks/bench_scale.py
+	.venv-bench/bin/python benchmarks/bench_ray.py
+	.venv-bench/bin/python -m benchmarks.bench_flower
 
 papers: .venv/ready  ## regenerate the papers' figures and claims, quick variants
 	$(BIN)/melisma papers run csa --quick

@@ -104,11 +104,17 @@ def draw_loss(drawing: Figure, data: Data) -> None:
     _panels(drawing, data, "loss")[0].set_ylabel("test loss (nats)")
 
 
+def _as_share(ax: Axes) -> None:
+    """Per cent, and no more than there are, however wide an interval of few trials."""
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    ax.set_ylim(top=min(1.0, ax.get_ylim()[1]))
+
+
 def draw_accuracy(drawing: Figure, data: Data) -> None:
     """3.5: accuracy after each cycle."""
     ax = _panels(drawing, data, "accuracy")[0]
     ax.set_ylabel("test accuracy")
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    _as_share(ax)
 
 
 def _over_deadlines(ax: Axes, data: Data, values: dict[str, Floats]) -> None:
@@ -154,7 +160,7 @@ def draw_learned(drawing: Figure, data: Data) -> None:
     _over_deadlines(left, data, {s: data[f"{s}/accuracy"] for s in SCHEMES})
     _over_deadlines(right, data, {s: data[f"{s}/loss"] for s in SCHEMES})
     left.set(ylabel="test accuracy")
-    left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    _as_share(left)
     right.set(ylabel="test loss (nats)")
 
 

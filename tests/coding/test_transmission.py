@@ -244,6 +244,7 @@ def test_without_a_rate_nothing_is_sent_and_free_computing_needs_no_battery() ->
 # What is proven of the queues.
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(seeds)
 def test_queues_stay_below_their_bounds_and_no_battery_is_overdrawn(seed: int) -> None:
@@ -312,6 +313,7 @@ def by_weight() -> dict[float, Run]:
     return {V: simulate(STUDY.setting(V), 6000, [0, 1]) for V in (1.0, 20.0, 80.0)}
 
 
+@pytest.mark.slow
 @pytest.mark.paper
 def test_utility_and_backlog_grow_with_v(by_weight: dict[float, Run]) -> None:
     # The spec prints utility 2.29, 2.62, 2.75 and backlog 12, 34, 291 for V = 1, 20,

@@ -105,6 +105,7 @@ def test_the_final_figures_are_those_of_the_records(tmp_path: Path) -> None:
     assert document(tmp_path / "run")["run"]["state"] == "finished"
 
 
+@pytest.mark.slow
 def test_status_tells_who_is_there_and_what_is_under_way(tmp_path: Path) -> None:
     told: list[Any] = []
     look = lambda v: told.append(v.get("/api/status"))  # noqa: E731
@@ -215,6 +216,7 @@ def test_a_paused_run_waits_until_it_is_resumed(tmp_path: Path) -> None:
     assert [one.cycle for one in of(Evaluated, happened)] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_whole_and_can_be_resumed(tmp_path: Path) -> None:
     job, folder = changed(cycles=3), tmp_path / "run"
     states: list[str] = []
@@ -263,6 +265,7 @@ def test_who_is_expelled_is_gone_at_once_and_for_good(tmp_path: Path) -> None:
     assert "expelled" in told["incidents"]["what"]
 
 
+@pytest.mark.slow
 def test_another_deadline_holds_and_a_resumed_run_goes_on_with_it(
     tmp_path: Path,
 ) -> None:

@@ -63,6 +63,7 @@ def test_csa_on_shards(flower: Federation, deadline: str) -> None:
     assert (folder / "report.html").exists()
 
 
+@pytest.mark.long
 def test_csa_halts_in_time(flower: Federation, deadline: str) -> None:
     # CSA fills the time there is, and learners leave a margin: the last batches fall.
     # One cycle: thousands of batches in a second one would magnify its rounding.
@@ -85,6 +86,7 @@ def test_dab_on_data_of_the_nodes(dab: Path) -> None:
     assert farthest(load(dab / MODEL), again(dab)) < 1e-6
 
 
+@pytest.mark.long
 def test_a_killed_node_costs_its_share(flower: Federation, deadline: str) -> None:
     doomed = flower.start_node(name="doomed")
     run = flower.begin(name="kill", nodes=3, deadline=deadline, **SHORT)

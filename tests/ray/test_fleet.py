@@ -186,6 +186,7 @@ def test_every_learner_runs_on_its_own_node(cluster: Raylets) -> None:
     assert len({process for _, process in found.values()}) == 3
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_who_waits_no_longer_stops_the_learner(cluster: Raylets) -> None:
     async def give_up(nodes: Nodes) -> list[bool]:
@@ -206,6 +207,7 @@ def test_who_waits_no_longer_stops_the_learner(cluster: Raylets) -> None:
     assert called(cluster, odd, give_up) == [True, False, True]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_a_learner_raises_is_told_and_a_crash_costs_one_actor(
     cluster: Raylets,
@@ -234,6 +236,7 @@ def test_who_was_expelled_is_not_started_again(cluster: Raylets) -> None:
     assert called(cluster, odd, expel) == ["a", "c"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_stock_that_dies_starts_again(cluster: Raylets) -> None:
     with joined(cluster.address), Nodes([goods()], make=odd) as nodes:
@@ -316,6 +319,7 @@ def test_at_the_deadline_the_cycle_goes_on_without_the_missing(
     assert [merged.learners for merged in of(records.Aggregated, troubled)] == [2, 2, 3]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_learners_train_on_what_lies_on_their_nodes(
     cluster: Raylets, tmp_path: Path
@@ -337,6 +341,7 @@ def test_learners_train_on_what_lies_on_their_nodes(
     assert (merged.learners, merged.samples) == (3, 300)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_coded_job_runs_on_a_cluster(cluster: Raylets, tmp_path: Path) -> None:
     job = changed(scheme="coded", code="cyclic", stragglers=1, cycles=2, shard=5)
@@ -408,6 +413,7 @@ def test_a_killed_node_costs_one_share_of_one_cycle(
     assert counted == [3, 2, 2, 2]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_node_that_comes_back_is_a_learner_again(cluster: Raylets) -> None:
     async def come_back(nodes: Nodes) -> str:

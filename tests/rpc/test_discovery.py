@@ -55,6 +55,7 @@ def found(name: str, tries: int = 5) -> Found | None:
     return None
 
 
+@pytest.mark.slow
 def test_a_server_is_found_with_its_address_and_fingerprint(server: rpc.Server) -> None:
     assert found(ONE) == Found(ONE, server.address, server.fingerprint)
 

@@ -19,6 +19,7 @@ from melisma.units import Seconds
 JOB = changed(checks=1.0, cycles=3)
 
 
+@pytest.mark.slow
 def test_honest_learners_are_not_accused(tmp_path: Path) -> None:
     happened = live(JOB, tmp_path, [Steady(name=name) for name in ("a", "b")])
     checked = of(records.Checked, happened)
@@ -63,7 +64,10 @@ class Skimping(Steady):
         )
 
 
-@pytest.mark.parametrize("liar", [Lazy, Noisy, Skimping])
+@pytest.mark.parametrize(
+    "liar",
+    [Lazy, *(pytest.param(liar, marks=pytest.mark.slow) for liar in (Noisy, Skimping))],
+)
 def test_liars_are_refused_and_expelled(tmp_path: Path, liar: type[Steady]) -> None:
     job = changed(JOB, samples=1000, deadline=Seconds(30.0))
     happened = live(job, tmp_path, [Steady(name="a"), liar(name="b")])

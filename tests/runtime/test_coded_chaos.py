@@ -184,6 +184,7 @@ def test_one_killed_in_every_cycle_leaves_every_gradient_exact(
     assert back
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("helpers", ["finished", "reserved"])
 def test_a_second_stage_begun_too_early_leaves_every_gradient_exact(
     helpers: str, monkeypatch: pytest.MonkeyPatch

@@ -86,6 +86,7 @@ def test_the_same_learners_give_the_same_model(tmp_path: Path) -> None:
     assert all(torch.equal(models[0][name], t) for name, t in models[1].items())
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_short_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     names = ("a", "b")

@@ -55,16 +55,8 @@ def given(happened: list[Record], task: str, cycle: int) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize(
-    "scheme",
-    [
-        "med-probe",
-        *(
-            pytest.param(scheme, marks=pytest.mark.slow)
-            for scheme in ("med", "mmtt", "med-learned", "rmed")
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["med-probe", "med", "mmtt", "med-learned", "rmed"])
 def test_every_scheme_trains_all_tasks_live(tmp_path: Path, scheme: str) -> None:
     learners = [Learner(name=name) for name in "abc"]
     happened = live(changed(JOB, scheme=scheme), tmp_path, learners)

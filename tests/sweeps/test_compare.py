@@ -103,6 +103,7 @@ def test_files_are_the_same_though_a_process_is_killed(
     assert len(cycles) == 6
 
 
+@pytest.mark.slow
 def test_what_was_stopped_goes_on_with_what_is_missing(
     whole: Path, tmp_path: Path
 ) -> None:

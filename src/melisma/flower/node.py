@@ -171,10 +171,13 @@ class Visit:
         shards = messages.shards_of(self._content, self._brief.shard)
         by_key = dict(zip(errand.keys, shards, strict=True))
         parcel: Any = Parcel(self.parameters, by_key)
-        current_request.set(rpc.Request("train", "server", parcel))
-        routine = Routine(self._device, self._kept, errand, lambda: False)
-        routine.fetch_model()
-        routine.train(routine.examples(errand.keys, errand.samples))
+        token = current_request.set(rpc.Request("train", "server", parcel))
+        try:
+            routine = Routine(self._device, self._kept, errand, lambda: False)
+            routine.fetch_model()
+            routine.train(routine.examples(errand.keys, errand.samples))
+        finally:
+            current_request.reset(token)
         self.memory.idle = False
         return routine.update()
 
