@@ -24,7 +24,7 @@ from melisma.runs.held import hold
 from melisma.runtime.association import Association
 from melisma.runtime.audit import Audit
 from melisma.runtime.coded import run_coded
-from melisma.runtime.company import Company, Peers, Posting
+from melisma.runtime.company import Company, Posting
 from melisma.runtime.fleet import Fleet
 from melisma.runtime.fog import run_fog
 from melisma.runtime.folder import CONFIG, MODEL, RECORDS, Checkpoint
@@ -34,6 +34,7 @@ from melisma.runtime.live_devices import LiveDevices, Relay
 from melisma.runtime.live_workers import LiveWorkers
 from melisma.runtime.many import Entry, Programme
 from melisma.runtime.orchestrator import run
+from melisma.runtime.peers import Peers
 from melisma.runtime.records import Record, read, write
 from melisma.runtime.steering import Steering
 from melisma.runtime.task import Task

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from melisma.runs.document import CUT_SHORT, FINISHED, Document
-from melisma.runtime.company import Peers
+from melisma.runtime.peers import Peers
 from melisma.runtime.steering import Steering
 
 

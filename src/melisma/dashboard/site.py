@@ -27,7 +27,7 @@ from melisma.rpc import Server
 from melisma.rpc.post import problem
 from melisma.rpc.server import Identify
 from melisma.runs.document import Document
-from melisma.runtime.company import Peers
+from melisma.runtime.peers import Peers
 from melisma.runtime.steering import Steering
 
 STATIC = Path(__file__).parent / "static"

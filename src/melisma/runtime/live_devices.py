@@ -12,10 +12,11 @@ from melisma import rpc
 from melisma.errors import CallTimeout, ConfigError, RpcError
 from melisma.learning.parameters import Parameters, stacked
 from melisma.learning.shards import Shard
-from melisma.runtime.company import Company, Peers
+from melisma.runtime.company import Company
 from melisma.runtime.fleet import NOT_THERE, Lost, Report, Updates
 from melisma.runtime.live import Goods, LiveFleet, is_wrong, not_after, same_model
 from melisma.runtime.moves import Done, Move
+from melisma.runtime.peers import Peers
 from melisma.runtime.wire import SlotDone, SlotErrand, Update
 
 #: How much longer than a slot its answer may take: a share of it, or seconds.
