@@ -124,6 +124,7 @@ def test_downloads_are_timed_over_a_place_s_own_cable() -> None:
     assert seconds[4] > 0.45
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @needs_testbed
 def test_training_is_timed_in_a_place_of_each_device() -> None:

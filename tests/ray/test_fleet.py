@@ -283,6 +283,7 @@ def test_the_model_is_that_of_a_live_run_bit_for_bit(
     assert [merged.learners for merged in of(records.Aggregated, happened)] == [3] * 3
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_halted_learners_give_what_they_have(cluster: Raylets, tmp_path: Path) -> None:
     # 200 samples for each, of which 100 a second are trained.

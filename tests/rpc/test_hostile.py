@@ -1082,6 +1082,7 @@ def server_process(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]
     process.communicate()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_minute_of_spoilt_conversations_does_a_server_no_harm(
     server_process: tuple[subprocess.Popen[str], str], tmp_path: Path

@@ -154,6 +154,7 @@ def survived(six: Six, name: str, code: str, blows: Blows) -> list[Record]:
     return happened
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_one_frozen_and_one_slow_leave_every_gradient_exact(six: Six) -> None:
     blows = Blows(lambda name: freeze(six.running[name]), cycles=[1], spared=SLOW)
@@ -164,7 +165,9 @@ def test_one_frozen_and_one_slow_leave_every_gradient_exact(six: Six) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("code", ["two-stage", "hetero"])
+@pytest.mark.parametrize(
+    "code", ["two-stage", pytest.param("hetero", marks=pytest.mark.long)]
+)
 def test_one_killed_in_every_cycle_leaves_every_gradient_exact(
     six: Six, code: str
 ) -> None:

@@ -116,6 +116,7 @@ def test_who_does_not_answer_a_probe_costs_nobody_else(tmp_path: Path) -> None:
     assert given(happened, "one", 1) == {"a": 400}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_task_that_comes_later_is_admitted_beside_the_others(tmp_path: Path) -> None:
     late = TaskTable(name="late", samples=100, steps=1, arrives=Seconds(1.0))
