@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -424,10 +424,8 @@ def test_a_node_that_comes_back_is_a_learner_again(cluster: Raylets) -> None:
         while True:
             peers = await nodes.wait_until(2)
             if "c" in peers and peers["c"] is not old:
-                # On busy cores Ray may lose a node that has only just come.
-                with suppress(TransportError):
-                    id: str = (await peers["c"].where())[0]
-                    return id
+                id: str = (await peers["c"].where())[0]
+                return id
             await asyncio.sleep(0.5)
 
     assert called(cluster, odd, come_back) == cluster.id("c")
