@@ -18,10 +18,12 @@ from melisma import plots
 from melisma.coding import TwoStage, combine
 from melisma.learning import data as datasets
 from melisma.learning.data import Dataset
+from melisma.learning.devices import placed
 from melisma.learning.evaluation import evaluate
 from melisma.learning.gradients import Descent, gradient_sum
 from melisma.learning.models import build
 from melisma.learning.parameters import Model, parameters_of, put
+from melisma.learning.settings import HERE
 from melisma.maths.arrays import Floats, Ints
 from melisma.maths.statistics import mean_interval
 
@@ -123,7 +125,8 @@ def plain_sum(model: Model, data: Dataset, rows: Ints, pieces: int) -> NDArray[A
 def trained(todo: Todo) -> Trained:
     """Train once. The same seed brings the same model, rows and stragglers to all."""
     study, scheme = todo.study, todo.scheme
-    data, model = datasets.load(study.dataset), build(study.model, todo.seed)
+    model = build(study.model, todo.seed)
+    data, model = placed(datasets.load(study.dataset), model, HERE.device)
     descent = Descent(model, rate=study.rate, momentum=study.momentum)
     whole_s = study.testbed.whole_s(todo.late, study.iterations, todo.seed, dead=False)
     rng = np.random.default_rng([todo.seed, 1])
@@ -142,8 +145,10 @@ def trained(todo: Todo) -> Trained:
             tested = slice(0, study.tested)
             shown.append(evaluate(model, data.test_x[tested], data.test_y[tested]))
     accuracy, loss = np.array(shown).T
-    vector = np.concatenate([p.numpy().ravel() for p in parameters_of(model).values()])
-    return Trained(accuracy=accuracy, loss=loss, time=np.array(time), model=vector)
+    parts = [p.cpu().numpy().ravel() for p in parameters_of(model).values()]
+    return Trained(
+        accuracy=accuracy, loss=loss, time=np.array(time), model=np.concatenate(parts)
+    )
 
 
 def run_training(study: TrainingStudy, spread: Spread = in_order) -> Data:

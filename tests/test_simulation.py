@@ -9,7 +9,7 @@ from melisma.building import ready
 from melisma.config import Job, load
 from melisma.errors import ConfigError, DataError
 from melisma.learning.parameters import load as load_model
-from melisma.learning.settings import Hardware
+from melisma.learning.settings import Hardware, Precision
 from melisma.runtime import records
 from melisma.runtime.records import Aggregated, Allocated, Evaluated
 from melisma.simulation import build, simulate
@@ -56,9 +56,9 @@ def test_a_device_that_is_not_there_is_named_with_what_to_do() -> None:
         build(Job(cycles=1), Hardware(device="fridge"))
 
 
-def test_coded_training_says_that_it_needs_the_cpu() -> None:
-    with pytest.raises(ConfigError, match=r"coded training on cuda in fp32.*CPU"):
-        ready(Job(scheme="coded"), Hardware(device="cuda"))
+def test_coded_training_says_that_it_needs_full_precision() -> None:
+    with pytest.raises(ConfigError, match=r"coded training in bf16: .* in fp32"):
+        ready(Job(scheme="coded"), Hardware(precision=Precision.BF16))
 
 
 def test_a_cell_in_a_job_is_the_cell_of_the_paper() -> None:

@@ -6,7 +6,6 @@ from typing import Protocol
 
 from melisma.coded import build_coded, is_coded
 from melisma.config import Job
-from melisma.errors import ConfigError
 from melisma.learning.settings import HERE, Hardware
 from melisma.moving import build_fog, is_fog
 from melisma.programme import build_many
@@ -31,11 +30,6 @@ def ready(job: Job, hardware: Hardware = HERE) -> Ready:
         return build_many(job, hardware)
     if is_fog(job.scheme):
         return build_fog(job, hardware)
-    if not is_coded(job.scheme):
-        return build(job, hardware)
-    if hardware not in (HERE, Hardware(threads=hardware.threads)):
-        raise ConfigError(
-            f"coded training on {hardware.device} in {hardware.precision.value}: "
-            "gradients are coded on the CPU, in fp32"
-        )
-    return build_coded(job)
+    if is_coded(job.scheme):
+        return build_coded(job, hardware)
+    return build(job, hardware)

@@ -7,13 +7,13 @@ from pathlib import Path
 from melisma.coding import CODES
 from melisma.config import Job
 from melisma.errors import ConfigError, unknown
-from melisma.learning.settings import Optimiser
+from melisma.learning.settings import HERE, Hardware, Optimiser, Precision
 from melisma.runtime.coded import run_coded
 from melisma.runtime.coder import Coding
 from melisma.runtime.records import Record
 from melisma.runtime.simulated_workers import SimulatedWorkers, Straggling
 from melisma.runtime.task import Task
-from melisma.simulation import names_of, state_law, task_of, workload_of, written
+from melisma.simulation import names_of, state_law, task_on, workload_of, written
 from melisma.system.law import Mode
 
 #: The scheme; `coded:NAME` is the same with another code than the job's.
@@ -86,9 +86,14 @@ class CodedSimulation:
         )
 
 
-def build_coded(job: Job) -> CodedSimulation:
+def build_coded(job: Job, hardware: Hardware = HERE) -> CodedSimulation:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
-    coding, task = coding_of(job), task_of(job)
+    coding = coding_of(job)
+    if hardware.precision != Precision.FP32:
+        raise ConfigError(
+            f"coded training in {hardware.precision.value}: gradients are coded in fp32"
+        )
+    task = task_on(hardware, job)
     learners = len(names_of(job))
     if (coding.stragglers or 0) >= learners:
         raise ConfigError(

@@ -23,6 +23,7 @@ from melisma.learning.settings import (
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Ints
 from melisma.runtime.records import evaluations
+from melisma.system.law import Mode
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="torch sees no GPU"
@@ -37,7 +38,7 @@ MODELS = {
         nn.Flatten(), nn.Linear(784, 8), nn.Tanh(), nn.Linear(8, 10)
     ),
     "one by one": nn.Sequential(
-        nn.Flatten(), nn.Linear(784, 16), nn.BatchNorm1d(16), nn.Linear(16, 10)
+        nn.Flatten(), nn.Linear(784, 16), nn.BatchNorm1d(16, eps=1.0), nn.Linear(16, 10)
     ),
 }
 
@@ -103,3 +104,12 @@ def test_a_run_on_the_gpu_learns_as_one_on_the_cpu(rule: Rule) -> None:
         for hardware in (Hardware(), Hardware(device="cuda"))
     )
     np.testing.assert_allclose(there, here, atol=0.01)
+
+
+def test_coded_training_on_the_gpu_goes_the_way_of_the_cpu() -> None:
+    job = Job(scheme="coded", cycles=3, mode=Mode.PARALLEL)
+    here, there = (
+        [record.accuracy for record in evaluations(ready(job, hardware).run())]
+        for hardware in (Hardware(), Hardware(device="cuda"))
+    )
+    np.testing.assert_allclose(there, here, atol=0.002)

@@ -21,6 +21,8 @@ def placed(data: Dataset, model: nn.Module, device: str) -> tuple[Dataset, nn.Mo
             f"device {device!r} cannot be used: {reason}: use 'cpu', or 'cuda' where "
             "torch is a CUDA build and sees a GPU"
         ) from error
+    # What is called fp32 is fp32: convolutions would round to ten bits.
+    torch.backends.cudnn.allow_tf32 = False
     tensors = ("train_x", "train_y", "test_x", "test_y")
     moved = {name: getattr(data, name).to(device) for name in tensors}
     return replace(data, **moved), model.to(device)

@@ -48,7 +48,7 @@ def _vector(model: nn.Module) -> NDArray[Any]:
     parts = [
         torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()
     ]
-    return torch.cat([part.reshape(-1) for part in parts]).numpy()
+    return torch.cat([part.reshape(-1) for part in parts]).cpu().numpy()
 
 
 def size_of(model: Model) -> int:
@@ -71,7 +71,7 @@ class Descent:
         self._velocity = self._momentum * self._velocity + gradient
         moved = self._rate * self._velocity
         return {
-            name: parameters[name] - part.to(parameters[name].dtype)
+            name: parameters[name] - part.to(parameters[name])
             for name, part in self._parts(moved).items()
         }
 
