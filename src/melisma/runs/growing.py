@@ -5,10 +5,10 @@ the same. Records are held until their cycle is evaluated, and no longer.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
-
-import msgspec
 
 from melisma.runs import ledger
 from melisma.runs.fog_tables import FogTables
@@ -17,6 +17,7 @@ from melisma.runs.ledger import (
     SITS_OUT,
     UNDER_WAY,
     Cycle,
+    Facts,
     Incident,
     Turn,
 )
@@ -24,14 +25,21 @@ from melisma.runs.names import Names
 from melisma.runs.tables import COUNT, NUMBER, SECONDS, TEXT, Table
 from melisma.runtime.records import (
     Aggregated,
+    Allocated,
+    Downloaded,
     Evaluated,
+    Halted,
     LearnerEvent,
     Moved,
     Record,
     Refused,
     Steered,
+    Trained,
+    Uploaded,
 )
 
+#: Nearly all records: what a learner does with its orders.
+_WORK = {Allocated, Downloaded, Trained, Halted, Uploaded}
 #: What is known of a turn, as a row has it; its learner and outcome are places there.
 _TURN = Turn.__struct_fields__
 _CYCLE_COUNTS = ("counted", "samples", "max_staleness")
@@ -54,9 +62,9 @@ class Course:
         self.last: Evaluated | None = None
         self.samples = 0  #: of updates that count
         self.updates: Counter[str] = Counter()  #: counted and lost
-        self._held: dict[int, dict[str, list[Record]]] = {}
+        self._held: dict[int, list[Record]] = {}
         self._stale: set[int] = set()  # cycles with records that are new
-        self._turns: dict[int, dict[str, Turn]] = {}  # as of the last time asked
+        self._facts: dict[int, Facts] = {}  # as of the last time asked
         self._merged: dict[int, Aggregated] = {}
 
     @property
@@ -64,26 +72,24 @@ class Course:
         """Whole cycles."""
         return self.last.cycle if self.last else 0
 
-    def group(self, cycle: int) -> dict[str, list[Record]]:
-        """Where a cycle's records are kept by learner until it is over."""
-        self._stale.add(cycle)
-        return self._held.setdefault(cycle, {})
+    def hold(self, records: Sequence[Record]) -> None:
+        """Keep learners' records until their cycles are over."""
+        for cycle, some in groupby(records, attrgetter("cycle")):
+            self._stale.add(cycle)
+            self._held.setdefault(cycle, []).extend(some)
 
     def merge(self, record: Aggregated) -> None:
         """Keep what a cycle came to."""
         self._merged[record.cycle] = record
         self.samples += record.samples
 
-    def changed(self) -> list[Turn]:
+    def changed(self) -> list[Facts]:
         """What the records come to now, where that is new since the last time."""
         found = []
         for cycle in sorted(self._stale):
-            known = self._turns.setdefault(cycle, {})
-            for learner, group in self._held[cycle].items():
-                turn = ledger.turn_of(group)
-                if turn and turn != known.get(learner):
-                    known[learner] = turn
-                    found.append(turn)
+            before = self._facts.get(cycle)
+            self._facts[cycle] = facts = ledger.facts_of(self._held[cycle])
+            found.append(_new(facts, before) if before else facts)
         self._stale.clear()
         return found
 
@@ -91,18 +97,26 @@ class Course:
         """What a cycle came to, once it is aggregated."""
         if number not in self._merged:
             return None
-        turns = list(self._turns.get(number, {}).values())
+        facts = self._facts.get(number) or ledger.facts_of(())
         tested = self.last if self.last and self.last.cycle == number else None
-        return ledger.cycle_of(number, turns, self._merged[number], tested)
+        return ledger.cycle_of(number, facts, self._merged[number], tested)
 
     def let_go(self) -> None:
         """Forget the records of cycles that are over."""
         for number in [n for n in self._held if n <= self.done]:
-            for turn in self._turns.pop(number, {}).values():
-                if turn.samples:
-                    self.updates["counted" if turn.outcome == COUNTED else "lost"] += 1
+            facts = self._facts.pop(number)
+            counted = facts["outcome"].count(COUNTED)
+            self.updates["counted"] += counted
+            self.updates["lost"] += sum(map(bool, facts["samples"])) - counted
             del self._held[number]
             self._merged.pop(number, None)
+
+
+def _new(facts: Facts, before: Facts) -> Facts:
+    """The rows that are not as they were."""
+    known = set(zip(*before.values(), strict=True))
+    rows = [row for row in zip(*facts.values(), strict=True) if row not in known]
+    return {name: [row[n] for row in rows] for n, name in enumerate(facts)}
 
 
 class Growing:
@@ -131,28 +145,34 @@ class Growing:
             **dict.fromkeys(("what", "why"), TEXT),
         )
         self.steered = 0  #: the position at which a deadline changed last
+        # What waits to be settled: learners with orders are named first.
         self._stale_cycles: dict[tuple[int, int], None] = {}
+        self._present: dict[str, None] = {}
+        self._incidents: list[tuple[int, Incident]] = []
 
-    def see(self, task: int, records: Iterable[Record]) -> None:
+    def see(self, task: int, records: Sequence[Record]) -> None:
         """Take in what has happened to a task."""
-        course = self.courses[task]
-        for record in records:
-            self.position += 1
-            if record.time_s > self.time_s:
-                self.time_s = record.time_s
-            if not isinstance(record, LearnerEvent):
-                self._see_task(task, record)
-            elif isinstance(record, Moved):
-                self.fog.see(record, self.position)
-            else:
-                group = course.group(record.cycle)
-                if known := group.get(record.learner):
-                    known.append(record)
-                else:
-                    group[record.learner] = [record]
-                    self.learners.place(record.learner, self.position)
-            if ledger.is_notable(record) and (found := ledger.incident_of(record)):
-                self._note(task, found)
+        began, seen = self.position, 0
+        # Nearly all records are of learners' work, which is taken in by the piece.
+        for n in [n for n, r in enumerate(records) if type(r) not in _WORK]:
+            self.courses[task].hold(records[seen:n])
+            self.position, seen = began + n + 1, n + 1
+            self._see(task, records[n])
+        self.courses[task].hold(records[seen:])
+        self.position = began + len(records)
+        self.time_s = max([self.time_s, *(record.time_s for record in records)])
+
+    def _see(self, task: int, record: Record) -> None:
+        """Take in what is no work."""
+        if found := ledger.incident_of(record):
+            self._incidents.append((task, found))
+        if isinstance(record, Moved):
+            self.fog.see(record, self.position)
+        elif isinstance(record, LearnerEvent):
+            self.courses[task].hold([record])
+            self._present[record.learner] = None
+        else:
+            self._see_task(task, record)
 
     def _see_task(self, task: int, record: Record) -> None:
         """Take in what is no learner's."""
@@ -171,31 +191,37 @@ class Growing:
             case Refused():
                 course.refused = True
 
-    def _note(self, task: int, found: Incident) -> None:
-        """Keep what is out of the ordinary."""
+    def settle(self) -> None:
+        """Bring the tables up to date with all that was seen."""
+        for task, course in enumerate(self.courses):
+            for facts in course.changed():
+                self._put_turns(task, facts)
+        for task, number in self._stale_cycles:
+            if row := self.courses[task].cycle(number):
+                self._put_cycle(task, row)
+        for learner in self._present:
+            self.learners.place(learner, self.position)
+        for task, incident in self._incidents:
+            self._put_incident(task, incident)
+        for waiting in (self._stale_cycles, self._present, self._incidents):
+            waiting.clear()
+        self.fog.settle(self.position)
+
+    def _put_incident(self, task: int, found: Incident) -> None:
         learner = None
         if found.learner:
             learner = self.learners.place(found.learner, self.position)
         row = (found.time_s, task, found.cycle, learner, found.what, found.detail)
         self.incidents.put(self.position, len(self.incidents), row)
 
-    def settle(self) -> None:
-        """Bring the tables up to date with all that was seen."""
-        for task, course in enumerate(self.courses):
-            for turn in course.changed():
-                self._put_turn(task, turn)
-        for task, number in self._stale_cycles:
-            if row := self.courses[task].cycle(number):
-                self._put_cycle(task, row)
-        self._stale_cycles.clear()
-        self.fog.settle(self.position)
-
-    def _put_turn(self, task: int, turn: Turn) -> None:
-        cycle, name, *facts, outcome = msgspec.structs.astuple(turn)
-        learner = self.learners.place(name, self.position)
-        key = task, cycle, learner
-        row = *key, *facts, self.outcomes.place(outcome, self.position)
-        self.turns.put(self.position, key, row)
+    def _put_turns(self, task: int, facts: Facts) -> None:
+        columns = facts | {"task": [task] * len(facts["cycle"])}
+        for name, words in (("learner", self.learners), ("outcome", self.outcomes)):
+            columns[name] = [words.place(word, self.position) for word in facts[name]]
+        keys = zip(
+            *(columns[name] for name in ("task", "cycle", "learner")), strict=True
+        )
+        self.turns.put_all(self.position, list(keys), columns)
 
     def _put_cycle(self, task: int, cycle: Cycle) -> None:
         cost = self.fog.cycle_cost(cycle.cycle)

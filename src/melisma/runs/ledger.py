@@ -3,6 +3,7 @@
 Rows in, rows out; nothing here draws or writes. An unfinished run's records do as well.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -62,57 +63,78 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def off_percent(self) -> float | None:
         """How far the prediction was off either way, in % of the measured time."""
-        if self.predicted_s is None or not self.measured_s:
-            return None
-        return 100.0 * abs(self.predicted_s / self.measured_s - 1.0)
+        return _off_percent(self.predicted_s, self.measured_s)
+
+
+def _off_percent(predicted_s: float | None, measured_s: float | None) -> float | None:
+    if predicted_s is None or not measured_s:
+        return None
+    return 100.0 * abs(predicted_s / measured_s - 1.0)
+
+
+#: Columns of `Turn` by name: a long run is read by cycles, not by rows.
+Facts = dict[str, list[Any]]
 
 
 def turns(records: Iterable[Record]) -> list[Turn]:
     """Return one row for each learner and cycle, in the order of the orders."""
-    groups: dict[tuple[int, str], list[Record]] = {}
+    cycles: dict[int, list[Record]] = {}
     for record in records:
         if isinstance(record, LearnerEvent):
-            groups.setdefault((record.cycle, record.learner), []).append(record)
-    return [turn for group in groups.values() if (turn := turn_of(group))]
+            cycles.setdefault(record.cycle, []).append(record)
+    return [
+        Turn(**dict(zip(facts, row, strict=True)))
+        for happened in cycles.values()
+        for facts in [facts_of(happened)]
+        for row in zip(*facts.values(), strict=True)
+    ]
 
 
-def turn_of(group: Sequence[Record]) -> Turn | None:
-    """Return what the records of one learner in one cycle come to, if it has orders."""
-    first: dict[type, Any] = {type(record): record for record in reversed(group)}
-    order: Allocated | None = first.get(Allocated)
-    if order is None:
-        return None
-    downloaded: Downloaded | None = first.get(Downloaded)
-    uploaded: Uploaded | None = first.get(Uploaded)
-    trained: Trained | Halted | None = first.get(Trained) or first.get(Halted)
-    dropped: Dropped | None = first.get(Dropped)
-    checked: Checked | None = first.get(Checked)
-    began_s = order.time_s
-    downloaded_s = downloaded.time_s - began_s if downloaded else None
-    trained_s = trained.time_s - began_s if trained else None
-    measured_s = uploaded.time_s - began_s if uploaded else None
-    # Who keeps its times is seen once, when it is back.
-    if len({downloaded_s, trained_s, measured_s} - {None}) == 1:
-        downloaded_s = trained_s = None
-    return Turn(
-        cycle=order.cycle,
-        learner=order.learner,
-        samples=order.samples,
-        steps=order.steps,
-        predicted_s=order.predicted_s,
-        downloaded_s=downloaded_s,
-        trained_s=trained_s,
-        measured_s=measured_s,
-        trained=trained.samples if trained else None,
-        batches=trained.batches if trained else None,
-        halted=type(trained) is Halted,
-        outcome=_outcome(order, uploaded, dropped),
-        dropped_s=dropped.time_s - began_s if dropped else None,
-        offence=dropped is not None and dropped.offence,
-        distance=checked.distance if checked else None,
-        began_s=began_s,
-        cost=order.cost,
+def facts_of(happened: Iterable[Any]) -> Facts:
+    """Return what the learners' records of one cycle come to, in the order of orders.
+
+    Who has no order has no row; of several records of a kind the first one counts.
+    """
+    first: defaultdict[type, dict[str, Any]] = defaultdict(dict)
+    for record in happened:
+        first[type(record)].setdefault(record.learner, record)
+    orders = first[Allocated].values()
+    nothing = [None] * len(orders)
+    downloaded, trained, halted, uploaded, dropped, checked = (
+        [first[kind].get(order.learner) for order in orders] if first[kind] else nothing
+        for kind in (Downloaded, Trained, Halted, Uploaded, Dropped, Checked)
     )
+    if first[Halted]:
+        trained = [whole or part for whole, part in zip(trained, halted, strict=True)]
+    began_s = [order.time_s for order in orders]
+    downloaded_s, trained_s, measured_s, dropped_s = (
+        [r.time_s - t if r else None for r, t in zip(records, began_s, strict=True)]
+        for records in (downloaded, trained, uploaded, dropped)
+    )
+    for n, (early_s, late_s) in enumerate(zip(trained_s, measured_s, strict=True)):
+        # Who keeps its times is seen once, when it is back.
+        maybe = early_s in (None, late_s) or late_s is None
+        if maybe and len({downloaded_s[n], early_s, late_s} - {None}) == 1:
+            downloaded_s[n] = trained_s[n] = None
+    return {
+        "cycle": [order.cycle for order in orders],
+        "learner": [order.learner for order in orders],
+        "samples": [order.samples for order in orders],
+        "steps": [order.steps for order in orders],
+        "predicted_s": [order.predicted_s for order in orders],
+        "downloaded_s": downloaded_s,
+        "trained_s": trained_s,
+        "measured_s": measured_s,
+        "trained": [record and record.samples for record in trained],
+        "batches": [record and record.batches for record in trained],
+        "halted": [type(record) is Halted for record in trained],
+        "dropped_s": dropped_s,
+        "offence": [record is not None and record.offence for record in dropped],
+        "distance": [record and record.distance for record in checked],
+        "began_s": began_s,
+        "cost": [order.cost for order in orders],
+        "outcome": list(map(_outcome, orders, uploaded, dropped)),
+    }
 
 
 def _outcome(
@@ -213,26 +235,28 @@ def cycles(records: Sequence[Record], turns: Iterable[Turn]) -> list[Cycle]:
     for turn in turns:
         groups.setdefault(turn.cycle, []).append(turn)
     return [
-        cycle_of(number, group, merged.get(number), tested.get(number))
+        cycle_of(number, _columns(group), merged.get(number), tested.get(number))
         for number, group in sorted(groups.items())
     ]
 
 
+def _columns(group: Sequence[Turn]) -> Facts:
+    names = Turn.__struct_fields__
+    return {name: [getattr(turn, name) for turn in group] for name in names}
+
+
 def cycle_of(
-    number: int,
-    group: Sequence[Turn],
-    merged: Aggregated | None,
-    tested: Evaluated | None,
+    number: int, facts: Facts, merged: Aggregated | None, tested: Evaluated | None
 ) -> Cycle:
     """Return what the turns of one cycle come to."""
-    costs = [turn.cost for turn in group if turn.cost is not None]
+    costs = [cost for cost in facts["cost"] if cost is not None]
     row = Cycle(
         cycle=number,
-        learners=sum(turn.samples > 0 for turn in group),
-        counted=sum(turn.outcome == COUNTED for turn in group),
-        halted=sum(turn.halted for turn in group),
-        lost=sum(turn.dropped_s is not None for turn in group),
-        off_percent=off_percent(group),
+        learners=sum(map(bool, facts["samples"])),
+        counted=facts["outcome"].count(COUNTED),
+        halted=sum(facts["halted"]),
+        lost=sum(after_s is not None for after_s in facts["dropped_s"]),
+        off_percent=_mean(map(_off_percent, facts["predicted_s"], facts["measured_s"])),
         cost=sum(costs) if costs else None,
     )
     if merged:
@@ -268,7 +292,8 @@ class Incident:
 GRAVITY = ("expelled", "refused", "dropped", "left", "joined", "steered", "checked")
 
 
-_NOTABLE = {Joined, Left, Dropped, Checked, Expelled, Refused, Steered}
+#: Records that may tell of something out of the ordinary; few do.
+NOTABLE = {Joined, Left, Dropped, Checked, Expelled, Refused, Steered}
 
 
 def incidents(records: Iterable[Record]) -> list[Incident]:
@@ -276,14 +301,9 @@ def incidents(records: Iterable[Record]) -> list[Incident]:
     return [found for record in records if (found := incident_of(record))]
 
 
-def is_notable(record: Record) -> bool:
-    """Whether a record may tell of something out of the ordinary; few do."""
-    return type(record) in _NOTABLE
-
-
 def incident_of(record: Record) -> Incident | None:
     """Return what is out of the ordinary in a record, if anything is."""
-    if not is_notable(record):
+    if type(record) not in NOTABLE:
         return None
     match record:
         case Joined(cycle=number) if number > 1:
