@@ -3,7 +3,10 @@
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -143,3 +146,44 @@ def test_a_trial_that_processes_cannot_import_is_refused_at_once(
     monkeypatch.setattr(doings.drawn, "__qualname__", "only_here")
     with pytest.raises(ImportError, match=r"cannot import: .*only_here"):
         list(two(doings.drawn, [0]))
+
+
+SWEEP = """
+import sys
+from pathlib import Path
+from tests.sweeps import doings
+from melisma.sweeps import over_processes
+with over_processes(1) as engine:
+    list(engine(doings.goes_on, [Path(sys.argv[1])]))
+"""
+
+
+def test_processes_of_who_is_killed_do_not_go_on(tmp_path: Path) -> None:
+    asking = subprocess.Popen(
+        [sys.executable, "-c", SWEEP, tmp_path], cwd=Path(__file__).parents[2]
+    )
+    try:
+        until(lambda: (tmp_path / "pid").exists())
+    finally:
+        asking.kill()
+        asking.wait()
+    worker = int((tmp_path / "pid").read_text())
+    try:
+        until(lambda: not is_there(worker))
+    finally:
+        if is_there(worker):
+            os.kill(worker, signal.SIGKILL)
+
+
+def until(holds: Callable[[], bool], patience_s: float = 60.0) -> None:
+    end_s = time.monotonic() + patience_s
+    while not holds():
+        assert time.monotonic() < end_s, "it did not come to pass"
+        time.sleep(0.05)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False

@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -132,6 +133,7 @@ class _Processes:
 
 def _work(line: Connection) -> None:
     """Do what comes over the line until it is closed."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         while True:
             news = _next(line)
@@ -141,6 +143,14 @@ def _work(line: Connection) -> None:
                 line.send(Raised(TypeError(f"a result that has no copy: {error}")))
     except (EOFError, OSError):
         return  # nobody is there who asks
+
+
+def _end_with_parent() -> None:
+    """Do not go on with a trial for a process that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _next(line: Connection) -> Returned | Raised:
