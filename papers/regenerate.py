@@ -96,7 +96,8 @@ def _outcome(
 def _said(value: Any) -> Any:
     """A field of a study as a caption says it."""
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
+        told = [f"({_said(v)})" if isinstance(v, list) else str(v) for v in value]
+        return ", ".join(told)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value
