@@ -22,24 +22,24 @@ own clock, and the engine's own is what is left beyond that. Starting counts apa
 
 Exit code 1 if an update is lost, or if CPU grows faster than learners do.
 
-Shown here on two cores of a shared Xeon that others kept busy (load 5 to 13); from
-muster on per learner:
+Shown here on two cores of a shared Xeon with nothing else on them; from muster on per
+learner:
 
     TwoNN     CPU a cycle (s)  growth  muster (ms)  exchange (ms)  sent, received (kB)
-    10        0.021                    0.47         1.50           162.4, 162.3
-    100       0.195            0.96    0.24         1.68           162.4, 162.3
-    500       0.944            0.98    0.23         1.66           162.4, 162.3
+    10        0.020                    0.39         1.42           162.4, 162.3
+    100       0.163            0.92    0.25         1.36           162.4, 162.3
+    500       0.983            1.12    0.22         1.74           162.4, 162.3
 
     million
-    10        0.204                    0.66         17.97          3,990.3, 3,990.2
-    100       1.773            0.94    0.22         17.34          3,990.3, 3,990.2
-    500       9.375            1.03    0.31         18.41          3,990.3, 3,990.3
+    10        0.223                    0.70         19.89          3,990.3, 3,990.2
+    100       1.518            0.83    0.24         14.79          3,990.3, 3,990.2
+    500       8.080            1.04    0.43         15.70          3,990.3, 3,990.3
 
-    64 trials of 94 ms (load 10: the overhead is others' work, but for the last column)
+    64 trials of 91 ms
                       start (s)  empty (ms)  all (s)  overhead (ms)  engine's own (ms)
-    one process       7.8        1.4         16.1     158            4
-    two processes     14.5       0.3         17.9     233            5
-    Ray, two workers  15.7       4.2         10.5     117            6
+    one process       1.95       0.07        5.92     1.5            0.5
+    two processes     2.06       0.05        2.99     1.3            0.3
+    Ray, two workers  4.75       1.89        3.36     6.9            2.2
 """
 
 import math
