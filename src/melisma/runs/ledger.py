@@ -101,7 +101,7 @@ def facts_of(happened: Iterable[Any]) -> Facts:
     orders = first[Allocated].values()
     nothing = [None] * len(orders)
     downloaded, trained, halted, uploaded, dropped, checked = (
-        [first[kind].get(order.learner) for order in orders] if first[kind] else nothing
+        list(map(first[kind].get, first[Allocated])) if first[kind] else nothing
         for kind in (Downloaded, Trained, Halted, Uploaded, Dropped, Checked)
     )
     if first[Halted]:
