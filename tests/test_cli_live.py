@@ -70,6 +70,7 @@ def melisma(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_run_starts_learners_and_leaves_a_model(job: Path, tmp_path: Path) -> None:
     done = melisma("run", str(job), "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -131,6 +132,7 @@ states = [
 """
 
 
+@pytest.mark.long
 def test_several_tasks_run_and_are_reported(tmp_path: Path) -> None:
     (tmp_path / "tasks.toml").write_text(TASKS)
     done = melisma("run", "tasks.toml", "--json", cwd=tmp_path)

@@ -361,6 +361,7 @@ def melisma(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_command_trains_by_the_nodes_own_bids_and_reports(
     cluster: Raylets, tmp_path: Path

@@ -92,6 +92,7 @@ def test_a_claim_beyond_the_batches_done_is_refused_without_redoing(
     assert dropped.reason == "300 samples claimed where 32 were seen"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_work_that_was_halted_is_redone_as_far_as_it_went(tmp_path: Path) -> None:
     class Boastful(Learner):

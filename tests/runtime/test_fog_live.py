@@ -410,6 +410,7 @@ def test_the_orchestrator_passes_on_what_is_planned_and_nothing_else() -> None:
     assert passed == [("t", 1, "a")]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_fog_runs_locally_in_processes(tmp_path: Path) -> None:
     unlike = tuple(

@@ -170,6 +170,7 @@ def test_the_learners_of_a_task_may_leave_and_others_take_over(tmp_path: Path) -
     assert last <= {"b", "c"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_newcomer_serves_a_task_as_soon_as_it_is_ready(tmp_path: Path) -> None:
     comes = Thread(

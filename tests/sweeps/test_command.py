@@ -95,6 +95,7 @@ def stopped(words: list[str], folder: Path, begun: Callable[[], bool]) -> list[s
     return shlex.split(found[1])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_comparison_that_is_stopped_goes_on_by_the_command_that_it_tells(
     tmp_path: Path,
