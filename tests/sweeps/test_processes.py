@@ -170,6 +170,7 @@ def test_processes_of_who_is_killed_do_not_go_on(tmp_path: Path) -> None:
     worker = int((tmp_path / "pid").read_text())
     try:
         until(lambda: not is_there(worker))
+        assert not is_there(worker)
     finally:
         if is_there(worker):
             os.kill(worker, signal.SIGKILL)
