@@ -29,9 +29,9 @@ Shown here on one NVIDIA H200, torch 2.11.0, `--repeats 5`, million samples a se
                      bf16           3.09       2.46   125%         2.41      1.33
 
 Weights are off by 7e-7 (TwoNN) and 2e-6 (ConvNet) of the way in float32, by 6e-2 and
-5e-2 in bfloat16. Rows of a hundred learners
-vary: another run gave 4.73 and 3.22 for the first. Why one batch of TwoNN is twice as
-fast at 10,000, and one of ConvNet half as fast, was not looked into.
+5e-2 in bfloat16. Rows of a hundred learners vary: another run gave 4.73 and 3.22 for
+the first. Why one batch of TwoNN is twice as fast at 10,000, and one of ConvNet half as
+fast, was not looked into.
 """
 
 import asyncio

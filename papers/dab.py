@@ -213,8 +213,8 @@ PAPER = Paper(
         "shards and four take more.",
         "The full variant measures on the emulated testbed: processes with a network "
         "and a CPU quota of their own on one machine. It has no GPU, no latency and no "
-        "radio. What is shown was measured on two cores that had other work too, times "
-        "and errors alike: its intervals are wide.",
+        "radio. What is shown of 3.6 to 3.8 was measured on two cores that had other "
+        "work too; 3.2 to 3.5 on quiet ones, where intervals are hardly narrower.",
         '"CSA" is `csa-testbed`, the rule of the author\'s code; the exact CSA has no '
         "allocation of 120 shards at 21 s.",
         "SB is drawn as in the paper, by one size, and as ours, by two (dashed). "

@@ -91,7 +91,8 @@ def build_coded(job: Job, hardware: Hardware = HERE) -> CodedSimulation:
     coding = coding_of(job)
     if hardware.precision != Precision.FP32:
         raise ConfigError(
-            f"coded training in {hardware.precision.value}: gradients are coded in fp32"
+            f"coded training in {hardware.precision.value}: gradients are coded in "
+            "fp32: leave the precision out"
         )
     task = task_on(hardware, job)
     learners = len(names_of(job))

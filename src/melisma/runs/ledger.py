@@ -293,7 +293,7 @@ GRAVITY = ("expelled", "refused", "dropped", "left", "joined", "steered", "check
 
 
 #: Records that may tell of something out of the ordinary; few do.
-NOTABLE = {Joined, Left, Dropped, Checked, Expelled, Refused, Steered}
+_NOTABLE = {Joined, Left, Dropped, Checked, Expelled, Refused, Steered}
 
 
 def incidents(records: Iterable[Record]) -> list[Incident]:
@@ -303,7 +303,7 @@ def incidents(records: Iterable[Record]) -> list[Incident]:
 
 def incident_of(record: Record) -> Incident | None:
     """Return what is out of the ordinary in a record, if anything is."""
-    if type(record) not in NOTABLE:
+    if type(record) not in _NOTABLE:
         return None
     match record:
         case Joined(cycle=number) if number > 1:
