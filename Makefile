@@ -63,7 +63,7 @@ papers: .venv/ready  ## regenerate the papers' figures and claims, quick variant
 
 # The page's charting library, as an ES module; what users install has it already.
 UPLOT := 1.6.32
-VENDOR := $(CURDIR)/src/melisma/dashboard/static/vendor
+VENDOR := $(CURDIR)/src/melisma/views/web/static/vendor
 vendor:  ## fetch the dashboard's charting library by npm
 	mkdir -p build/vendor $(VENDOR)
 	cd build/vendor && npm pack --silent uplot@$(UPLOT) && tar xzf uplot-$(UPLOT).tgz

@@ -20,19 +20,19 @@ import msgspec
 import numpy as np
 import typer
 
-from melisma.coded import build_coded
-from melisma.config import (
+from melisma.algorithms.coded import run_coded
+from melisma.errors import DataError
+from melisma.jobs.coded import build_coded
+from melisma.jobs.schema import (
     DataTable,
     Job,
     LearnersTable,
     StragglingTable,
     TrainingTable,
 )
-from melisma.errors import DataError
 from melisma.learning.parameters import Parameters
 from melisma.maths.statistics import mean_interval
-from melisma.runtime.coded import run_coded
-from melisma.runtime.records import Aggregated, Evaluated, Record
+from melisma.runs.records import Aggregated, Evaluated, Record
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
 CORES = (2, 2, 4, 4, 8, 8)

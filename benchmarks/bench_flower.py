@@ -20,11 +20,11 @@ import typer
 from rich.console import Console
 from tests.flower.federation import federation
 
-from melisma.config import Job, LearnersTable
-from melisma.live import run_locally
-from melisma.runtime import records
-from melisma.runtime.folder import RECORDS
-from melisma.runtime.records import Record, Uploaded, evaluations
+from melisma.jobs.schema import Job, LearnersTable
+from melisma.launch.local import run_locally
+from melisma.runs import records
+from melisma.runs.records import Record, Uploaded, evaluations
+from melisma.runs.store import RECORDS
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
 NAME, DEADLINE_S = "cost", 30.0

@@ -48,6 +48,9 @@ from rich.table import Table
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from melisma.algorithms import averaging as orchestrator
+from melisma.algorithms.task import Task
+from melisma.fleets.simulated import SimulatedFleet
 from melisma.learning.batched import Lesson, train_many
 from melisma.learning.data import Dataset, load
 from melisma.learning.models import build
@@ -55,9 +58,7 @@ from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Hardware, Precision, Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Ints
-from melisma.runtime import orchestrator, records
-from melisma.runtime.simulated import SimulatedFleet
-from melisma.runtime.task import Task
+from melisma.runs import records
 from melisma.system.law import DelayLaw
 
 SAMPLES, BATCH = 320, 32  #: of each learner, and in a step

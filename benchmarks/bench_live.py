@@ -38,15 +38,15 @@ import typer
 from rich.console import Console
 
 from melisma import rpc
-from melisma.config import Job
+from melisma.algorithms.averaging import share_out
+from melisma.jobs.building import task_of
+from melisma.jobs.schema import Job
+from melisma.launch.local import DEMO
+from melisma.launch.serve import orchestrate
 from melisma.learning.parameters import load
-from melisma.live import DEMO
-from melisma.runtime import records
-from melisma.runtime.folder import MODEL
-from melisma.runtime.orchestrator import share_out
-from melisma.runtime.records import Record
-from melisma.serving import orchestrate
-from melisma.simulation import task_of
+from melisma.runs import records
+from melisma.runs.records import Record
+from melisma.runs.store import MODEL
 from melisma.system.problem import Allocation
 from melisma.units import Seconds
 

@@ -19,14 +19,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from melisma.config import Job, LearnersTable, StateTable, TaskTable, TrainingTable
-from melisma.live import run_on_testbed
-from melisma.programme import jobs_of
-from melisma.runs.ledger import turns
-from melisma.runs.tasks import COLUMNS, together
-from melisma.runtime.owner import Activity
-from melisma.runtime.records import Record
+from melisma.jobs.multitask import jobs_of
+from melisma.jobs.schema import Job, LearnersTable, StateTable, TaskTable, TrainingTable
+from melisma.launch.local import run_on_testbed
+from melisma.learner.background import Activity
+from melisma.runs.records import Record
 from melisma.units import Seconds
+from melisma.views.ledger import turns
+from melisma.views.tasks import COLUMNS, together
 
 DEVICES = ("pi2", "pi3", "pi1", "jetson-nano")
 SCHEMES = ("mmtt", "med-learned", "med-probe")

@@ -23,13 +23,13 @@ from rich.console import Console
 from rich.table import Table
 
 from melisma import rpc
-from melisma.config import Job
+from melisma.jobs.schema import Job
+from melisma.launch.local import join_command, processes, run_on_ray
+from melisma.launch.serve import orchestrate
 from melisma.learning.models import build, model_bytes
-from melisma.live import join_command, processes, run_on_ray
 from melisma.ray.fleet import LABEL
-from melisma.runtime import records
-from melisma.runtime.records import Record
-from melisma.serving import orchestrate
+from melisma.runs import records
+from melisma.runs.records import Record
 from melisma.units import Seconds
 
 NAMES = ("a", "b", "c")

@@ -25,11 +25,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from melisma.config import DataTable, Job, TrainingTable, dump
+from melisma.jobs.schema import DataTable, Job, TrainingTable, dump
+from melisma.launch.local import run_on_testbed
 from melisma.learning.benchmark import predicted_by_flops
 from melisma.learning.settings import Late
-from melisma.live import run_on_testbed
-from melisma.runtime import records
+from melisma.runs import records
 from melisma.runtime.devices import DEVICES
 from melisma.runtime.testbed import Testbed
 from melisma.units import Seconds

@@ -30,22 +30,22 @@ from rich.progress import track
 from rich.table import Table
 from torch import nn
 
+from melisma.algorithms.association import Association, Terms
+from melisma.algorithms.clock import VirtualTurns
+from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
+from melisma.algorithms.observed import Learned
+from melisma.algorithms.task import Task
+from melisma.fleets.simulated import Conditions, SimulatedFleet
 from melisma.learning.data import Dataset
 from melisma.learning.settings import Training
 from melisma.maths.arrays import Floats, Ints
-from melisma.runs.tasks import Service, service
-from melisma.runtime.association import Association, Terms
-from melisma.runtime.learned import Learned
-from melisma.runtime.many import Entry, Knowledge, Programme, seconds_of
-from melisma.runtime.records import Record, Refused
-from melisma.runtime.simulated import Conditions, SimulatedFleet
-from melisma.runtime.task import Task
-from melisma.runtime.turns import VirtualTurns
+from melisma.runs.records import Record, Refused
 from melisma.schemes.multitask.exact import exact
 from melisma.schemes.multitask.rmed import rmed
 from melisma.system.law import DelayLaw
 from melisma.system.multitask import MultiTaskProblem, Solved
 from melisma.system.states import States, heated
+from melisma.views.tasks import Service, service
 
 SHARD, BATCH, SHARD_BYTES = 500, 32, 1.568e6
 IDLE = np.array([5.6, 4.1, 2.7, 2.7])  #: shards/s of the four tasks

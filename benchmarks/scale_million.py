@@ -28,10 +28,10 @@ from peers.live_cost import Cost
 from rich.console import Console
 from rich.table import Table
 
-from melisma.plots import save
+from melisma.fleets.roster import HURRY_S
 from melisma.rpc import Limits
-from melisma.runtime.company import HURRY_S
 from melisma.system.tree import Level, cycle_through
+from melisma.views.plots import save
 
 LEARNERS = 1_000_000
 LINK_BYTES_PER_S = 1e9 / 8

@@ -11,19 +11,25 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 from scipy.stats import spearmanr
 
-from melisma import plots
-from melisma.config import DataTable, Job, LearnersTable, TrainingTable, WorkloadTable
 from melisma.errors import InfeasibleError
+from melisma.jobs.building import simulate
+from melisma.jobs.schema import (
+    DataTable,
+    Job,
+    LearnersTable,
+    TrainingTable,
+    WorkloadTable,
+)
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
-from melisma.runtime.records import evaluations
+from melisma.runs.records import evaluations
 from melisma.schemes import SCHEMES
 from melisma.schemes.csa import csa
-from melisma.simulation import simulate
 from melisma.system import cell, max_staleness, mean_staleness
 from melisma.system.cell import CSA_WORKLOAD
 from melisma.system.problem import Problem
 from melisma.units import Bytes, Hertz, Metres, Seconds
+from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, exact, mean_of, near
 from .kit import Data, Exhibit, Paper, Spread, in_order

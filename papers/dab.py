@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from melisma import plots
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
+from melisma.views import plots
 
 from . import dab_claims
 from .dab_claims import ONE, TWO
@@ -31,7 +31,7 @@ from .dab_runs import (
 )
 from .kit import Data, Exhibit, Paper
 
-#: Okabe and Ito's, as in ``melisma.plots``: what is no scheme.
+#: Okabe and Ito's, as in ``melisma.views.plots``: what is no scheme.
 BLUE, SKY, ORANGE, GREY = "#0072B2", "#56B4E9", "#D55E00", "#777777"
 
 

@@ -12,7 +12,8 @@ from itertools import product
 import msgspec
 import numpy as np
 
-from melisma.config import (
+from melisma.jobs.building import simulate
+from melisma.jobs.schema import (
     DataTable,
     Job,
     LearnersTable,
@@ -22,9 +23,8 @@ from melisma.config import (
 from melisma.learning.benchmark import fit
 from melisma.learning.settings import Late
 from melisma.maths.arrays import Floats
-from melisma.runs.course import Course, course
-from melisma.simulation import simulate
 from melisma.units import Bytes, BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.views.history import Course, course
 
 from . import dab_testbed
 from .kit import Data, Spread, in_order

@@ -18,17 +18,17 @@ from urllib.request import urlopen
 import msgspec
 import numpy as np
 
-from melisma.config import Job
+from melisma.jobs.schema import Job
+from melisma.launch.local import run_on_testbed
 from melisma.learning.benchmark import flops, predicted_by_flops, time_cycle
 from melisma.learning.data import load
 from melisma.learning.models import build
 from melisma.learning.settings import Training
 from melisma.learning.training import use_threads
-from melisma.live import run_on_testbed
 from melisma.maths.arrays import Floats
-from melisma.runs.course import Course, course
 from melisma.runtime.devices import DEVICES
 from melisma.runtime.testbed import Place, Testbed
+from melisma.views.history import Course, course
 
 #: Device without a quota, by whose time others' are predicted from FLOPS.
 REFERENCE = "2070-super"

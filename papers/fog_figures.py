@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy.stats import spearmanr
 
-from melisma import plots
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
+from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, exact, mean_of, near
 from .fog_runs import COSTS, MEDIA, TOPOLOGIES

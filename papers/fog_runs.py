@@ -11,7 +11,12 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from melisma.config import (
+from melisma.fog import Flows, Movement, cost, move
+from melisma.fog.profiles import LTE, WIFI
+from melisma.fog.settings import run
+from melisma.fog.topologies import full, hierarchical, social
+from melisma.jobs.fog import build_fog
+from melisma.jobs.schema import (
     Costs,
     DataTable,
     FogTable,
@@ -19,16 +24,11 @@ from melisma.config import (
     LearnersTable,
     TrainingTable,
 )
-from melisma.fog import Flows, Movement, cost, move
-from melisma.fog.profiles import LTE, WIFI
-from melisma.fog.settings import run
-from melisma.fog.topologies import full, hierarchical, social
 from melisma.maths.arrays import Floats
-from melisma.moving import build_fog
-from melisma.runs.fog import by_slot, total
-from melisma.runtime.records import Moved, Record, Trained, evaluations
+from melisma.runs.records import Moved, Record, Trained, evaluations
 from melisma.system.law import DelayLaw, Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.views.fog import by_slot, total
 
 from .kit import Data, Spread, in_order
 

@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from melisma import plots
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
+from melisma.views import plots
 
 from .claims import Claim, Rule, at_least, at_most, mean_of, near
 from .fog_runs import COSTS, METHODS, SETTINGS

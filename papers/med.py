@@ -10,9 +10,9 @@ from itertools import product
 import numpy as np
 from matplotlib.figure import Figure
 
-from melisma import plots
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
+from melisma.views import plots
 
 from . import med_claims as claims
 from .claims import Claim

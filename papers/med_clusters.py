@@ -13,21 +13,21 @@ import numpy as np
 import torch
 from torch import nn
 
+from melisma.algorithms.association import Association, Terms
+from melisma.algorithms.clock import VirtualTurns
+from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
+from melisma.algorithms.task import Task
 from melisma.errors import InfeasibleError, TrainingError
+from melisma.fleets.simulated import Conditions, SimulatedFleet
 from melisma.learning.data import Dataset
 from melisma.learning.settings import Training
 from melisma.maths.arrays import Floats, Ints
-from melisma.runs.tasks import Service, service
-from melisma.runtime.association import Association, Terms
-from melisma.runtime.many import Entry, Knowledge, Programme, seconds_of
-from melisma.runtime.records import Allocated, Record, Refused
-from melisma.runtime.simulated import Conditions, SimulatedFleet
-from melisma.runtime.task import Task
-from melisma.runtime.turns import VirtualTurns
+from melisma.runs.records import Allocated, Record, Refused
 from melisma.schemes.multitask import solve
 from melisma.system.law import DelayLaw
 from melisma.system.multitask import MultiTaskProblem, Solved
 from melisma.system.states import States, heated
+from melisma.views.tasks import Service, service
 
 #: MMTT-Ideal, MED and MMTT-Uncertain, and what a cycle's split is made by.
 KNOWLEDGE = {

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from melisma import plots
+from melisma.compare.sweeps import Engine, in_turn
 from melisma.errors import DataError
 from melisma.learning import data
-from melisma.sweeps import Engine, in_turn
+from melisma.views import plots
 
 from . import pages, store
 from .kit import Data, Exhibit, Paper, Study, Variant

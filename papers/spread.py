@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from melisma.compare.sweeps import Engine, Parts, Tick, encoded
 from melisma.errors import LostError
-from melisma.sweeps import Engine, Parts, Tick, encoded
 
 from .kit import Result, Spread, Todo
 

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from melisma.compare.sweeps import Engine
 from melisma.errors import DataError
-from melisma.sweeps import Engine
 
 from .kit import Data, Spread
 from .spread import Begin, spread_over

@@ -4,16 +4,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from melisma import plots
 from melisma.coding.slots import jain
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
+from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, exact, mean_of, near
 from .kit import Data
 from .tsdcfl_transmission import at
 
-#: Okabe and Ito's, as in ``melisma.plots``.
+#: Okabe and Ito's, as in ``melisma.views.plots``.
 BLUE, GREEN, ORANGE, GREY = "#0072B2", "#009E73", "#D55E00", "#777777"
 #: Queues that are drawn, and what stands at their axes.
 QUEUES = {

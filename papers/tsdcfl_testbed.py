@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from melisma import plots
 from melisma.coding import (
     Code,
     Outcome,
@@ -29,7 +28,8 @@ from melisma.coding import (
 )
 from melisma.coding.choice import timed
 from melisma.maths.arrays import Floats
-from melisma.plots import Look
+from melisma.views import plots
+from melisma.views.plots import Look
 
 #: Random choices of who starts, in the paper's scheme: one after the other in turn.
 STARTS = 8

@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from melisma import plots
 from melisma.coding import TwoStage, combine
 from melisma.learning import data as datasets
 from melisma.learning.data import Dataset
@@ -26,6 +25,7 @@ from melisma.learning.parameters import Model, parameters_of, put
 from melisma.learning.settings import HERE
 from melisma.maths.arrays import Floats, Ints
 from melisma.maths.statistics import mean_interval
+from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, exact, mean_of, near
 from .kit import Data, Spread, in_order

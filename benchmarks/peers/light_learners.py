@@ -7,7 +7,7 @@ import sys
 import typer
 
 from melisma import rpc
-from melisma.runtime.wire import Brief, Errand, Ready, Speeds, Update
+from melisma.fleets.messages import Brief, Errand, Ready, Speeds, Update
 
 SAMPLES = 100  #: that each claims to have
 AT_ONCE = 20  #: that dial at a time

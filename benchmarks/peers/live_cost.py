@@ -15,12 +15,12 @@ import msgspec
 from torch import nn
 
 from melisma import rpc
-from melisma.config import Job
+from melisma.jobs.schema import Job
+from melisma.launch.serve import orchestrate
 from melisma.learning.models import build, model_bytes, perceptron
 from melisma.learning.training import use_threads
-from melisma.runtime.files import RECORDS
-from melisma.runtime.records import Aggregated, Allocated, Evaluated, Record
-from melisma.serving import orchestrate
+from melisma.runs.files import RECORDS
+from melisma.runs.records import Aggregated, Allocated, Evaluated, Record
 from melisma.system.law import Mode
 from melisma.units import Seconds
 

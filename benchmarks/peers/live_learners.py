@@ -11,10 +11,10 @@ import msgspec
 import typer
 
 from melisma import rpc
+from melisma.fleets.messages import Errand, Update
+from melisma.learner.learner import Learner
+from melisma.learner.throttle import Pace
 from melisma.learning.training import use_threads
-from melisma.runtime.learner import Learner
-from melisma.runtime.pace import Pace
-from melisma.runtime.wire import Errand, Update
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -5,12 +5,13 @@ import tempfile
 
 import numpy as np
 
+from melisma.algorithms import averaging as orchestrator
+from melisma.algorithms.task import Task
+from melisma.fleets.simulated import SimulatedFleet
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Hardware, Training
-from melisma.runtime import orchestrator, records
-from melisma.runtime.simulated import SimulatedFleet
-from melisma.runtime.task import Task
+from melisma.runs import records
 from melisma.system.law import DelayLaw
 from peers.meter import Meter
 from peers.workload import (

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from tests.deploy.test_kubernetes import FOLDER, ORCHESTRATOR
-from tests.runtime.chaos.processes import Processes, free_port, processes, until
+from tests.launch.chaos.processes import Processes, free_port, processes, until
 from typer.testing import CliRunner
 
 from melisma import rpc
 from melisma.cli import app
-from melisma.config import load
+from melisma.jobs.schema import load
+from melisma.launch.serve import orchestrate
 from melisma.rpc import certificates
-from melisma.serving import orchestrate
 
 GUARD_S = 120.0  # against hanging; nothing is measured with it
 

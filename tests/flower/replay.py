@@ -6,17 +6,17 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from melisma.config import Job
+from melisma.algorithms.averaging import share_out
+from melisma.jobs.building import task_of
+from melisma.jobs.schema import Job
 from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.learning.settings import Training
 from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Ints
-from melisma.runtime import records
-from melisma.runtime.chance import Stream
-from melisma.runtime.orchestrator import share_out
-from melisma.runtime.records import Record
-from melisma.simulation import task_of
+from melisma.runs import records
+from melisma.runs.records import Record
 from melisma.system.problem import Allocation
+from melisma.system.streams import Stream
 
 
 def replayed(

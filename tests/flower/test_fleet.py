@@ -12,16 +12,16 @@ from flwr.common.constant import ErrorCode
 from tests.flower.grids import LocalGrid
 from tests.flower.replay import farthest, replayed
 
-from melisma import serving
+from melisma.fleets.protocols import NOT_THERE
 from melisma.flower import fleet, messages, post
 from melisma.flower.job import asked_of
 from melisma.flower.run import run
+from melisma.launch import serve as serving
 from melisma.learning import data
 from melisma.learning.parameters import Parameters, load
-from melisma.runtime import records
-from melisma.runtime.fleet import NOT_THERE
-from melisma.runtime.folder import MODEL, RECORDS
-from melisma.runtime.records import Record
+from melisma.runs import records
+from melisma.runs.records import Record
+from melisma.runs.store import MODEL, RECORDS
 
 #: Four shards a learner, which are done in no time.
 CONFIG: UserConfig = {

@@ -7,9 +7,9 @@ import pytest
 from flwr.app import UserConfigValue
 from flwr.common.config import flatten_dict
 
-from melisma.config import Job
 from melisma.errors import ConfigError
 from melisma.flower.job import asked_of
+from melisma.jobs.schema import Job
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower" / "pyproject.toml"
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.flower.grids import LocalGrid, carried
 
 from melisma.errors import DataError
+from melisma.fleets.messages import Brief, Errand, Speeds, Update
 from melisma.flower import messages
 from melisma.flower.messages import Told, Word
 from melisma.learning.shards import Shard
-from melisma.runtime.wire import Brief, Errand, Speeds, Update
 
 KINDS: list[type[msgspec.Struct]] = [Brief, Errand, Word, Speeds, Told]
 INTEGERS = st.integers(-(2**63), 2**63 - 1)

@@ -10,16 +10,16 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict, UserConfig
 from tests.flower.grids import LocalGrid, carried, context_of
 
 from melisma.errors import ConfigError
+from melisma.fleets.messages import Brief, Errand
 from melisma.flower import messages, node
 from melisma.flower.messages import Told, Word
 from melisma.flower.node import Memory
+from melisma.learner.speed import Speed
 from melisma.learning import data, models
 from melisma.learning.benchmark import Line
 from melisma.learning.data import save_own
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.shards import Shelf
-from melisma.runtime.speed import Speed
-from melisma.runtime.wire import Brief, Errand
 
 BRIEF = Brief(
     task="test",

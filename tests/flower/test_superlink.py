@@ -10,11 +10,11 @@ from tests.flower.federation import Federation, federation
 from tests.flower.replay import farthest, replayed
 from tests.flower.test_fleet import of
 
-from melisma import config
+from melisma.jobs import schema as config
+from melisma.jobs.building import own_rows, task_of
 from melisma.learning.parameters import Parameters, load
-from melisma.runtime import records
-from melisma.runtime.folder import CONFIG, MODEL, RECORDS
-from melisma.simulation import own_rows, task_of
+from melisma.runs import records
+from melisma.runs.store import CONFIG, MODEL, RECORDS
 
 pytestmark = pytest.mark.slow
 

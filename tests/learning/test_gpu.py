@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from melisma.building import ready
-from melisma.config import AggregationTable, Job, TrainingTable
+from melisma.jobs.families import ready
+from melisma.jobs.schema import AggregationTable, Job, TrainingTable
 from melisma.learning import models
 from melisma.learning.batched import Chunk, Lesson, train_many
 from melisma.learning.parameters import parameters_of
@@ -22,7 +22,7 @@ from melisma.learning.settings import (
 )
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Ints
-from melisma.runtime.records import evaluations
+from melisma.runs.records import evaluations
 from melisma.system.law import Mode
 
 pytestmark = pytest.mark.skipif(

@@ -9,9 +9,9 @@ from papers import csa
 from papers.claims import Verdict
 from papers.kit import Data
 
-from melisma.runtime.orchestrator import allocate
+from melisma.algorithms.averaging import allocate
+from melisma.jobs.building import build
 from melisma.schemes import SCHEMES
-from melisma.simulation import build
 from melisma.system import cell
 
 

@@ -32,8 +32,8 @@ from papers.kit import Exhibit, Variant, in_order
 from melisma.fog import Links, Movement, alone, cost, move
 from melisma.fog.profiles import WIFI
 from melisma.fog.topologies import full
-from melisma.moving import build_fog
-from melisma.runtime.records import Evaluated, Moved, Record, Trained
+from melisma.jobs.fog import build_fog
+from melisma.runs.records import Evaluated, Moved, Record, Trained
 
 SMALL = FogStudy(dataset="mnist-5k", slots=20, windows=2, passes=3, seeds=2)
 

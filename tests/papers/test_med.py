@@ -11,7 +11,7 @@ from papers.med_held import ABOVE_ZERO, NAMES, Held, measured, percent_less
 from papers.med_stored import LEARNERS, TASKS, Axis
 
 from melisma.maths.arrays import Floats
-from melisma.runs.tasks import Service
+from melisma.views.tasks import Service
 
 STUDY = Study(points=((10, 3),), longer_s=0.0, budget=300.0, trials=2)
 #: Everybody is alike, whatever their owners do.

@@ -12,9 +12,9 @@ from papers.spread import spread_over
 from papers.tsdcfl_testbed import BED, planned
 from tests.papers import toy
 
+from melisma.compare.sweeps import Engine, Tick, in_turn, over_processes
 from melisma.errors import ConfigError, DataError, LostError
 from melisma.learning import data
-from melisma.sweeps import Engine, Tick, in_turn, over_processes
 
 QUICK, FULL = Variant.QUICK, Variant.FULL
 

@@ -5,12 +5,12 @@ import time
 from typing import Any
 
 import msgspec
-from tests.runtime.learners import Steady, slow
+from tests.fleets.learners import Steady, slow
 
 from melisma import rpc
+from melisma.fleets.messages import Errand, Speeds, Update
+from melisma.learner.learner import Learner
 from melisma.ray.cluster import ray
-from melisma.runtime.learner import Learner
-from melisma.runtime.wire import Errand, Speeds, Update
 
 
 def steady(name: str) -> Learner:

@@ -13,25 +13,25 @@ from typing import Any
 import pytest
 import torch
 from ray.cluster_utils import Cluster
+from tests.fleets.learners import JOB, Steady, changed, live, of
 from tests.ray.learners import boaster, c_hangs, odd, steady, troublesome
-from tests.runtime.learners import JOB, Steady, changed, live, of
 
 from melisma.errors import CallTimeout, ConfigError, RemoteError, TransportError
+from melisma.fleets.live import Goods
+from melisma.fleets.messages import Errand
+from melisma.jobs.building import task_of
+from melisma.launch.local import run_on_ray
+from melisma.launch.serve import orchestrate
 from melisma.learning.data import load, save_own
 from melisma.learning.parameters import load as load_parameters
 from melisma.learning.parameters import parameters_of
 from melisma.learning.shards import Shelf
-from melisma.live import run_on_ray
 from melisma.ray.cluster import joined, ray
 from melisma.ray.fleet import LABEL, Models, Nodes, learners
 from melisma.ray.learner import Make
-from melisma.runtime import records
-from melisma.runtime.folder import MODEL
-from melisma.runtime.live import Goods
-from melisma.runtime.records import Record
-from melisma.runtime.wire import Errand
-from melisma.serving import orchestrate
-from melisma.simulation import task_of
+from melisma.runs import records
+from melisma.runs.records import Record
+from melisma.runs.store import MODEL
 from melisma.system.law import Mode
 from melisma.units import Seconds
 

@@ -13,15 +13,15 @@ import pytest
 import ray
 from papers import store
 from ray.cluster_utils import Cluster
+from tests.compare import doings
+from tests.compare.doings import Told
 from tests.papers import toy
-from tests.sweeps import doings
-from tests.sweeps.doings import Told
 
-from melisma.comparison import compare
-from melisma.config import Job
+from melisma.compare.comparison import compare
+from melisma.compare.sweeps import TRIES, Engine, in_turn
 from melisma.errors import ConfigError, LostError, RemoteError
+from melisma.jobs.schema import Job
 from melisma.ray.sweeps import over_ray
-from melisma.sweeps import TRIES, Engine, in_turn
 
 pytestmark = pytest.mark.slow
 

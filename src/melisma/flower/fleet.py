@@ -18,20 +18,20 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from melisma.errors import ConfigError, DataError
+from melisma.fleets.audit import Audit
+from melisma.fleets.live import Goods, law_of, not_after, wrong_with
+from melisma.fleets.messages import Errand
+from melisma.fleets.protocols import NOT_THERE, Lost, Order, Report, Updates
+from melisma.fleets.roster import Posting
 from melisma.flower import messages
 from melisma.flower.messages import Told, Word
 from melisma.flower.post import Answer, Post
 from melisma.learning.parameters import Parameters, stacked
 from melisma.learning.settings import Late
 from melisma.maths.arrays import Ints
-from melisma.runtime.audit import Audit
-from melisma.runtime.company import Posting
-from melisma.runtime.fleet import NOT_THERE, Lost, Order, Report, Updates
-from melisma.runtime.live import Goods, law_of, not_after, wrong_with
-from melisma.runtime.wire import Errand
 from melisma.system.law import DelayLaw
 
-log = logging.getLogger("melisma.runtime")
+log = logging.getLogger("melisma.orchestrator")
 
 #: Between two looks at who is there and what has come.
 LOOK_S = 0.25

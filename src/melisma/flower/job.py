@@ -10,9 +10,9 @@ from pathlib import Path
 from flwr.app import UserConfig
 from flwr.common.config import unflatten_dict
 
-from melisma import config
-from melisma.config import Job
 from melisma.errors import ConfigError
+from melisma.jobs import schema as config
+from melisma.jobs.schema import Job
 
 WHERE = "[tool.flwr.app.config]"
 

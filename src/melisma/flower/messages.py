@@ -24,10 +24,10 @@ from flwr.app import (
 )
 
 from melisma.errors import DataError
+from melisma.fleets.messages import Speeds, Update
 from melisma.learning.parameters import Parameters
 from melisma.learning.shards import Shard, joined
 from melisma.learning.tensors import from_array, to_array
-from melisma.runtime.wire import Speeds, Update
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 

@@ -21,9 +21,14 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict, UserConfig
 
 from melisma import rpc
 from melisma.errors import ConfigError
+from melisma.fleets.messages import Brief, Errand, Speeds, Update
 from melisma.flower import messages
 from melisma.flower.job import asked_of
 from melisma.flower.messages import Told, Word
+from melisma.jobs.building import own_rows
+from melisma.learner.background import Owner, State
+from melisma.learner.speed import Speed
+from melisma.learner.training import Device, Kept, Routine, safely
 from melisma.learning import data, models
 from melisma.learning.benchmark import Line, time_training
 from melisma.learning.data import Dataset
@@ -31,12 +36,7 @@ from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Optimiser, Training
 from melisma.learning.shards import Shard, unpacked
 from melisma.rpc.service import current_request
-from melisma.runtime.owner import Owner, State
-from melisma.runtime.routine import Device, Kept, Routine, safely
-from melisma.runtime.speed import Speed
-from melisma.runtime.wire import Brief, Errand, Speeds, Update
 from melisma.schemes.dab import most_before
-from melisma.simulation import own_rows
 from melisma.units import SamplesPerSecond
 
 #: Where the context has what a learner remembers.

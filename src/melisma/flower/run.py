@@ -5,9 +5,9 @@ from flwr.serverapp import Grid
 
 from melisma.flower.fleet import FlowerFleet
 from melisma.flower.job import asked_of
-from melisma.runtime.folder import run_folder
-from melisma.runtime.records import Evaluated, Record
-from melisma.serving import Desk, orchestrate_on
+from melisma.launch.serve import Desk, orchestrate_on
+from melisma.runs.records import Evaluated, Record
+from melisma.runs.store import run_folder
 
 
 def run(grid: Grid, run_config: UserConfig) -> None:

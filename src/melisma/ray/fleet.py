@@ -15,13 +15,13 @@ from typing import Any, Self
 
 from melisma import rpc
 from melisma.errors import CallTimeout, RemoteError, TransportError
+from melisma.fleets.live import Goods, Stock
+from melisma.fleets.messages import Errand, GradientErrand
+from melisma.fleets.roster import HURRY_S, LOOK_S
 from melisma.ray.cluster import ray
 from melisma.ray.learner import Actor, Make
-from melisma.runtime.company import HURRY_S, LOOK_S
-from melisma.runtime.live import Goods, Stock
-from melisma.runtime.wire import Errand, GradientErrand
 
-log = logging.getLogger("melisma.runtime")
+log = logging.getLogger("melisma.orchestrator")
 
 #: The label of a node that says what its learner is called.
 LABEL = "melisma.learner"

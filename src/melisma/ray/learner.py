@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from melisma.errors import CallTimeout
+from melisma.learner.learner import Learner
 from melisma.learning.data import load_own
 from melisma.learning.training import use_threads
 from melisma.ray.cluster import ray
 from melisma.rpc import Request
 from melisma.rpc.service import current_request
-from melisma.runtime.learner import Learner
 
 #: Makes a learner of its name, on its node.
 Make = Callable[[str], Learner]

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from melisma.ray.cluster import joined, ray
-from melisma.sweeps.engine import (
+from melisma.compare.sweeps.engine import (
     Died,
     Engine,
     News,
@@ -19,7 +18,8 @@ from melisma.sweeps.engine import (
     Ticked,
     swept_by,
 )
-from melisma.sweeps.processes import ONE_THREAD, outcome
+from melisma.compare.sweeps.processes import ONE_THREAD, outcome
+from melisma.ray.cluster import joined, ray
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from melisma.errors import DataError
-from melisma.runtime import records
-from melisma.runtime.records import Record
+from melisma.runs import records
+from melisma.runs.records import Record
 
 #: Read at a time.
 CHUNK_BYTES = 1 << 22

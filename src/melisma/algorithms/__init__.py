@@ -1,0 +1,1 @@
+"""The loop of global cycles, and what one is: averaging, coded, fog, several tasks."""

@@ -1,0 +1,190 @@
+"""Several tasks at once, each with its own model, cycles and deadline.
+
+Each task runs as it would alone, on the learners that the association gives it: before
+each cycle it gathers them, and splits its shards among them. What tasks share, learners
+and budget, is the association's.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from melisma.algorithms.association import Association
+from melisma.algorithms.averaging import run, share_out, spread
+from melisma.algorithms.clock import BEGIN, COME, END, Turns
+from melisma.algorithms.control import Steering
+from melisma.algorithms.log import Sink
+from melisma.algorithms.task import Plan, Task
+from melisma.errors import InfeasibleError
+from melisma.fleets.protocols import Fleet, Probed, SharedFleet
+from melisma.learning.parameters import Parameters, parameters_of
+from melisma.maths.arrays import Floats, Ints
+from melisma.runs.records import Record, Refused
+from melisma.system.law import DelayLaw
+from melisma.system.problem import Allocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entry:
+    """A task, its view of the learners, and when it comes."""
+
+    task: Task
+    fleet: SharedFleet
+    arrives_s: float = 0.0
+    past: Iterable[Record] = ()  #: of cycles that are behind it
+    #: Gets each cycle's number and parameters once it is recorded.
+    keep: Callable[[int, Parameters], None] = lambda cycle, parameters: None
+
+
+class Knowledge(Enum):
+    """What a cycle's split is made by, once the association stands."""
+
+    BEFOREHAND = "beforehand"  #: what the association was made by (MED, MMTT)
+    NOW = "now"  #: what is known now, where that changes from cycle to cycle
+    LATEST = "latest"  #: that too, and the association is made anew by it
+    PROBE = "probe"  #: what a few batches of the first shard took, in the cycle itself
+
+
+async def nobody_new(task: str) -> None:
+    """Simulated learners are there from the start."""
+
+
+class Programme:
+    """Tasks on one clock.
+
+    ``look`` sees who is there, before a task is admitted and before each of its cycles.
+    ``patient`` and ``steering`` are as in `orchestrator.run`; a task that has not come
+    when the run is stopped does not come.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        association: Association,
+        turns: Turns,
+        knowledge: Knowledge = Knowledge.BEFOREHAND,
+        *,
+        look: Callable[[str], Awaitable[None]] = nobody_new,
+        patient: bool = False,
+        steering: Steering | None = None,
+    ) -> None:
+        self._steering = steering or Steering()
+        self._entries, self._association = entries, association
+        self._knowledge, self._turns = knowledge, turns
+        self._look, self._patient = look, patient
+
+    async def run(self, sink: Sink) -> dict[str, Parameters | None]:
+        """Run all tasks; return their models, None of those that were refused.
+
+        A task that fails does not end the others; its error is raised at the end.
+        """
+        for entry in self._entries:
+            self._turns.enter(entry.task.name, entry.arrives_s)
+        ended = await asyncio.gather(
+            *(self._run(i, entry, sink) for i, entry in enumerate(self._entries)),
+            return_exceptions=True,
+        )
+        models = {}
+        for entry, end in zip(self._entries, ended, strict=True):
+            if isinstance(end, BaseException):
+                raise end
+            models[entry.task.name] = end
+        return models
+
+    async def _run(self, i: int, entry: Entry, sink: Sink) -> Parameters | None:
+        task, fleet = entry.task, entry.fleet
+        fleet.wait_until(entry.arrives_s)
+        try:
+            come = self._steering.unless_stopped(self._come(entry))
+            if await come is None:
+                self._turns.leave(task.name)
+                return None
+            self._association.admit(i)
+        except InfeasibleError as error:
+            reason = str(error)
+            sink(Refused(time_s=fleet.now_s(), task=task.name, cycle=0, reason=reason))
+            self._turns.leave(task.name)
+            return None
+        fleet.gather = lambda: self._gather(i, entry)
+        try:
+            return await run(
+                task,
+                fleet,
+                sink,
+                past=entry.past,
+                keep=entry.keep,
+                patient=self._patient,
+                planner=_Planner(self, i),
+                steering=self._steering,
+            )
+        finally:
+            await self._turns.take(task.name, fleet.now_s(), END)
+            self._association.finish(i)
+            self._turns.leave(task.name)
+
+    async def _come(self, entry: Entry) -> bool:
+        """Wait until it is time for a task, and see who is there."""
+        await self._turns.take(entry.task.name, entry.arrives_s, COME)
+        await self._look(entry.task.name)
+        return True
+
+    async def _gather(self, i: int, entry: Entry) -> Ints:
+        """Wait for one's turn, and for learners that are free then."""
+        name, fleet = entry.task.name, entry.fleet
+        await self._turns.take(name, fleet.now_s(), BEGIN)
+        while True:
+            await self._look(name)
+            if self._knowledge == Knowledge.LATEST:
+                self._association.renew()
+            members = self._association.members(i)
+            if members.size:
+                return members
+            fleet.wait_until(await self._turns.pass_on(name, fleet.now_s()))
+
+    async def plan(self, i: int, cycle: int) -> Plan:
+        """What the members of a task do in the cycle that begins."""
+        entry, association = self._entries[i], self._association
+        task, members = entry.task, entry.fleet.members
+        seconds, probed, there = None, None, np.arange(len(members))
+        if self._knowledge in (Knowledge.NOW, Knowledge.LATEST):
+            seconds = association.seconds(i, members)
+        elif self._knowledge == Knowledge.PROBE:
+            probed = await self._probed(entry, cycle)
+            seconds, there = seconds_of(probed.law, task), probed.there
+        shards = association.split(i, members[there], seconds)
+        shard_s, fixed_s = seconds or association.seconds(i, members[there])
+        whole = spread(shards, there, len(members))
+        predicted_s = np.where(shards > 0, fixed_s + shard_s * shards, 0.0)
+        return Plan(
+            Allocation(samples=whole, steps=(whole > 0) * task.steps),
+            predicted_s=spread(predicted_s, there, len(members)),
+            cost=association.costs(members, whole),
+            probed=probed,
+        )
+
+    async def _probed(self, entry: Entry, cycle: int) -> Probed:
+        """Have every member begin with a shard."""
+        task, one = entry.task, np.ones(len(entry.fleet.members), dtype=np.int64)
+        first = Allocation(samples=one, steps=task.steps * one)
+        orders = share_out(task, first, cycle)
+        parameters = parameters_of(task.model)
+        return await entry.fleet.probe(orders, parameters, task.deadline_s)
+
+
+class _Planner:
+    def __init__(self, programme: Programme, i: int) -> None:
+        self._programme, self._i = programme, i
+
+    async def __call__(
+        self, task: Task, fleet: Fleet, cycle: int, *, only_able: bool
+    ) -> Plan:
+        return await self._programme.plan(self._i, cycle)
+
+
+def seconds_of(law: DelayLaw, task: Task) -> tuple[Floats, Floats]:
+    """Seconds per shard and fixed seconds of each learner."""
+    counted = law.per_shard(task.shard)
+    return counted.sample_s + task.steps * counted.step_s, counted.fixed_s

@@ -1,0 +1,76 @@
+"""What is to be trained, as the orchestrator sees it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from melisma.errors import ConfigError
+from melisma.fleets.protocols import Probed
+from melisma.learning.data import Dataset
+from melisma.learning.parameters import Model
+from melisma.learning.settings import Merging
+from melisma.maths.arrays import Floats, Ints
+from melisma.system.problem import Allocation
+
+MEAN = Merging()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Task:
+    """What is to be trained, and how it is shared out."""
+
+    name: str
+    model: Model
+    data: Dataset
+    scheme: str  #: a name in SCHEMES
+    cycles: int
+    deadline_s: float  #: of each cycle
+    seed: int
+    samples: int | None = None  #: D, to train on in a cycle; None: all there are
+    shard: int = 1  #: samples that are allocated and travel together
+    steps: int = 5  #: passes, where the scheme does not choose them (DAB)
+    least: int = 1  #: shards of a learner at least
+    most: int | None = None  #: shards of a learner at most
+    merging: Merging = MEAN
+
+    def __post_init__(self) -> None:
+        for name in ("cycles", "shard", "steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
+        if self.samples is not None and self.samples < self.shard:
+            raise ConfigError(
+                f"{self.samples} samples a cycle, in shards of {self.shard}: give at "
+                "least one shard"
+            )
+
+    def cycle_samples(self, own: Sequence[int] | None) -> int:
+        """D, samples to train on in a cycle; ``own`` is what lies on each learner.
+
+        Raises ConfigError if that is more than there are.
+        """
+        # A learner's last samples may be too few for a shard.
+        rows = sum(n - n % self.shard for n in own or [len(self.data.train_y)])
+        wanted = rows if self.samples is None else self.samples
+        if not self.shard <= wanted <= rows:
+            raise ConfigError(
+                f"{wanted} samples a cycle: there are {rows} of {self.data.name} to "
+                f"train on, in shards of {self.shard}"
+            )
+        return wanted
+
+    def most_shards(self, learners: int, own: Sequence[int] | None) -> Ints:
+        """Shards that each learner may take at most."""
+        have = [len(self.data.train_y)] * learners if own is None else own
+        most = np.asarray(have, dtype=np.int64) // self.shard
+        return most if self.most is None else np.minimum(most, self.most)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What every learner is to do in a cycle, in shards."""
+
+    allocation: Allocation
+    predicted_s: Floats | None  #: None where only the learners know (DAB)
+    cost: Floats | None = None  #: price of each learner's work, where there are prices
+    probed: Probed | None = None  #: where everybody has begun with a shard already

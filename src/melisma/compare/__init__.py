@@ -1,0 +1,1 @@
+"""Schemes side by side: sweeps over processes, trials, comparison and its report."""

@@ -1,0 +1,1 @@
+"""Learners that can be given work, simulated and live, behind narrow protocols."""

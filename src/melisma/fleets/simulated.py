@@ -1,0 +1,300 @@
+"""A fleet on a virtual clock: time is priced by the delay law, gradients are real."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from melisma.errors import ConfigError
+from melisma.fleets.protocols import NOT_THERE, Lost, Order, Probed, Report, Updates
+from melisma.learning.batched import Lesson, train_many
+from melisma.learning.data import Dataset
+from melisma.learning.parameters import Model, Parameters
+from melisma.learning.settings import HERE, Hardware, Late, Training
+from melisma.learning.training import batch_plan
+from melisma.maths.arrays import Floats, Ints
+from melisma.schemes.dab import dab
+from melisma.system.law import DelayLaw
+from melisma.system.problem import Problem
+from melisma.system.streams import Stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """How learners are probed."""
+
+    batches: int = 5
+    noise: float = 0.1  #: spread (σ of the logarithm) of what is measured
+    latency_s: float = 0.1  #: of telling, and of being told the rest
+
+
+PROBE = Probe()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Conditions:
+    """How a simulated fleet differs from what is known of it."""
+
+    probability: Floats | None = None  #: γ, learners × states; a state a cycle
+    changing: float = 0.0  #: chance that a state changes once, within a cycle
+    noise: float = 0.0  #: spread (σ of the logarithm) of compute and network times
+    late: Late = Late.HALT  #: what becomes of who is not done by the deadline
+    learning: bool = True  #: train for real; else time passes, and models stay
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.noise) and self.noise >= 0):
+            raise ConfigError(f"noise of {self.noise}: give a finite number from 0 up")
+
+
+class SimulatedFleet:
+    """Learners that exist as rows of tensors, on a clock that jumps.
+
+    ``law`` has one coefficient per learner, or learners × states with the states'
+    probabilities in ``conditions``: each cycle draws every learner's state, and the
+    orchestrator knows the mean (MED). ``own_rows`` are the samples that lie on each
+    learner in federated mode; a learner draws from them what its order asks for.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        law: DelayLaw,
+        *,
+        model: Model,
+        data: Dataset,
+        training: Training,
+        seed: int,
+        conditions: Conditions | None = None,
+        own_rows: Sequence[Ints] | None = None,
+        hardware: Hardware = HERE,
+    ) -> None:
+        #: Says before each cycle who takes part; everybody, if there is none.
+        self.gather: Callable[[], Awaitable[Ints]] | None = None
+        self._names = names
+        self._own_rows = own_rows
+        self._take_in(np.arange(len(names)))
+        self._law = law
+        self._coming: _Chance | None = None
+        self._model, self._data, self._training = model, data, training
+        self._conditions = conditions or Conditions()
+        self._rng = np.random.default_rng([seed, Stream.FLEET])
+        self._hardware = hardware
+        self._now_s = 0.0
+
+    def now_s(self) -> float:
+        """Virtual seconds since the run began."""
+        return self._now_s
+
+    def wait_until(self, time_s: float) -> None:
+        """Let time pass."""
+        self._now_s = max(self._now_s, time_s)
+
+    async def muster(self) -> None:
+        """Everybody is there, or those whom ``gather`` names."""
+        if self.gather:
+            self._take_in(await self.gather())
+
+    def _take_in(self, members: Ints) -> None:
+        self.members = members
+        self.learners = [self._names[k] for k in members]
+        rows = self._own_rows
+        self.own_samples = None if rows is None else [len(rows[k]) for k in members]
+
+    async def law(self) -> DelayLaw:
+        """The law, expected over the learners' states."""
+        probability, law = self._conditions.probability, self._law
+        if probability is not None:
+            law = law.expected(probability)
+        return law.only(self.members)
+
+    def true_law(self) -> DelayLaw:
+        """The law of all learners, in the states in which their next cycle begins."""
+        if self._coming is None:
+            self._coming = self._chance()
+        return self._coming.at_first
+
+    async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
+        """Each learner's own bound on its shards (DAB, Eq. 5)."""
+        problem = Problem.of(
+            (await self.law()).per_shard(shard),
+            samples=len(self._data.train_y) // shard,
+            deadline_s=deadline_s,
+        )
+        return dab(problem, steps=steps).samples
+
+    async def probe(
+        self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
+    ) -> Probed:
+        """What the members measure as they begin, and how long each then waits.
+
+        All wait for the last to have trained its few batches, and go on with their
+        first order meanwhile.
+        """
+        law = self.true_law().only(self.members)
+        shard = np.array([order.samples for order in orders])
+        passes = shard * np.array([order.steps for order in orders])
+        first_s = law.fixed_s / 2 + law.sample_s * shard
+        few = np.minimum(PROBE.batches * self._training.batch, passes)
+        told_s = float((first_s + law.step_s * few).max()) + PROBE.latency_s
+        noisy = np.exp(PROBE.noise * self._rng.standard_normal(len(orders)))
+        return Probed(
+            there=np.arange(len(orders)),
+            law=replace(law, step_s=noisy * law.step_s, sample_s=noisy * law.sample_s),
+            began_s=self._now_s,
+            waits_s=np.maximum(0.0, told_s - (first_s + law.step_s * passes)),
+        )
+
+    async def carry_out(
+        self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
+    ) -> AsyncIterator[Updates | Lost]:
+        """Train for real, in the order in which the updates would arrive."""
+        orders = [order for order in orders if order.samples]
+        prices = self._price(orders, deadline_s)
+        arrival = np.argsort(prices.uploaded_s, kind="stable")
+        if self._conditions.late == Late.DROP:
+            late = prices.late[arrival]
+            arrival, cut_off = arrival[~late], arrival[late]
+        else:
+            cut_off = arrival[:0]
+        if not self._conditions.learning:
+            yield _unlearnt(prices, orders, arrival, parameters)
+            self._now_s += float(prices.uploaded_s.max(initial=0.0))
+            return
+        plans = [self._plan(orders[i])[: prices.batches[i]] for i in arrival]
+        lesson = Lesson(
+            self._model,
+            parameters,
+            self._data.train_x,
+            self._data.train_y,
+            self._training,
+            self._hardware.precision,
+        )
+        for chunk in train_many(lesson, plans, self._hardware.threads):
+            reports = [
+                prices.report(i, orders[i].learner, loss)
+                for i, loss in zip(
+                    arrival[chunk.learners].tolist(), chunk.loss.tolist(), strict=True
+                )
+            ]
+            yield Updates(reports, chunk.parameters)
+        for i in cut_off.tolist():
+            yield Lost(learner=orders[i].learner, reason=NOT_THERE, after_s=deadline_s)
+        ended_s = prices.uploaded_s[arrival].max(initial=0.0)
+        self._now_s += float(deadline_s if cut_off.size else ended_s)
+
+    def expel(self, name: str, reason: str) -> None:
+        """Simulated learners do as they are told."""
+        raise ValueError(f"{name} cannot be expelled: {reason}")
+
+    def _plan(self, order: Order) -> Ints:
+        rows = order.rows
+        if rows is None:
+            assert self._own_rows is not None
+            own = self._own_rows[self.members[order.learner]]
+            rows = _some(own, order.samples, self._rng)
+        return batch_plan(rows, order.steps, self._training, self._rng)
+
+    def _price(self, orders: Sequence[Order], deadline_s: float) -> "_Prices":
+        """What this cycle's states and noise make of the orders."""
+        chance, self._coming = self._coming or self._chance(), None
+        law, (compute, network) = chance.through, chance.slower
+        k = self.members[np.array([order.learner for order in orders], dtype=np.int64)]
+        d = np.array([order.samples for order in orders], dtype=np.int64)
+        steps = np.array([order.steps for order in orders], dtype=np.int64)
+        size = self._training.batch
+        per_pass = -(-d // size)
+        waits_s = np.array([order.waits_s for order in orders])
+        download_s = (law.sample_s[k] * d + law.fixed_s[k] / 2) * network[k] + waits_s
+        upload_s = law.fixed_s[k] / 2 * network[k]
+        sample_s = law.step_s[k] * compute[k]
+        due = steps * d
+        # A plan that fits by the law must not lose a batch to rounding.
+        late = download_s + sample_s * due + upload_s > deadline_s * (1 + 1e-9)
+        halted = late & (self._conditions.late == Late.HALT) & (due > 0)
+        # A batch is begun only if the update can still arrive in time.
+        room_s = np.maximum(deadline_s - download_s - upload_s, 0.0)
+        fits = np.minimum(np.floor(room_s / sample_s), due).astype(np.int64)
+        passes, rest = fits // d, fits % d // size
+        trained = np.where(halted, passes * d + rest * size, due)
+        trained_s = download_s + sample_s * trained
+        return _Prices(
+            downloaded_s=download_s,
+            trained_s=trained_s,
+            uploaded_s=trained_s + upload_s,
+            batches=np.where(halted, passes * per_pass + rest, steps * per_pass),
+            samples=np.minimum(trained, d),
+            halted=trained < due,
+            late=late,
+        )
+
+    def _chance(self) -> "_Chance":
+        """What this cycle's states and noise are."""
+        K, sigma = len(self._names), self._conditions.noise
+        law = self._state_law()
+        through = law
+        if self._conditions.changing:
+            changes = self._rng.random(K) < self._conditions.changing
+            # A part of the work, drawn evenly, is done before the change.
+            part = np.where(changes, self._rng.random(K), 1.0)
+            later = self._state_law()
+            through = replace(law, step_s=part * law.step_s + (1 - part) * later.step_s)
+        slower = np.exp(sigma * self._rng.standard_normal((2, K)))
+        return _Chance(law, through, slower)
+
+    def _state_law(self) -> DelayLaw:
+        """The law of all learners, each in a state of its own."""
+        if (gamma := self._conditions.probability) is None:
+            return self._law
+        K = len(self._names)
+        passed = self._rng.random((K, 1)) > gamma.cumsum(axis=1)[:, :-1]
+        return self._law.at(np.arange(K), passed.sum(axis=1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chance:
+    """What one cycle is like."""
+
+    at_first: DelayLaw  #: in the states in which it begins
+    through: DelayLaw  #: on the whole, where states change in between
+    slower: Floats  #: how much slower compute and network are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Prices:
+    """One cycle of every ordered learner, in time and in work."""
+
+    downloaded_s: Floats
+    trained_s: Floats
+    uploaded_s: Floats
+    batches: Ints
+    samples: Ints
+    halted: NDArray[np.bool_]
+    late: NDArray[np.bool_]  #: would not be done by the deadline
+
+    def report(self, i: int, learner: int, loss: float) -> Report:
+        return Report(
+            learner=learner,
+            downloaded_s=float(self.downloaded_s[i]),
+            trained_s=float(self.trained_s[i]),
+            uploaded_s=float(self.uploaded_s[i]),
+            samples=int(self.samples[i]),
+            batches=int(self.batches[i]),
+            loss=loss,
+            halted=bool(self.halted[i]),
+        )
+
+
+def _unlearnt(
+    prices: _Prices, orders: Sequence[Order], arrival: Ints, parameters: Parameters
+) -> Updates:
+    """The same model from everybody, in the time that training would have taken."""
+    reports = [prices.report(i, orders[i].learner, 0.0) for i in arrival.tolist()]
+    shape = (len(reports),)
+    return Updates(
+        reports, {n: t.expand(*shape, *t.shape) for n, t in parameters.items()}
+    )
+
+
+def _some(rows: Ints, number: int, rng: np.random.Generator) -> Ints:
+    return rows if number == len(rows) else rng.choice(rows, number, replace=False)

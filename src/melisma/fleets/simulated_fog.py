@@ -1,0 +1,127 @@
+"""Devices of a fog on a virtual clock: slots last as long as they are to, gradients
+are real.
+
+Within a cycle a device trains on one slot's samples after the other's, by plain
+gradient steps that keep no state: so all slots of all devices are trained as one batch
+when the cycle ends.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import numpy as np
+
+from melisma.fleets.moves import Done, Move
+from melisma.fleets.protocols import Lost, Order, Report, Updates
+from melisma.learning.batched import Lesson, train_many
+from melisma.learning.data import Dataset
+from melisma.learning.parameters import Model, Parameters
+from melisma.learning.settings import HERE, Hardware, Training
+from melisma.learning.training import batch_plan
+from melisma.maths.arrays import Ints
+from melisma.system.law import DelayLaw
+from melisma.system.streams import Stream
+
+
+class SimulatedDevices:
+    """Devices that exist as rows of tensors, on a clock that jumps."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        law: DelayLaw,
+        *,
+        model: Model,
+        data: Dataset,
+        own_rows: Sequence[Ints],
+        training: Training,
+        steps: int,
+        seed: int,
+        hardware: Hardware = HERE,
+    ) -> None:
+        self.learners = list(names)
+        self.own_samples: list[int] = [len(rows) for rows in own_rows]
+        self._rng = np.random.default_rng([seed, Stream.FLEET])
+        shuffled = [self._rng.permutation(rows) for rows in own_rows]
+        self._own = dict(zip(names, shuffled, strict=True))
+        self._law, self._steps, self._hardware = law, steps, hardware
+        self._model, self._data, self._training = model, data, training
+        self._inbox: dict[str, list[Ints]] = {name: [] for name in names}
+        self._now_s = self._began_s = 0.0
+
+    def now_s(self) -> float:
+        """Virtual seconds since the run began."""
+        return self._now_s
+
+    async def muster(self) -> None:
+        """Everybody is there."""
+
+    async def law(self) -> DelayLaw:
+        """How fast devices compute, and receive samples."""
+        return self._law
+
+    async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
+        """Devices are told their part."""
+        raise ValueError("devices of a fog do not bid")
+
+    def carry_out(
+        self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
+    ) -> AsyncIterator[Updates | Lost]:
+        """Devices take moves, not orders."""
+        raise ValueError("devices of a fog take no orders")
+
+    def expel(self, name: str, reason: str) -> None:
+        """Simulated devices do as they are told."""
+        raise ValueError(f"{name} cannot be expelled: {reason}")
+
+    async def start(
+        self, parameters: Parameters, slot: int, deadline_s: float
+    ) -> list[Lost]:
+        """Everybody begins."""
+        self._began_s, self._parameters = self._now_s, parameters
+        self._plans: dict[str, list[Ints]] = {name: [] for name in self.learners}
+        self._trained = dict.fromkeys(self.learners, 0)
+        return []
+
+    async def slot(
+        self, number: int, moves: Mapping[str, Move], slot_s: float
+    ) -> dict[str, Done | Lost]:
+        """Hand samples on; what is to be trained on is trained when the cycle ends."""
+        inbox, done = {name: list[Ints]() for name in self.learners}, {}
+        for name, move in moves.items():
+            rows = self._own[name][move.skipped : move.skipped + move.collected]
+            parts = np.split(rows, np.cumsum([move.kept, *move.sent.values()]))
+            for receiver, part in zip(move.sent, parts[1:-1], strict=True):
+                inbox[receiver].append(part)
+            due = np.concatenate([parts[0], *self._inbox[name]])
+            if due.size:
+                plan = batch_plan(due, self._steps, self._training, self._rng)
+                self._plans[name].append(plan)
+            self._trained[name] += due.size
+            done[name] = Done(trained=due.size, delivered=move.sent)
+        self._inbox = inbox
+        self._now_s += slot_s
+        return dict(done)
+
+    async def finish(self, deadline_s: float) -> AsyncIterator[Updates | Lost]:
+        """Train all slots of the cycle for real."""
+        busy = [k for k, name in enumerate(self.learners) if self._plans[name]]
+        plans = [np.concatenate(self._plans[self.learners[k]]) for k in busy]
+        x, y = self._data.train_x, self._data.train_y
+        precision = self._hardware.precision
+        lesson = Lesson(self._model, self._parameters, x, y, self._training, precision)
+        after_s = self._now_s - self._began_s
+        for chunk in train_many(lesson, plans, self._hardware.threads):
+            reports = [
+                Report(
+                    learner=busy[i],
+                    downloaded_s=0.0,
+                    trained_s=after_s,
+                    uploaded_s=after_s,
+                    samples=self._trained[self.learners[busy[i]]],
+                    batches=len(plans[i]),
+                    loss=float(loss),
+                    halted=False,
+                )
+                for i, loss in zip(chunk.learners, chunk.loss, strict=True)
+            ]
+            yield Updates(reports, chunk.parameters)

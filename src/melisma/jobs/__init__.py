@@ -1,0 +1,1 @@
+"""Job files, the table of families, and what is built from a job."""

@@ -1,0 +1,421 @@
+"""Job files: TOML in, a strict `Job` out.
+
+Every key has a default: an empty file is the demo. An unknown key, a wrong type or a
+bad unit is a ConfigError that names the file, the key and the fix.
+"""
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import tomli_w
+
+from melisma.coding import CODES
+from melisma.coding.two_stage import Helpers
+from melisma.errors import ConfigError, unknown
+from melisma.learner.background import Activity
+from melisma.learning.settings import Late, Optimiser, Rule
+from melisma.system.law import Mode
+from melisma.system.states import heated
+from melisma.units import (
+    Bytes,
+    BytesPerSecond,
+    Decibels,
+    Hertz,
+    Metres,
+    Quantity,
+    SamplesPerSecond,
+    Seconds,
+    Watts,
+    WattsPerHertz,
+)
+
+Whole = TypeVar("Whole", "Job", "StatesFile")
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of a job file."""
+
+
+class Split(StrEnum):
+    """How the training set lies on the learners in federated mode."""
+
+    IID = "iid"
+    DIRICHLET = "dirichlet"
+    LABELS = "labels"
+
+
+class DataTable(Table, frozen=True, kw_only=True):
+    """The data set, and in federated mode where it lies."""
+
+    name: str = "mnist-5k"
+    folder: str | None = None  #: where its files are; else the cache, else a download
+    split: Split = Split.IID
+    alpha: float = 0.5  #: of the Dirichlet split: smaller is more unequal
+    classes: int = 2  #: of each learner in the label split
+
+
+class TrainingTable(Table, frozen=True, kw_only=True):
+    """How every learner trains."""
+
+    optimiser: Optimiser = Optimiser.SGD
+    rate: float = 0.05
+    batch: int = 32
+    momentum: float = 0.0  #: of coded training
+
+
+class StragglingTable(Table, frozen=True, kw_only=True):
+    """Workers of coded training that are slow in a simulated cycle."""
+
+    number: int = 0  #: drawn anew in each cycle
+    slower: float = 8.0  #: how many times; inf: dead
+
+
+class Moving(StrEnum):
+    """How devices of a fog decide where data goes."""
+
+    ALONE = "alone"  #: nothing is sent
+    KNOWN = "known"  #: the best plan, all slots known beforehand
+    WINDOWS = "windows"  #: by the averages of the window before
+    ROLLING = "rolling"  #: anew in each slot, by the averages so far
+
+
+class Costs(StrEnum):
+    """What moving data costs in a fog."""
+
+    RATES = "rates"  #: the time it takes, by the learners' rates and bandwidths
+    UNIFORM = "uniform"  #: the paper's synthetic costs
+    WIFI = "wifi"  #: models of the paper's measurements
+    LTE = "lte"
+
+
+class FogTable(Table, frozen=True, kw_only=True):
+    """How devices of a fog collect and move data (scheme "fog")."""
+
+    period: int = 10  #: slots in a cycle
+    plan: Moving = Moving.ROLLING
+    windows: int | None = None  #: as many as there are cycles if not given
+    horizon: int = 10  #: slots that a rolling plan looks ahead
+    links: str = "full"  #: who is linked to whom: a topology, or a CSV file
+    density: float = 0.5  #: of random links
+    up: float = 1.0  #: chance that a link is there in a slot
+    costs: Costs = Costs.RATES
+    steady: bool = True  #: uniform costs are drawn once, not for each slot
+    capacities: bool = True  #: devices and links have limits
+    discard: float = 2.0  #: f: discarding a sample in slot t costs f/√t
+    gamma: float = 0.0  #: γ: training on G samples of a slot costs γ/√(G + 1)
+
+    def __post_init__(self) -> None:
+        for key, least in (("period", 1), ("horizon", 1), ("discard", 0), ("gamma", 0)):
+            if not least <= getattr(self, key) < math.inf:
+                raise ValueError(
+                    f"{key} = {getattr(self, key)}: give a number from {least} up"
+                )
+
+
+class AggregationTable(Table, frozen=True, kw_only=True):
+    """How the learners' updates become one model."""
+
+    rule: Rule = Rule.MEAN
+    trim: float = 0.1  #: share that the trimmed mean leaves out at either end
+    clip: float | None = None  #: farthest that an update may lead from the model (L2)
+
+
+class WorkloadTable(Table, frozen=True, kw_only=True):
+    """What the model costs; counted from model and data where not given."""
+
+    sample_size: Bytes | None = None  #: of one sample on the wire
+    model_size: Bytes | None = None  #: of the model on the wire
+    cycles: float | None = None  #: clock cycles to train on one sample once
+
+
+class ChannelTable(Table, frozen=True, kw_only=True):
+    """The radio channel of learners that are given by clock and distance."""
+
+    bandwidth: Hertz = Hertz(5e6)
+    power: Watts = Watts(Watts.of("23 dBm"))
+    noise: WattsPerHertz = WattsPerHertz(WattsPerHertz.of("-174 dBm/Hz"))
+    intercept: Decibels = Decibels(7.0)
+    slope: Decibels = Decibels(2.1)
+
+
+class StateTable(Table, frozen=True, kw_only=True):
+    """What a learner can do while its owner does something."""
+
+    probability: float | None = None  #: not given where ``heat`` is
+    rate: SamplesPerSecond | None = None
+    bandwidth: BytesPerSecond | None = None
+    rates: dict[str, SamplesPerSecond] = {}  #: of tasks, by name, in place of ``rate``
+    owner: Activity = Activity.IDLE  #: what it really does in a live run
+
+
+class StatesFile(Table, frozen=True, kw_only=True):
+    """A device whose owner uses it too, for `melisma join --states`."""
+
+    states: tuple[StateTable, ...]
+    heat: float | None = None
+    changing: float = 0.0
+
+    def __post_init__(self) -> None:
+        probabilities(self.states, self.heat, "these")
+
+
+class LearnersTable(Table, frozen=True, kw_only=True):
+    """Some learners alike: by clock and distance, by rates, or by states."""
+
+    name: str
+    count: int = 1
+    price: float = 1.0  #: of training on a shard, where several tasks share a budget
+    clock: Hertz | None = None
+    distance: Metres | None = None
+    rate: SamplesPerSecond | None = None
+    bandwidth: BytesPerSecond | None = None
+    states: tuple[StateTable, ...] = ()
+    heat: float | None = None  #: of the states: the first is likely, less so with heat
+
+    def __post_init__(self) -> None:
+        if self.states:
+            probabilities(self.states, self.heat, f"learners {self.name!r}:")
+        elif self.heat is not None:
+            raise ValueError(f"learners {self.name!r} have heat, but no states")
+        if self.count < 1:
+            raise ValueError(f"{self.name!r} has count {self.count}: give at least 1")
+        ways = (
+            self.clock is not None and self.distance is not None,
+            self.rate is not None and self.bandwidth is not None,
+            bool(self.states),
+        )
+        given = [
+            key
+            for key in ("clock", "distance", "rate", "bandwidth", "states")
+            if getattr(self, key) not in (None, ())
+        ]
+        if sum(ways) != 1 or len(given) > 2 or (self.states and len(given) > 1):
+            raise ValueError(
+                f"learners {self.name!r} have {', '.join(given) or 'no speed'}: give "
+                "clock and distance, or rate and bandwidth, or states"
+            )
+
+
+def probabilities(
+    states: Sequence[StateTable], heat: float | None, whose: str
+) -> list[float]:
+    """Return how likely each state is; ValueError if that is not given once."""
+    given = [state.probability for state in states if state.probability is not None]
+    if heat is not None and not given:
+        return [float(p) for p in heated([0], len(states), heat)[0]]
+    if heat is not None or len(given) < len(states):
+        raise ValueError(f"{whose} states need a probability each, or one heat")
+    if min(given) < 0 or not math.isclose(sum(given), 1.0, abs_tol=1e-6):
+        raise ValueError(f"{whose} states have probabilities that sum to {sum(given)}")
+    return given
+
+
+#: Two laptops, three Jetsons, five Raspberry Pis.
+DEMO_LEARNERS = (
+    LearnersTable(
+        name="laptop",
+        count=2,
+        rate=SamplesPerSecond(8000),
+        bandwidth=BytesPerSecond(20e6),
+    ),
+    LearnersTable(
+        name="jetson",
+        count=3,
+        rate=SamplesPerSecond(2500),
+        bandwidth=BytesPerSecond(10e6),
+    ),
+    LearnersTable(
+        name="pi", count=5, rate=SamplesPerSecond(600), bandwidth=BytesPerSecond(3e6)
+    ),
+)
+
+
+class TaskTable(Table, frozen=True, kw_only=True):
+    """One of several tasks; what it leaves out is as in the job."""
+
+    name: str
+    arrives: Seconds = Seconds(0.0)
+    model: str | None = None
+    cycles: int | None = None
+    deadline: Seconds | None = None
+    samples: int | None = None
+    shard: int | None = None
+    least: int | None = None
+    steps: int | None = None
+    data: DataTable | None = None
+    training: TrainingTable | None = None
+    aggregation: AggregationTable | None = None
+    workload: WorkloadTable | None = None
+
+
+class Job(Table, frozen=True, kw_only=True):
+    """Everything that decides a run."""
+
+    name: str = "demo"
+    scheme: str = "csa"
+    model: str = "TwoNN"  #: a name in MODELS, or module:factory
+    mode: Mode = Mode.PARALLEL
+    cycles: int = 10
+    deadline: Seconds = Seconds(1.0)  #: of a cycle
+    seed: int = 0
+    samples: int | None = None  #: to train on in a cycle; all there are if not given
+    shard: int = 1  #: samples that are allocated together
+    least: int = 1  #: shards of a learner at least
+    most: int | None = None  #: shards of a learner at most
+    steps: int = 5  #: passes, for schemes that do not choose them (dab)
+    late: Late = Late.HALT  #: what becomes of who is not done by the deadline
+    code: str = "two-stage"  #: of coded training: a name in CODES
+    stragglers: int | None = None  #: that a code bears; as predicted if not given
+    helpers: Helpers = "finished"  #: of a two-stage code
+    channels: int | None = None  #: that coded answers share; each has its own if None
+    straggling: StragglingTable = StragglingTable()
+    fog: FogTable = FogTable()
+    checks: float = (
+        0.0  #: share of live updates that are redone to see if they are true
+    )
+    noise: float = 0.0  #: spread of times around the law (σ of the logarithm)
+    changing: float = 0.0  #: chance that a learner's state changes within a cycle
+    data: DataTable = DataTable()
+    training: TrainingTable = TrainingTable()
+    aggregation: AggregationTable = AggregationTable()
+    workload: WorkloadTable = WorkloadTable()
+    channel: ChannelTable = ChannelTable()
+    task: tuple[TaskTable, ...] = ()  #: several that share the learners
+    budget: float | None = None  #: of all tasks together, for a cycle of each
+    learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.name):
+            raise ValueError(
+                f"name {self.name!r} is to be a folder: use letters, digits, . _ -"
+            )
+        if self.seed < 0:
+            raise ValueError(f"seed {self.seed}: give a number from 0 up")
+        if self.code not in CODES:
+            raise ValueError(str(unknown("code", self.code, CODES)))
+        if not 0 <= self.changing <= 1:
+            raise ValueError(f"changing = {self.changing}: give a chance from 0 to 1")
+        if not 0 <= self.checks <= 1:
+            raise ValueError(f"checks = {self.checks}: give a share from 0 to 1")
+        if self.checks and self.mode == Mode.FEDERATED:
+            raise ValueError(
+                "checks redo work, and in federated mode its data is elsewhere: use "
+                "checks = 0, or [aggregation] against false updates"
+            )
+        if not self.learners:
+            raise ValueError("no learners: give at least one [[learners]] table")
+
+
+def tasks_of(job: Job) -> list[Job]:
+    """Return each task as a job of its own; the job itself if it has no others."""
+    if not job.task:
+        return [job]
+    return [
+        msgspec.structs.replace(
+            job,
+            task=(),
+            **{
+                key: value
+                for key in table.__struct_fields__
+                if key != "arrives" and (value := getattr(table, key)) is not None
+            },
+        )
+        for table in job.task
+    ]
+
+
+def load(path: Path) -> Job:
+    """Read a job file; ConfigError in one line if it is not one."""
+    return _load(path, Job, "a job file")
+
+
+def job_of(raw: Mapping[str, object], where: str) -> Job:
+    """Read a job that was found ``where``; ConfigError in one line if it is not one."""
+    return _convert(raw, Job, where)
+
+
+def load_states(path: Path) -> StatesFile:
+    """Read a file of states; ConfigError in one line if it is not one."""
+    return _load(path, StatesFile, "a file of states")
+
+
+def _load(path: Path, kind: type[Whole], what: str) -> Whole:
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}: give {what}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    return _convert(raw, kind, str(path))
+
+
+def _convert(raw: Mapping[str, object], kind: type[Whole], where: str) -> Whole:
+    try:
+        return msgspec.convert(raw, kind, dec_hook=_quantity)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {_explain(error)}") from error
+
+
+def dump(table: Table) -> str:
+    """Return a job as TOML, every key that has a value included."""
+    return tomli_w.dumps(_without_none(msgspec.to_builtins(table, enc_hook=float)))
+
+
+def _quantity(kind: type[Any], written: object) -> Any:
+    if issubclass(kind, Quantity):
+        return kind.of(written)
+    raise TypeError(f"no way to read a {kind.__name__}")
+
+
+def _explain(error: msgspec.ValidationError) -> str:
+    """Msgspec's message in the words of a job file, with the nearest name."""
+    text, _, path = str(error).partition(" - at `$")
+    where = path.strip("`.")
+    key = re.sub(r"\[.*?\]", "", where).rpartition(".")[2]
+    if (cause := error.__cause__) is not None:
+        return f"{where}: {cause}" if where else str(cause)
+    if found := re.search(r"unknown field `(.*?)`", text):
+        what = f"key in {where}" if where else "key"
+        return str(unknown(what, found[1], _TABLES[key].__struct_fields__))
+    if found := re.search(r"Invalid enum value '(.*?)'", text):
+        return str(unknown(key, found[1], _CHOICES[key]))
+    return f"{where}: {text[0].lower()}{text[1:]}"
+
+
+_TABLES: dict[str, type[Table]] = {
+    "": Job,
+    "data": DataTable,
+    "training": TrainingTable,
+    "aggregation": AggregationTable,
+    "straggling": StragglingTable,
+    "fog": FogTable,
+    "workload": WorkloadTable,
+    "channel": ChannelTable,
+    "task": TaskTable,
+    "learners": LearnersTable,
+    "states": StateTable,
+}
+_CHOICES: dict[str, type[StrEnum]] = {
+    "mode": Mode,
+    "late": Late,
+    "rule": Rule,
+    "split": Split,
+    "optimiser": Optimiser,
+    "owner": Activity,
+    "plan": Moving,
+    "costs": Costs,
+}
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    return value

@@ -1,0 +1,307 @@
+"""From a job to a live run: an orchestrator here, learners wherever they are."""
+
+import math
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from melisma import rpc
+from melisma.errors import ConfigError, DataError, unknown
+from melisma.jobs.building import names_of, own_rows, task_of
+from melisma.jobs.fog import is_fog
+from melisma.jobs.schema import (
+    Job,
+    LearnersTable,
+    StatesFile,
+    dump,
+    probabilities,
+    tasks_of,
+)
+from melisma.launch.serve import Watch, orchestrate
+from melisma.learner.background import Owner, State
+from melisma.learning.data import save_own
+from melisma.runs.records import Record
+from melisma.runs.store import CONFIG
+from melisma.runtime.devices import DEVICES
+from melisma.runtime.testbed import Testbed
+from melisma.system.law import Mode
+from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+
+#: Longest that the learners of a testbed may take to start.
+JOIN_S = 120.0
+
+
+def _device(name: str, rate: float, bandwidth: float) -> LearnersTable:
+    return LearnersTable(
+        name=name, rate=SamplesPerSecond(rate), bandwidth=BytesPerSecond(bandwidth)
+    )
+
+
+#: `melisma run` without a job: four unlike learners, each deciding for itself.
+DEMO = Job(
+    name="live",
+    scheme="dab",
+    shard=50,
+    steps=2,
+    cycles=5,
+    deadline=Seconds(2.0),
+    learners=(
+        _device("laptop", 4000, 8e6),
+        _device("jetson", 2000, 4e6),
+        _device("pi1", 800, 2e6),
+        _device("pi2", 400, 1e6),
+    ),
+)
+
+
+def run_locally(
+    job: Job,
+    folder: Path,
+    watch: Watch = lambda record: None,
+    show: Callable[[str], None] = lambda link: None,
+) -> list[Record]:
+    """Run a job with its learners as processes here, slowed down to their rates."""
+    names = names_of(job)
+    for group in job.learners:
+        if not group.states and (group.rate is None or group.bandwidth is None):
+            raise ConfigError(
+                f"learners {group.name!r}: a live run needs rate and bandwidth, or "
+                "states"
+            )
+    groups = [group for group in job.learners for _ in range(group.count)]
+    with (
+        own_data(job, names) as data,
+        _owners(groups, job.changing) as owners,
+        processes() as start,
+    ):
+
+        def begin(server: rpc.Server) -> None:
+            for name, group, owner in zip(names, groups, owners, strict=True):
+                command = join_command(job, server.address, name, data, owner)
+                if not owner:
+                    command += ["--rate", f"{float(group.rate or 0)} samples/s"]
+                    command += ["--bandwidth", f"{float(group.bandwidth or 0)} B/s"]
+                if is_fog(job.scheme):
+                    command += ["--listen", "127.0.0.1"]
+                start([*command, "--until-eof"])
+
+        return orchestrate(
+            job,
+            folder,
+            learners=len(names),
+            at_once=os.cpu_count() or 1,  # benchmarks; they share this machine
+            watch=watch,
+            ready=begin,
+            show=show,
+            port=0,
+            say=lambda text: None,
+        )
+
+
+@contextmanager
+def _owners(
+    groups: Sequence[LearnersTable | None], changing: float
+) -> Iterator[list[Path | None]]:
+    """For each learner a file of its owner's states, or none if it has none."""
+    with TemporaryDirectory(prefix="melisma-") as root:
+        files: dict[int, Path] = {}
+        for n, group in enumerate(groups):
+            if group and group.states:
+                files[n] = Path(root, f"{n}.toml")
+                states = StatesFile(
+                    states=group.states, heat=group.heat, changing=changing
+                )
+                files[n].write_text(dump(states), encoding="utf-8")
+        yield [files.get(n) for n in range(len(groups))]
+
+
+def owner_of(table: StatesFile, name: str) -> Owner:
+    """Return the owner that a file of states describes; its chance is the name's."""
+    gamma = probabilities(table.states, table.heat, name)
+    return Owner(
+        [
+            State(
+                probability=probability,
+                activity=state.owner,
+                samples_per_s=float(state.rate or math.inf),
+                bytes_per_s=float(state.bandwidth or math.inf),
+                task_samples_per_s={k: float(r) for k, r in state.rates.items()},
+            )
+            for state, probability in zip(table.states, gamma, strict=True)
+        ],
+        seed=zlib.crc32(name.encode()),
+        changing=table.changing,
+    )
+
+
+@contextmanager
+def own_data(job: Job, names: Sequence[str]) -> Iterator[Path | None]:
+    """In federated mode, a folder with each learner's own data, under its name."""
+    if job.mode == Mode.PARALLEL:
+        yield None
+        return
+    dataset = task_of(job).data
+    with TemporaryDirectory(prefix="melisma-") as root:
+        dealt = own_rows(job, dataset, len(names)) or ()
+        for name, rows in zip(names, dealt, strict=True):
+            Path(root, name).mkdir()
+            save_own(dataset.train_x[rows], dataset.train_y[rows], Path(root, name))
+        yield Path(root)
+
+
+def join_command(
+    job: Job, address: str, name: str, data: Path | None, owner: Path | None
+) -> list[str]:
+    """Return what starts one of a job's learners on this machine."""
+    command = [sys.executable, "-m", "melisma", "join", address, "--name", name]
+    if data:
+        command += ["--data", str(data / name)]
+    if owner:
+        command += ["--states", str(owner)]
+    for model in sorted({one.model for one in tasks_of(job)}):
+        if ":" in model:  # the user's own, as the job file is
+            command += ["--allow", model]
+    return [*command, "--quiet"]
+
+
+@contextmanager
+def processes() -> Iterator[Callable[[list[str]], None]]:
+    """Processes that end with the block.
+
+    Their standard input ends with this process, even if it is killed.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+    lifeline, held = os.pipe()
+
+    def start(command: list[str]) -> None:
+        started.append(
+            # Ctrl-C is for this process, which ends them.
+            subprocess.Popen(command, stdin=lifeline, start_new_session=True)
+        )
+
+    try:
+        yield start
+    finally:
+        os.close(lifeline)
+        os.close(held)
+        for process in started:
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(5.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def run_on_testbed(
+    job: Job,
+    folder: Path,
+    devices: Sequence[str],
+    watch: Watch = lambda record: None,
+    show: Callable[[str], None] = lambda link: None,
+) -> list[Record]:
+    """Run a job with learners in namespaces, as slow as these devices; needs root.
+
+    A device that the job names among its learners has the owner that it has there.
+    """
+    unlike = [DEVICES[name] for name in devices if name in DEVICES]
+    for name in set(devices) - set(DEVICES):
+        raise unknown("device", name, DEVICES)
+    names = [f"{device.name}-{n}" for n, device in enumerate(unlike, start=1)]
+    groups = {group.name: group for group in job.learners}
+    with (
+        Testbed(job.name) as testbed,
+        TemporaryDirectory() as secrets,
+        own_data(job, names) as data,
+        _owners([groups.get(d.name) for d in unlike], job.changing) as owners,
+    ):
+        places = [
+            testbed.place(device, name)
+            for name, device in zip(names, unlike, strict=True)
+        ]
+
+        def start(server: rpc.Server) -> None:
+            address = server.invite()
+            with ExitStack() as unhurried:
+                for place, owner in zip(places, owners, strict=True):
+                    # Importing torch would take a slow one long.
+                    unhurried.enter_context(place.full_speed())
+                    place.popen(join_command(job, address, place.name, data, owner))
+                server.wait_until(len(places), timeout_s=JOIN_S)
+
+        return orchestrate(
+            job,
+            folder,
+            learners=len(places),
+            at_once=1,  # a benchmark is of a device, not of a crowd
+            watch=watch,
+            ready=start,
+            show=show,
+            host=testbed.address,
+            port=0,
+            folder=secrets,
+            say=lambda text: None,
+        )
+
+
+def run_on_ray(
+    job: Job,
+    folder: Path,
+    watch: Watch = lambda record: None,
+    show: Callable[[str], None] = lambda link: None,
+    *,
+    address: str,
+    data: Path | None = None,
+) -> list[Record]:
+    """Run a job with a learner on each node of the Ray cluster at ``address``.
+
+    It starts when all nodes that are there are ready. In federated mode each has its
+    own data in ``data/NAME``, where it is. Raises ConfigError if there is no such
+    cluster, or the job is one that cannot run there.
+    """
+    if is_fog(job.scheme):
+        raise ConfigError(
+            f"scheme {job.scheme!r} moves data between devices, which nodes of a "
+            "cluster do not: run it by `melisma serve`"
+        )
+    if job.mode == Mode.FEDERATED and data is None:
+        raise ConfigError(
+            "federated mode trains on data that lies on the nodes: give --data DIR, "
+            "in which each has a folder of its learner's name"
+        )
+    if data and not data.is_absolute():
+        raise ConfigError(f"--data '{data}' is relative: give it as the nodes have it")
+    from melisma.ray import fleet  # an extra: nobody else needs it
+    from melisma.ray.cluster import joined
+    from melisma.ray.learner import learner
+
+    own_models = [one.model for one in tasks_of(job) if ":" in one.model]
+    make = partial(learner, allowed=own_models, data=str(data) if data else None)
+    with joined(address):
+        names = fleet.learners(fleet.nodes())
+        if not names:
+            raise ConfigError(f"no node of {address} has a CPU: start one with CPUs")
+        return orchestrate(
+            job,
+            folder,
+            learners=len(names),
+            watch=watch,
+            show=show,
+            elsewhere=partial(fleet.Nodes, make=make),
+            port=0,
+            say=lambda text: None,
+        )
+
+
+def resumable(folder: Path) -> Path:
+    """Return the job file of a run; DataError if there is none in ``folder``."""
+    if not (folder / CONFIG).exists():
+        raise DataError(f"{folder} is no run: there is no {CONFIG} in it")
+    return folder / CONFIG

@@ -1,0 +1,1 @@
+"""What runs on a device: training, gradients, slots, delivery, its own speed."""

@@ -1,0 +1,74 @@
+"""A run as it lies in its folder, and what its records come to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from melisma.errors import DataError
+from melisma.jobs.schema import Job, load, tasks_of
+from melisma.runs import records
+from melisma.runs.files import CONFIG, RECORDS
+from melisma.runs.records import Moved, Record
+from melisma.views import ledger
+from melisma.views.ledger import Cycle, Incident, Tally, Turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A run's job, and what its records come to."""
+
+    job: Job
+    turns: list[Turn]
+    learners: list[Tally]
+    cycles: list[Cycle]
+    incidents: list[Incident]
+    moved: list[Moved]  #: of a fog, each device in each slot
+    time_s: float  #: of the last event
+
+    @property
+    def deadline_s(self) -> float:
+        """Seconds in a cycle."""
+        return float(self.job.deadline)
+
+    @property
+    def names(self) -> list[str]:
+        """The learners, in the order in which they came."""
+        return [tally.learner for tally in self.learners]
+
+    @property
+    def tested(self) -> list[Cycle]:
+        """The cycles that came to their end."""
+        return [cycle for cycle in self.cycles if cycle.accuracy is not None]
+
+
+def read(folder: Path) -> tuple[Job, list[Record]]:
+    """Read what is there of a run, finished or not; DataError if there is none.
+
+    Of several tasks the records come one task after the other.
+    """
+    if not (folder / CONFIG).is_file():
+        raise DataError(f"{folder} is no run: there is no {CONFIG} in it")
+    job = load(folder / CONFIG)
+    if not job.task:
+        return job, records.read(folder / RECORDS)
+    folders = [folder / one.name for one in tasks_of(job)]
+    return job, [
+        record
+        for one in folders
+        if (one / RECORDS).is_file()
+        for record in records.read(one / RECORDS)
+    ]
+
+
+def account(job: Job, happened: Sequence[Record]) -> Account:
+    """Turn records into rows."""
+    turns = ledger.turns(happened)
+    return Account(
+        job=job,
+        turns=turns,
+        learners=ledger.tallies(turns),
+        cycles=ledger.cycles(happened, turns),
+        incidents=ledger.incidents(happened),
+        moved=[record for record in happened if isinstance(record, Moved)],
+        time_s=max((record.time_s for record in happened), default=0.0),
+    )

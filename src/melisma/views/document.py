@@ -1,0 +1,160 @@
+"""A run as one JSON document, whole or only what changed: what the dashboard shows.
+
+The same for a run that goes on and for one that lies in its folder; no torch.
+"""
+
+import gc
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from melisma.errors import DataError
+from melisma.jobs.schema import Job, load, tasks_of
+from melisma.runs.files import CONFIG, RECORDS
+from melisma.runs.lock import is_held
+from melisma.runs.tail import Tail
+from melisma.views.live_tables import Growing
+
+RUNNING, FINISHED, CUT_SHORT = "running", "finished", "cut short"
+
+
+def document(folder: Path) -> dict[str, Any]:
+    """Return all of a run, as JSON knows it; DataError if there is none there."""
+    plain: dict[str, Any] = msgspec.json.decode(encoded(folder))
+    return plain
+
+
+def encoded(folder: Path) -> bytes:
+    """Return all of a run as JSON; DataError if there is none in ``folder``."""
+    run = Document(folder)
+    run.refresh()
+    return msgspec.json.encode(run.since(0))
+
+
+def kind_of(job: Job) -> str:
+    """Return "single", "tasks", "coded" or "fog"."""
+    family = job.scheme.partition(":")[0]
+    if job.task:
+        return "tasks"
+    return family if family in ("coded", "fog") else "single"
+
+
+def folders_of(job: Job, folder: Path) -> list[Path]:
+    """Return where the records of each task are."""
+    return [folder / one.name for one in tasks_of(job)] if job.task else [folder]
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Look for no cycles meanwhile: a million records have none, and it takes long."""
+    before = gc.get_threshold()
+    gc.set_threshold(0)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+class Document:
+    """A run in its folder, which may grow. Several threads may ask."""
+
+    def __init__(self, folder: Path) -> None:
+        if not (folder / CONFIG).is_file():
+            raise DataError(f"{folder} is no run: there is no {CONFIG} in it")
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.epoch = secrets.token_hex(4)  #: another one after the run began anew
+        self._config = (self.folder / CONFIG).read_text(encoding="utf-8")
+        self.job = load(self.folder / CONFIG)
+        self.tasks = tasks_of(self.job)
+        folders = folders_of(self.job, self.folder)
+        self.tail = Tail([folder / RECORDS for folder in folders])
+        self.rows = Growing([float(task.deadline) for task in self.tasks])
+
+    def refresh(self) -> None:
+        """Read what is new; DataError if it cannot be read."""
+        if not self.tail.has_grown() and not self.tail.has_shrunk():
+            return
+        with self._lock:
+            if self.tail.has_shrunk():
+                self._begin()
+            with _without_collection():
+                for task, records in self.tail.read():
+                    self.rows.see(task, records)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all cycles of all tasks that were let in are there."""
+        return all(
+            course.refused or course.done >= task.cycles
+            for course, task in zip(self.rows.courses, self.tasks, strict=True)
+        )
+
+    @property
+    def state(self) -> str:
+        """What the folder tells of a run."""
+        if self.is_whole:
+            return FINISHED
+        return RUNNING if is_held(self.tail.paths[0]) else CUT_SHORT
+
+    def header(self, state: str | None = None) -> dict[str, Any]:
+        """Return ``run`` of the document; ``state`` where more is known of it."""
+        job = self.job
+        return {
+            "id": self.folder.resolve().name,
+            "name": job.name,
+            "scheme": job.scheme,
+            "mode": job.mode.value,
+            "kind": kind_of(job),
+            "seed": job.seed,
+            "cycles": sum(task.cycles for task in self.tasks),
+            "deadline_s": self.rows.courses[0].deadline_s,
+            "budget": job.budget,
+            "state": state or self.state,
+            "config": self._config,
+        }
+
+    def since(
+        self, after: int, epoch: str | None = None, state: str | None = None
+    ) -> dict[str, Any]:
+        """Return what changed after record ``after``: all of it at 0.
+
+        All of it, too, if ``epoch`` is another one: the run was begun anew.
+        """
+        with self._lock:
+            rows, found = self.rows, dict[str, Any]()
+            if epoch not in (None, self.epoch) or after > rows.position:
+                after = 0
+            if epoch != self.epoch or after != rows.position:
+                found = rows.since(after)
+                if after == 0:
+                    found["run"] = self.header(state)
+                if after == 0 or rows.steered > after:
+                    found["tasks"] = self._told_tasks()
+            found |= {"after": after, "epoch": self.epoch}
+            return found | {"position": rows.position}
+
+    def _told_tasks(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": task.name,
+                "scheme": task.scheme,
+                "cycles": task.cycles,
+                "deadline_s": course.deadline_s,
+            }
+            for task, course in zip(self.tasks, self.rows.courses, strict=True)
+        ]
+
+    def raw(self, after: int, limit: int) -> tuple[int, list[bytes]]:
+        """Return records as they are written, and the position after them."""
+        with self._lock:
+            lines = self.tail.raw(after, limit)
+        return after + len(lines), lines

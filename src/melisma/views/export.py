@@ -1,0 +1,117 @@
+"""A run's figures by cycle, for TensorBoard and MLflow."""
+
+import os
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from melisma.errors import ConfigError
+from melisma.runs.files import RECORDS
+from melisma.views.document import document
+
+SCALARS = (
+    *("accuracy", "loss", "cycle_s", "counted", "samples", "max_staleness"),
+    *("mean_staleness", "truancy", "utilisation", "error", "cost", "deadline_s"),
+)
+DATABASE = "mlflow.db"
+#: Metrics that MLflow takes at once.
+AT_ONCE = 1000
+
+
+class Scalar(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure of one cycle."""
+
+    name: str  #: with its task's before it, where there are several
+    value: float
+    cycle: int
+    time_s: float  #: on the run's clock, when the cycle ended
+
+
+def scalars(told: dict[str, Any]) -> Iterator[Scalar]:
+    """Yield all figures of a document that are known."""
+    tasks, cycles = told["tasks"], told["cycles"]
+    for row, (task, cycle) in enumerate(
+        zip(cycles["task"], cycles["cycle"], strict=True)
+    ):
+        prefix = f"{tasks[task]['name']}/" if len(tasks) > 1 else ""
+        for name in SCALARS:
+            value, time_s = cycles[name][row], cycles["time_s"][row]
+            if value is not None and time_s is not None:
+                yield Scalar(
+                    name=prefix + name, value=value, cycle=cycle, time_s=time_s
+                )
+
+
+def to_tensorboard(run: Path, folder: Path) -> int:
+    """Write event files into ``folder``; return how many scalars there are."""
+    writers = _extra("tensorboardX", "tensorboard")
+    found = list(scalars(document(run)))
+    began = _began(run, found)
+    with writers.SummaryWriter(str(folder)) as writer:
+        for one in found:
+            writer.add_scalar(one.name, one.value, one.cycle, began + one.time_s)
+    return len(found)
+
+
+def to_mlflow(run: Path, folder: Path) -> int:
+    """Write a run into ``folder``/mlflow.db; return how many scalars there are."""
+    # An export to a folder is no reason to tell MLflow's makers of it.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    mlflow, entities = (
+        _extra(name, "mlflow") for name in ("mlflow", "mlflow.entities")
+    )
+    told = document(run)
+    found, header = list(scalars(told)), told["run"]
+    began, there = _began(run, found), folder.resolve()
+    there.mkdir(parents=True, exist_ok=True)
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{there / DATABASE}")
+    made = client.create_run(
+        _experiment(client, header["name"], there / "artifacts"),
+        run_name=header["id"],
+        start_time=_ms(began),
+    )
+    facts = {key: header[key] for key in ("scheme", "mode", "seed", "deadline_s")}
+    params = [entities.Param(key, str(value)) for key, value in facts.items()]
+    client.log_batch(made.info.run_id, params=params)
+    metrics = [
+        entities.Metric(one.name, one.value, _ms(began + one.time_s), one.cycle)
+        for one in found
+    ]
+    for start in range(0, len(metrics), AT_ONCE):
+        client.log_batch(made.info.run_id, metrics[start : start + AT_ONCE])
+    client.set_terminated(made.info.run_id)
+    return len(found)
+
+
+def _experiment(client: Any, name: str, artifacts: Path) -> str:
+    """The experiment of a job's name, made if there is none."""
+    known = client.get_experiment_by_name(name)
+    made: str = (
+        known.experiment_id
+        if known
+        else client.create_experiment(name, artifact_location=artifacts.as_uri())
+    )
+    return made
+
+
+def _began(run: Path, found: list[Scalar]) -> float:
+    """When the run began, in seconds since 1970, as far as its folder tells."""
+    last_s = max((one.time_s for one in found), default=0.0)
+    return max(path.stat().st_mtime for path in run.rglob(RECORDS)) - last_s
+
+
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)
+
+
+def _extra(module: str, extra: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{module} is not installed: pip install 'melisma[{extra}]'"
+        ) from error

@@ -1,0 +1,106 @@
+"""What runs came to in the end, side by side."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from melisma.views.document import document
+from melisma.views.ledger import COUNTED, SITS_OUT, UNDER_WAY
+
+
+class Final(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's last figures, and means over its cycles; of all tasks together."""
+
+    id: str
+    scheme: str
+    state: str
+    cycles: int  #: whole ones
+    learners: int
+    accuracy: float | None  #: in the end; the mean over tasks
+    loss: float | None
+    time_s: float | None  #: until the last whole cycle ended
+    cycle_s: float | None
+    samples: float | None  #: of a cycle
+    max_staleness: float | None
+    utilisation: float | None
+    truancy: float | None
+    counted: int  #: updates
+    lost: int
+    cost: float | None  #: of a cycle
+
+
+def final(folder: Path) -> Final:
+    """Return what a run came to; DataError if there is none in ``folder``."""
+    told = document(folder)
+    run, cycles = told["run"], told["cycles"]
+    outcomes = [told["outcomes"][place] for place in told["turns"]["outcome"]]
+    lost = [o for o in outcomes if o not in (COUNTED, SITS_OUT, UNDER_WAY)]
+    return Final(
+        id=run["id"],
+        scheme=run["scheme"],
+        state=run["state"],
+        cycles=sum(accuracy is not None for accuracy in cycles["accuracy"]),
+        learners=len(told["learners"]),
+        accuracy=_mean(_last(cycles, "accuracy")),
+        loss=_mean(_last(cycles, "loss")),
+        time_s=max((s for s in cycles["time_s"] if s is not None), default=None),
+        counted=outcomes.count(COUNTED),
+        lost=len(lost),
+        **{name: _mean(cycles[name]) for name in _MEANS},
+    )
+
+
+_MEANS = ("cycle_s", "samples", "max_staleness", "utilisation", "truancy", "cost")
+
+
+def _last(cycles: dict[str, list[Any]], name: str) -> list[float | None]:
+    """The last value of each task."""
+    return list(dict(zip(cycles["task"], cycles[name], strict=True)).values())
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure as it is printed."""
+
+    title: str
+    of: Callable[[Final], float | str | None]
+    digits: int = 0
+
+    def text(self, run: Final) -> str:
+        """Return the figure; a dash if it is not known."""
+        value = self.of(run)
+        if value is None or isinstance(value, str):
+            return value or "–"
+        return f"{value:,.{self.digits}f}"
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100.0 * value
+
+
+ROWS = (
+    Row("scheme", lambda run: run.scheme),
+    Row("state", lambda run: run.state),
+    Row("accuracy in the end (%)", lambda run: _percent(run.accuracy), 2),
+    Row("loss in the end (nats)", lambda run: run.loss, 3),
+    Row("whole cycles", lambda run: run.cycles),
+    Row("time (s)", lambda run: run.time_s, 1),
+    Row("learners", lambda run: run.learners),
+    Row("updates that count", lambda run: run.counted),
+    Row("updates lost", lambda run: run.lost),
+    Row("cycle, mean (s)", lambda run: run.cycle_s, 3),
+    Row("samples of a cycle, mean", lambda run: run.samples),
+    Row("staleness, mean of the largest", lambda run: run.max_staleness, 1),
+    Row("utilisation, mean (%)", lambda run: _percent(run.utilisation), 1),
+    Row("truancy, mean (%)", lambda run: _percent(run.truancy), 1),
+    Row("cost of a cycle, mean", lambda run: run.cost, 2),
+)

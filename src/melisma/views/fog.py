@@ -1,0 +1,102 @@
+"""Where a fog's data went and what that cost: by slot, by device, by link.
+
+Rows in, figures out; nothing here draws or writes.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from melisma.maths.arrays import Floats
+from melisma.runs.records import Moved
+
+Key = TypeVar("Key", int, str)
+
+#: Samples from one device to another.
+Sent = Counter[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What became of data, in samples, and what that cost."""
+
+    collected: int
+    trained: int  #: own ones, and others that had arrived
+    sent: int
+    arrived: int
+    discarded: int
+    process_cost: float
+    transfer_cost: float
+    error_cost: float
+
+    @property
+    def kept(self) -> int:
+        """Samples that stay where they were collected."""
+        return self.collected - self.sent - self.discarded
+
+    @property
+    def cost(self) -> float:
+        """All costs together."""
+        return self.process_cost + self.transfer_cost + self.error_cost
+
+    def per_sample(self, amount: float) -> float | None:
+        """Return an amount for each sample collected; None where there is none."""
+        return amount / self.collected if self.collected else None
+
+
+def total(moved: Sequence[Moved]) -> Totals:
+    """Return the totals of some devices in some slots."""
+    return Totals(
+        collected=sum(row.collected for row in moved),
+        trained=sum(row.trained for row in moved),
+        sent=sum(sum(row.sent.values()) for row in moved),
+        arrived=sum(row.arrived for row in moved),
+        discarded=sum(row.discarded for row in moved),
+        process_cost=sum(row.process_cost for row in moved),
+        transfer_cost=sum(row.transfer_cost for row in moved),
+        error_cost=sum(row.error_cost for row in moved),
+    )
+
+
+def by_slot(moved: Iterable[Moved]) -> dict[int, Totals]:
+    """Return the totals of each slot."""
+    return _grouped(moved, lambda row: row.slot)
+
+
+def by_cycle(moved: Iterable[Moved]) -> dict[int, Totals]:
+    """Return the totals of each cycle; what its last slot sends is trained later."""
+    return _grouped(moved, lambda row: row.cycle)
+
+
+def by_device(moved: Iterable[Moved]) -> dict[str, Totals]:
+    """Return the totals of each device, in the order in which they came."""
+    return _grouped(moved, lambda row: row.learner)
+
+
+def _grouped(moved: Iterable[Moved], key: Callable[[Moved], Key]) -> dict[Key, Totals]:
+    groups: dict[Key, list[Moved]] = {}
+    for row in moved:
+        groups.setdefault(key(row), []).append(row)
+    return {one: total(group) for one, group in groups.items()}
+
+
+def flows(moved: Iterable[Moved]) -> Sent:
+    """Return how many samples went from whom to whom."""
+    sent: Sent = Counter()
+    for row in moved:
+        for receiver, samples in row.sent.items():
+            if samples:
+                sent[row.learner, receiver] += samples
+    return sent
+
+
+def matrix(sent: Sent, places: Mapping[str, int]) -> Floats:
+    """Return samples sent from place to place; several devices may share one."""
+    size = max(places.values(), default=-1) + 1
+    between = np.zeros((size, size))
+    for (sender, receiver), samples in sent.items():
+        between[places[sender], places[receiver]] += samples
+    return between

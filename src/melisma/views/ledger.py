@@ -1,0 +1,358 @@
+"""What a run's records come to: by learner and cycle, by learner, by cycle.
+
+Rows in, rows out; nothing here draws or writes. An unfinished run's records do as well.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from melisma.maths.arrays import Floats
+from melisma.runs.records import (
+    Aggregated,
+    Allocated,
+    Checked,
+    Downloaded,
+    Dropped,
+    Evaluated,
+    Expelled,
+    Halted,
+    Joined,
+    LearnerEvent,
+    Left,
+    Record,
+    Refused,
+    Steered,
+    Trained,
+    Uploaded,
+)
+
+COUNTED, SITS_OUT, UNDER_WAY = "counted", "sits out", "under way"
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a learner was given in one cycle, and what became of it.
+
+    Times count from its order. None: not known yet, or the learner's own (DAB). A
+    Struct, since a long run has hundreds of thousands of them.
+    """
+
+    cycle: int
+    learner: str
+    samples: int  #: allocated
+    steps: int
+    predicted_s: float | None
+    downloaded_s: float | None = None
+    trained_s: float | None = None
+    measured_s: float | None = None  #: until its update was here
+    trained: int | None = None  #: samples
+    batches: int | None = None
+    halted: bool = False
+    dropped_s: float | None = None
+    offence: bool = False  #: it sent what nobody asked for
+    distance: float | None = None  #: from its work redone, if that was checked
+    began_s: float = 0.0  #: when it was ordered, on the run's clock
+    cost: float | None = None  #: where learners have prices
+    outcome: str = UNDER_WAY  #: or COUNTED, or SITS_OUT, or why it was dropped
+
+    @property
+    def off_percent(self) -> float | None:
+        """How far the prediction was off either way, in % of the measured time."""
+        return _off_percent(self.predicted_s, self.measured_s)
+
+
+def _off_percent(predicted_s: float | None, measured_s: float | None) -> float | None:
+    if predicted_s is None or not measured_s:
+        return None
+    return 100.0 * abs(predicted_s / measured_s - 1.0)
+
+
+#: Columns of `Turn` by name: a long run is read by cycles, not by rows.
+Facts = dict[str, list[Any]]
+
+
+def turns(records: Iterable[Record]) -> list[Turn]:
+    """Return one row for each learner and cycle, in the order of the orders."""
+    cycles: dict[int, list[Record]] = {}
+    for record in records:
+        if isinstance(record, LearnerEvent):
+            cycles.setdefault(record.cycle, []).append(record)
+    return [
+        Turn(**dict(zip(facts, row, strict=True)))
+        for happened in cycles.values()
+        for facts in [facts_of(happened)]
+        for row in zip(*facts.values(), strict=True)
+    ]
+
+
+def facts_of(happened: Iterable[Any]) -> Facts:
+    """Return what the learners' records of one cycle come to, in the order of orders.
+
+    Who has no order has no row; of several records of a kind the first one counts.
+    """
+    first: defaultdict[type, dict[str, Any]] = defaultdict(dict)
+    for record in happened:
+        first[type(record)].setdefault(record.learner, record)
+    orders = first[Allocated].values()
+    nothing = [None] * len(orders)
+    downloaded, trained, halted, uploaded, dropped, checked = (
+        list(map(first[kind].get, first[Allocated])) if first[kind] else nothing
+        for kind in (Downloaded, Trained, Halted, Uploaded, Dropped, Checked)
+    )
+    if first[Halted]:
+        trained = [whole or part for whole, part in zip(trained, halted, strict=True)]
+    began_s = [order.time_s for order in orders]
+    downloaded_s, trained_s, measured_s, dropped_s = (
+        [r.time_s - t if r else None for r, t in zip(records, began_s, strict=True)]
+        for records in (downloaded, trained, uploaded, dropped)
+    )
+    for n, (early_s, late_s) in enumerate(zip(trained_s, measured_s, strict=True)):
+        # Who keeps its times is seen once, when it is back.
+        maybe = early_s in (None, late_s) or late_s is None
+        if maybe and len({downloaded_s[n], early_s, late_s} - {None}) == 1:
+            downloaded_s[n] = trained_s[n] = None
+    return {
+        "cycle": [order.cycle for order in orders],
+        "learner": [order.learner for order in orders],
+        "samples": [order.samples for order in orders],
+        "steps": [order.steps for order in orders],
+        "predicted_s": [order.predicted_s for order in orders],
+        "downloaded_s": downloaded_s,
+        "trained_s": trained_s,
+        "measured_s": measured_s,
+        "trained": [record and record.samples for record in trained],
+        "batches": [record and record.batches for record in trained],
+        "halted": [type(record) is Halted for record in trained],
+        "dropped_s": dropped_s,
+        "offence": [record is not None and record.offence for record in dropped],
+        "distance": [record and record.distance for record in checked],
+        "began_s": began_s,
+        "cost": [order.cost for order in orders],
+        "outcome": list(map(_outcome, orders, uploaded, dropped)),
+    }
+
+
+def _outcome(
+    order: Allocated, uploaded: Uploaded | None, dropped: Dropped | None
+) -> str:
+    if dropped is not None:
+        return dropped.reason
+    if not order.samples:
+        return SITS_OUT
+    return COUNTED if uploaded is not None else UNDER_WAY
+
+
+def off_percent(turns: Iterable[Turn]) -> float | None:
+    """Mean of how far predictions were off, in %; None where there are none."""
+    return _mean(turn.off_percent for turn in turns)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """One learner over all cycles in which it had work; means over what is known."""
+
+    learner: str
+    cycles: int
+    samples: float | None  #: allocated, mean
+    steps: float | None
+    predicted_s: float | None
+    measured_s: float | None
+    off_percent: float | None  #: mean over cycles, see `Turn.off_percent`
+    trained: float | None  #: samples, mean
+    halted: int
+    lost: int  #: updates that do not count
+    offences: int
+    checked: int
+    distance: float | None  #: the largest
+
+
+def tallies(turns: Iterable[Turn]) -> list[Tally]:
+    """Return one row for each learner, in the order in which they came."""
+    groups: dict[str, list[Turn]] = {}
+    for turn in turns:
+        groups.setdefault(turn.learner, []).append(turn)
+    return [_tally(name, group) for name, group in groups.items()]
+
+
+def _tally(learner: str, group: list[Turn]) -> Tally:
+    busy = [turn for turn in group if turn.samples]
+    distances = [turn.distance for turn in group if turn.distance is not None]
+    return Tally(
+        learner=learner,
+        cycles=len(busy),
+        samples=_mean(turn.samples for turn in busy),
+        steps=_mean(turn.steps for turn in busy),
+        predicted_s=_mean(turn.predicted_s for turn in busy),
+        measured_s=_mean(turn.measured_s for turn in busy),
+        off_percent=off_percent(busy),
+        trained=_mean(turn.trained for turn in busy),
+        halted=sum(turn.halted for turn in group),
+        lost=sum(turn.dropped_s is not None for turn in group),
+        offences=sum(turn.offence for turn in group),
+        checked=len(distances),
+        distance=max(distances, default=None),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """All learners in one cycle; None: it has not come so far."""
+
+    cycle: int
+    learners: int  #: that had work
+    counted: int
+    halted: int
+    lost: int
+    off_percent: float | None
+    samples: int | None = None  #: trained, of the updates that count
+    cycle_s: float | None = None
+    max_staleness: int | None = None
+    mean_staleness: float | None = None
+    truancy: float | None = None
+    utilisation: float | None = None
+    error: float | None = None  #: of a decoded gradient
+    cost: float | None = None  #: of all learners, where they have prices
+    time_s: float | None = None  #: at its end, on the run's clock
+    accuracy: float | None = None
+    loss: float | None = None  #: None, too, if it is not finite
+
+
+def cycles(records: Sequence[Record], turns: Iterable[Turn]) -> list[Cycle]:
+    """Return one row for each cycle in which there were orders."""
+    merged = {r.cycle: r for r in records if isinstance(r, Aggregated)}
+    tested = {r.cycle: r for r in records if isinstance(r, Evaluated)}
+    groups: dict[int, list[Turn]] = {}
+    for turn in turns:
+        groups.setdefault(turn.cycle, []).append(turn)
+    return [
+        cycle_of(number, _columns(group), merged.get(number), tested.get(number))
+        for number, group in sorted(groups.items())
+    ]
+
+
+def _columns(group: Sequence[Turn]) -> Facts:
+    names = Turn.__struct_fields__
+    return {name: [getattr(turn, name) for turn in group] for name in names}
+
+
+def cycle_of(
+    number: int, facts: Facts, merged: Aggregated | None, tested: Evaluated | None
+) -> Cycle:
+    """Return what the turns of one cycle come to."""
+    costs = [cost for cost in facts["cost"] if cost is not None]
+    row = Cycle(
+        cycle=number,
+        learners=sum(map(bool, facts["samples"])),
+        counted=facts["outcome"].count(COUNTED),
+        halted=sum(facts["halted"]),
+        lost=sum(after_s is not None for after_s in facts["dropped_s"]),
+        off_percent=_mean(map(_off_percent, facts["predicted_s"], facts["measured_s"])),
+        cost=sum(costs) if costs else None,
+    )
+    if merged:
+        row = replace(
+            row,
+            samples=merged.samples,
+            cycle_s=merged.cycle_s,
+            max_staleness=merged.max_staleness,
+            mean_staleness=merged.mean_staleness,
+            truancy=merged.truancy,
+            utilisation=merged.utilisation,
+            error=merged.error,
+        )
+    if tested:
+        row = replace(
+            row, time_s=tested.time_s, accuracy=tested.accuracy, loss=tested.loss
+        )
+    return row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """Something out of the ordinary."""
+
+    time_s: float
+    cycle: int
+    learner: str  #: or nothing, where it is the task's
+    what: str  #: one of GRAVITY
+    detail: str = ""
+
+
+#: Kinds of incident, the gravest first.
+GRAVITY = ("expelled", "refused", "dropped", "left", "joined", "steered", "checked")
+
+
+#: Records that may tell of something out of the ordinary; few do.
+_NOTABLE = {Joined, Left, Dropped, Checked, Expelled, Refused, Steered}
+
+
+def incidents(records: Iterable[Record]) -> list[Incident]:
+    """Return what was out of the ordinary, in order; who is there at first is not."""
+    return [found for record in records if (found := incident_of(record))]
+
+
+def incident_of(record: Record) -> Incident | None:
+    """Return what is out of the ordinary in a record, if anything is."""
+    if type(record) not in _NOTABLE:
+        return None
+    match record:
+        case Joined(cycle=number) if number > 1:
+            what, detail = "joined", ""
+        case Left():
+            what, detail = "left", ""
+        case Dropped(reason=detail, offence=offence):
+            what = "refused" if offence else "dropped"
+        case Checked(distance=None):
+            what, detail = "checked", "distance not finite"
+        case Checked(distance=float(distance)):
+            what, detail = "checked", f"distance {distance:.2g}"
+        case Expelled(reason=detail):
+            what = "expelled"
+        case Refused(reason=detail):
+            what = "refused"
+        case Steered(deadline_s=deadline_s):
+            what, detail = "steered", f"deadline {deadline_s:g} s"
+        case _:
+            return None
+    return Incident(
+        time_s=record.time_s,
+        cycle=record.cycle,
+        learner=record.learner if isinstance(record, LearnerEvent) else "",
+        what=what,
+        detail=detail,
+    )
+
+
+def gravest(incidents: Sequence[Incident], most: int) -> list[Incident]:
+    """Return the ``most`` gravest ones, still in order."""
+    ranks = sorted(
+        range(len(incidents)), key=lambda i: (GRAVITY.index(incidents[i].what), i)
+    )
+    return [incidents[i] for i in sorted(ranks[:most])]
+
+
+def spent(
+    turns: Iterable[Turn], learners: Sequence[str], cycles: int, deadline_s: float
+) -> Floats:
+    """Share of the deadline until each update was here, learners × cycles.
+
+    NaN where none came, −1 where it does not count.
+    """
+    rows = {name: row for row, name in enumerate(learners)}
+    share = np.full((len(learners), cycles), np.nan)
+    for turn in turns:
+        if turn.learner in rows and turn.dropped_s is not None:
+            share[rows[turn.learner], turn.cycle - 1] = -1.0
+        elif turn.learner in rows and turn.measured_s is not None:
+            share[rows[turn.learner], turn.cycle - 1] = turn.measured_s / deadline_s
+    return share

@@ -1,0 +1,250 @@
+"""The rows of `ledger` as records come, for who watches.
+
+What a learner's records of a cycle come to is asked of `ledger` itself, so the rows are
+the same. Records are held until their cycle is evaluated, and no longer.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from melisma.runs.records import (
+    Aggregated,
+    Allocated,
+    Downloaded,
+    Evaluated,
+    Halted,
+    LearnerEvent,
+    Moved,
+    Record,
+    Refused,
+    Steered,
+    Trained,
+    Uploaded,
+)
+from melisma.views import ledger
+from melisma.views.fog_tables import FogTables
+from melisma.views.ledger import (
+    COUNTED,
+    SITS_OUT,
+    UNDER_WAY,
+    Cycle,
+    Facts,
+    Incident,
+    Turn,
+)
+from melisma.views.names import Names
+from melisma.views.tables import COUNT, NUMBER, SECONDS, TEXT, Table
+
+#: Nearly all records: what a learner does with its orders.
+_WORK = {Allocated, Downloaded, Trained, Halted, Uploaded}
+#: What is known of a turn, as a row has it; its learner and outcome are places there.
+_TURN = Turn.__struct_fields__
+_CYCLE_COUNTS = ("counted", "samples", "max_staleness")
+_CYCLE_NUMBERS = ("mean_staleness", "truancy", "utilisation", "error")
+
+
+def _kind(name: str) -> str:
+    """What a fact of a turn is."""
+    if name.endswith("_s"):
+        return SECONDS
+    return NUMBER if name in ("distance", "cost") else COUNT
+
+
+class Course:
+    """How far one task is."""
+
+    def __init__(self, deadline_s: float) -> None:
+        self.deadline_s = deadline_s
+        self.refused = False
+        self.last: Evaluated | None = None
+        self.samples = 0  #: of updates that count
+        self.updates: Counter[str] = Counter()  #: counted and lost
+        self._held: dict[int, list[Record]] = {}
+        self._stale: set[int] = set()  # cycles with records that are new
+        self._facts: dict[int, Facts] = {}  # as of the last time asked
+        self._merged: dict[int, Aggregated] = {}
+
+    @property
+    def done(self) -> int:
+        """Whole cycles."""
+        return self.last.cycle if self.last else 0
+
+    def hold(self, records: Sequence[Record]) -> None:
+        """Keep learners' records until their cycles are over."""
+        for cycle, some in groupby(records, attrgetter("cycle")):
+            self._stale.add(cycle)
+            self._held.setdefault(cycle, []).extend(some)
+
+    def merge(self, record: Aggregated) -> None:
+        """Keep what a cycle came to."""
+        self._merged[record.cycle] = record
+        self.samples += record.samples
+
+    def changed(self) -> list[Facts]:
+        """What the records come to now, where that is new since the last time."""
+        found = []
+        for cycle in sorted(self._stale):
+            before = self._facts.get(cycle)
+            self._facts[cycle] = facts = ledger.facts_of(self._held[cycle])
+            found.append(_new(facts, before) if before else facts)
+        self._stale.clear()
+        return found
+
+    def cycle(self, number: int) -> Cycle | None:
+        """What a cycle came to, once it is aggregated."""
+        if number not in self._merged:
+            return None
+        facts = self._facts.get(number) or ledger.facts_of(())
+        tested = self.last if self.last and self.last.cycle == number else None
+        return ledger.cycle_of(number, facts, self._merged[number], tested)
+
+    def let_go(self) -> None:
+        """Forget the records of cycles that are over."""
+        for number in [n for n in self._held if n <= self.done]:
+            facts = self._facts.pop(number)
+            counted = facts["outcome"].count(COUNTED)
+            self.updates["counted"] += counted
+            self.updates["lost"] += sum(map(bool, facts["samples"])) - counted
+            del self._held[number]
+            self._merged.pop(number, None)
+
+
+def _new(facts: Facts, before: Facts) -> Facts:
+    """The rows that are not as they were."""
+    known = set(zip(*before.values(), strict=True))
+    rows = [row for row in zip(*facts.values(), strict=True) if row not in known]
+    return {name: [row[n] for row in rows] for n, name in enumerate(facts)}
+
+
+class Growing:
+    """Tables of turns, cycles and incidents, of one task or several."""
+
+    def __init__(self, deadlines_s: Sequence[float]) -> None:
+        self.position = 0  #: records seen
+        self.time_s = 0.0  #: of the latest event
+        self.courses = [Course(deadline_s) for deadline_s in deadlines_s]
+        self.learners = Names()
+        self.outcomes = Names(COUNTED, SITS_OUT, UNDER_WAY)
+        self.fog = FogTables(self.learners)
+        self.turns = Table(task=COUNT, **{name: _kind(name) for name in _TURN})
+        self.cycles = Table(
+            **dict.fromkeys(("task", "cycle"), COUNT),
+            time_s=SECONDS,
+            **dict.fromkeys(("accuracy", "loss"), NUMBER),
+            cycle_s=SECONDS,
+            **dict.fromkeys(_CYCLE_COUNTS, COUNT),
+            **dict.fromkeys(_CYCLE_NUMBERS, NUMBER),
+            **dict.fromkeys(("cost", "deadline_s"), NUMBER),
+        )
+        self.incidents = Table(
+            time_s=SECONDS,
+            **dict.fromkeys(("task", "cycle", "learner"), COUNT),
+            **dict.fromkeys(("what", "why"), TEXT),
+        )
+        self.steered = 0  #: the position at which a deadline changed last
+        # What waits to be settled: learners with orders are named first.
+        self._stale_cycles: dict[tuple[int, int], None] = {}
+        self._present: dict[str, None] = {}
+        self._incidents: list[tuple[int, Incident]] = []
+
+    def see(self, task: int, records: Sequence[Record]) -> None:
+        """Take in what has happened to a task."""
+        began, seen = self.position, 0
+        # Nearly all records are of learners' work, which is taken in by the piece.
+        for n in [n for n, r in enumerate(records) if type(r) not in _WORK]:
+            self.courses[task].hold(records[seen:n])
+            self.position, seen = began + n + 1, n + 1
+            self._see(task, records[n])
+        self.courses[task].hold(records[seen:])
+        self.position = began + len(records)
+        self.time_s = max([self.time_s, *(record.time_s for record in records)])
+
+    def _see(self, task: int, record: Record) -> None:
+        """Take in what is no work."""
+        if found := ledger.incident_of(record):
+            self._incidents.append((task, found))
+        if isinstance(record, Moved):
+            self.fog.see(record, self.position)
+        elif isinstance(record, LearnerEvent):
+            self.courses[task].hold([record])
+            self._present[record.learner] = None
+        else:
+            self._see_task(task, record)
+
+    def _see_task(self, task: int, record: Record) -> None:
+        """Take in what is no learner's."""
+        course = self.courses[task]
+        match record:
+            case Aggregated(cycle=cycle):
+                course.merge(record)
+                self._stale_cycles[task, cycle] = None
+            case Evaluated(cycle=cycle):
+                course.last = record
+                self._stale_cycles[task, cycle] = None
+                self.settle()
+                course.let_go()
+            case Steered(deadline_s=deadline_s):
+                course.deadline_s, self.steered = deadline_s, self.position
+            case Refused():
+                course.refused = True
+
+    def settle(self) -> None:
+        """Bring the tables up to date with all that was seen."""
+        for task, course in enumerate(self.courses):
+            for facts in course.changed():
+                self._put_turns(task, facts)
+        for task, number in self._stale_cycles:
+            if row := self.courses[task].cycle(number):
+                self._put_cycle(task, row)
+        for learner in self._present:
+            self.learners.place(learner, self.position)
+        for task, incident in self._incidents:
+            self._put_incident(task, incident)
+        for waiting in (self._stale_cycles, self._present, self._incidents):
+            waiting.clear()
+        self.fog.settle(self.position)
+
+    def _put_incident(self, task: int, found: Incident) -> None:
+        learner = None
+        if found.learner:
+            learner = self.learners.place(found.learner, self.position)
+        row = (found.time_s, task, found.cycle, learner, found.what, found.detail)
+        self.incidents.put(self.position, len(self.incidents), row)
+
+    def _put_turns(self, task: int, facts: Facts) -> None:
+        columns = facts | {"task": [task] * len(facts["cycle"])}
+        for name, words in (("learner", self.learners), ("outcome", self.outcomes)):
+            columns[name] = [words.place(word, self.position) for word in facts[name]]
+        keys = zip(
+            *(columns[name] for name in ("task", "cycle", "learner")), strict=True
+        )
+        self.turns.put_all(self.position, list(keys), columns)
+
+    def _put_cycle(self, task: int, cycle: Cycle) -> None:
+        cost = self.fog.cycle_cost(cycle.cycle)
+        row = (
+            *(task, cycle.cycle, cycle.time_s),
+            *(cycle.accuracy, cycle.loss, cycle.cycle_s),
+            *(getattr(cycle, name) for name in _CYCLE_COUNTS),
+            *(getattr(cycle, name) for name in _CYCLE_NUMBERS),
+            cycle.cost if cost is None else cost,
+            self.courses[task].deadline_s,
+        )
+        self.cycles.put(self.position, (task, cycle.cycle), row)
+
+    def since(self, position: int) -> dict[str, Any]:
+        """Return what changed after ``position``, as in the document."""
+        self.settle()
+        found: dict[str, Any] = {}
+        for name in ("learners", "outcomes"):
+            names: Names = getattr(self, name)
+            if names.grew_after(position):
+                found[name] = list(names)
+        for name in ("turns", "cycles", "incidents"):
+            if rows := getattr(self, name).since(position):
+                found[name] = rows
+        fog = self.fog.since(position)
+        return found | ({"fog": fog} if fog or position == 0 else {})

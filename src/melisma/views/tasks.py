@@ -1,0 +1,140 @@
+"""How well several tasks were served: the figures of the thesis's §4.3."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from melisma.jobs.schema import Job
+from melisma.runs.records import Allocated, Evaluated, Record, Refused
+from melisma.views.ledger import Turn, turns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Means over the cycles of all tasks; who halts counts until the deadline."""
+
+    time_s: float  #: of a cycle, until its slowest learner is done
+    task_satisfaction: float  #: share of cycles in which nobody halted
+    learner_satisfaction: float  #: share of updates that were not halted
+    fulfilment: float  #: share of a task's batches that were trained
+    drop: float  #: share of all batches that were given out and not trained
+    occupancy: float  #: share of a cycle in which a learner of it is busy
+    cost: float | None  #: of one cycle of each task together
+
+
+def service(
+    records: Iterable[Record], deadline_s: Mapping[str, float], batch: Mapping[str, int]
+) -> Service:
+    """Return the figures of all tasks together; ``batch`` is samples in a batch."""
+    by_task: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_task[record.task].append(record)
+    cycles = [
+        _Cycle(some, deadline_s[task], batch[task])
+        for task, theirs in by_task.items()
+        for some in _by_cycle(turns(theirs)).values()
+    ]
+    prices = [fmean(costs) for theirs in by_task.values() if (costs := _costs(theirs))]
+    updates = sum(cycle.learners for cycle in cycles)
+    return Service(
+        time_s=fmean(cycle.time_s for cycle in cycles),
+        task_satisfaction=fmean(not cycle.halted for cycle in cycles),
+        learner_satisfaction=1 - sum(cycle.halted for cycle in cycles) / updates,
+        fulfilment=fmean(cycle.done / cycle.due for cycle in cycles),
+        drop=1 - sum(cycle.done for cycle in cycles) / sum(c.due for c in cycles),
+        occupancy=fmean(cycle.occupancy for cycle in cycles),
+        cost=sum(prices) if prices else None,
+    )
+
+
+class _Cycle:
+    """One cycle of one task."""
+
+    def __init__(self, some: list[Turn], deadline_s: float, batch: int) -> None:
+        seconds = [
+            deadline_s if turn.halted or turn.measured_s is None else turn.measured_s
+            for turn in some
+        ]
+        self.time_s, self.learners = max(seconds), len(some)
+        self.halted = sum(turn.halted for turn in some)
+        self.occupancy = fmean(seconds) / self.time_s
+        due = [turn.steps * -(-turn.samples // batch) for turn in some]
+        # A probed learner's first shard ends with a batch of its own.
+        done = [min(turn.batches or 0, n) for turn, n in zip(some, due, strict=True)]
+        self.due, self.done = sum(due), sum(done)
+
+
+def _by_cycle(some: Iterable[Turn]) -> dict[int, list[Turn]]:
+    cycles: dict[int, list[Turn]] = defaultdict(list)
+    for turn in some:
+        if turn.samples:
+            cycles[turn.cycle].append(turn)
+    return cycles
+
+
+def _costs(records: Iterable[Record]) -> list[float]:
+    """What each cycle of a task cost."""
+    costs: dict[int, float] = defaultdict(float)
+    for record in records:
+        if isinstance(record, Allocated) and record.cost is not None:
+            costs[record.cycle] += record.cost
+    return list(costs.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What became of one task, or of several together."""
+
+    accuracy: float  #: in the end; the mean over tasks
+    service: Service
+
+
+def served(
+    jobs: Sequence[Job], records: Sequence[Record]
+) -> tuple[dict[str, Served], dict[str, str]]:
+    """Return what became of tasks with whole cycles, and why others were refused."""
+    refused = {r.task: r.reason for r in records if isinstance(r, Refused)}
+    whole = {r.task for r in records if isinstance(r, Evaluated)}
+    return {
+        job.name: together([job], records) for job in jobs if job.name in whole
+    }, refused
+
+
+def together(jobs: Sequence[Job], records: Sequence[Record]) -> Served:
+    """Return what became of some tasks taken together; each must have a whole cycle."""
+    accuracy = {r.task: r.accuracy for r in records if isinstance(r, Evaluated)}
+    names = {job.name for job in jobs}
+    return Served(
+        accuracy=fmean(accuracy[name] for name in names),
+        service=service(
+            [record for record in records if record.task in names],
+            {job.name: float(job.deadline) for job in jobs},
+            {job.name: job.training.batch for job in jobs},
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One figure of a task."""
+
+    title: str
+    of: Callable[[Served], float]
+    digits: int = 1
+
+    def text(self, how: Served) -> str:
+        """The figure as it is printed."""
+        return f"{self.of(how):,.{self.digits}f}"
+
+
+COLUMNS = (
+    Column("accuracy in the end (%)", lambda how: 100 * how.accuracy),
+    Column("cycle (s)", lambda how: how.service.time_s, digits=2),
+    Column("cycles in time (%)", lambda how: 100 * how.service.task_satisfaction),
+    Column("learners in time (%)", lambda how: 100 * how.service.learner_satisfaction),
+    Column("fulfilled (%)", lambda how: 100 * how.service.fulfilment),
+    Column("dropped (%)", lambda how: 100 * how.service.drop),
+    Column("occupied (%)", lambda how: 100 * how.service.occupancy),
+    Column("cost of a cycle", lambda how: how.service.cost or 0.0),
+)

@@ -1,0 +1,77 @@
+"""What who may steer asks for, done."""
+
+import math
+from typing import Literal
+
+import msgspec
+from aiohttp import web
+
+from melisma.algorithms.control import Wish
+from melisma.rpc.post import problem
+from melisma.views.document import Document
+from melisma.views.web.live import Live
+
+#: Why a learner is gone, in the records.
+REASON = "sent away from the dashboard"
+
+
+class Asked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body of a request to steer."""
+
+    action: Literal["pause", "resume", "stop", "expel", "deadline"]
+    learner: str | None = None
+    deadline_s: float | None = None
+
+
+async def asked(request: web.Request) -> Asked:
+    """Return what is asked for; an HTTP error if that cannot be understood."""
+    if request.content_type != "application/json":
+        raise problem(
+            web.HTTPUnsupportedMediaType, "send Content-Type: application/json"
+        )
+    try:
+        return msgspec.json.decode(await request.read(), type=Asked)
+    except (ValueError, RecursionError) as error:
+        raise problem(web.HTTPBadRequest, f"the body is not right: {error}") from None
+
+
+def steer(asked: Asked, live: Live | None, document: Document | None) -> None:
+    """Do it; an HTTP error if it cannot be done."""
+    if live is None or live.over or document is None:
+        raise problem(web.HTTPConflict, "no run goes on here")
+    steering = live.steering
+    if steering.wish == Wish.STOPPING and asked.action != "expel":
+        raise problem(web.HTTPConflict, "the run stops after this cycle")
+    match asked.action:
+        case "pause":
+            steering.pause()
+        case "resume":
+            steering.resume()
+        case "stop":
+            steering.stop()
+        case "expel":
+            _expel(asked.learner, live, document)
+        case "deadline":
+            _deadline(asked.deadline_s, live)
+
+
+def _expel(name: str | None, live: Live, document: Document) -> None:
+    if not name:
+        raise problem(web.HTTPBadRequest, "which learner? give 'learner'")
+    server = live.server
+    if server is None or (
+        name not in server.peers and name not in document.rows.learners
+    ):
+        raise problem(web.HTTPNotFound, f"there is no learner {name[:80]!r}")
+    server.expel(name, REASON)
+    live.steering.expelled(name, REASON)
+
+
+def _deadline(deadline_s: float | None, live: Live) -> None:
+    if deadline_s is None or not 0 < deadline_s < math.inf:
+        raise problem(
+            web.HTTPBadRequest, f"deadline_s is {deadline_s}: give seconds above 0"
+        )
+    if live.fixed:
+        raise problem(web.HTTPConflict, live.fixed)
+    live.steering.set_deadline(deadline_s)

@@ -1,0 +1,77 @@
+"""What only the process that runs a run knows of it."""
+
+from pathlib import Path
+from typing import Any
+
+from melisma.algorithms.control import Steering
+from melisma.fleets.peers import Peers
+from melisma.views.document import CUT_SHORT, FINISHED, Document
+
+
+class Live:
+    """The run that goes on in this process."""
+
+    def __init__(self, folder: Path, steering: Steering, fixed: str = "") -> None:
+        self.folder, self.steering = folder, steering
+        self.fixed = fixed  #: why its deadline cannot be changed, if so
+        self.server: Peers | None = None
+        self.over = False
+        self._seen_s: dict[str, float] = {}
+
+    @property
+    def id(self) -> str:
+        """Its name among the runs."""
+        return self.folder.resolve().name
+
+    def state(self, document: Document) -> str:
+        """Return what it is about to do, or what became of it."""
+        if not self.over:
+            return self.steering.wish.value
+        return FINISHED if document.is_whole else CUT_SHORT
+
+    def status(self, document: Document) -> dict[str, Any]:
+        """Return how it stands now; times are on the run's clock."""
+        steering, server = self.steering, self.server
+        rows = document.rows
+        now_s = steering.now_s()
+        first = next(iter(list(steering.under_way.values())), None)
+        done = sum(course.done for course in rows.courses)
+        return {
+            "live": self.id,
+            "state": self.state(document),
+            "now_s": round(now_s, 3),
+            "cycle": first.cycle if first else done,
+            "cycle_began_s": round(first.began_s, 3) if first else None,
+            "deadline_s": first.deadline_s if first else rows.courses[0].deadline_s,
+            "sent_bytes": server.metrics.sent_bytes if server else 0,
+            "received_bytes": server.metrics.received_bytes if server else 0,
+            "learners": self._presence(list(rows.learners), now_s),
+        }
+
+    def _presence(self, names: list[str], now_s: float) -> dict[str, Any]:
+        """Who is connected, and when each was heard last."""
+        silences_s = self.server.silences_s if self.server else {}
+        for name, silence_s in silences_s.items():
+            if silence_s is not None:
+                self._seen_s[name] = round(max(0.0, now_s - silence_s), 3)
+        return {
+            name: {
+                "connected": silences_s.get(name) is not None,
+                "seen_s": self._seen_s.get(name),
+            }
+            for name in dict.fromkeys([*names, *silences_s])
+        }
+
+
+#: What is told where no run goes on in this process.
+NONE: dict[str, Any] = {
+    "live": None,
+    "state": None,
+    "now_s": None,
+    "cycle": None,
+    "cycle_began_s": None,
+    "deadline_s": None,
+    "sent_bytes": 0,
+    "received_bytes": 0,
+    "learners": {},
+}

@@ -1,0 +1,86 @@
+"""The live run as Prometheus reads it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from melisma.rpc.metrics import Metrics
+from melisma.views.document import Document
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Sample = tuple[Mapping[str, str], float | None]
+
+
+def text(document: Document, status: Mapping[str, Any], metrics: Metrics | None) -> str:
+    """Return all there is to tell, one sample a line."""
+    tasks = list(zip(document.tasks, document.rows.courses, strict=True))
+
+    def by_task(read: Any) -> list[Sample]:
+        return [({"task": task.name}, read(course)) for task, course in tasks]
+
+    connected = [one for one in status["learners"].values() if one["connected"]]
+    families = [
+        ("cycle", "gauge", "Whole cycles", by_task(lambda c: c.done)),
+        ("accuracy", "gauge", "Test accuracy", by_task(_last("accuracy"))),
+        ("loss", "gauge", "Test loss", by_task(_last("loss"))),
+        ("deadline_seconds", "gauge", "Deadline", by_task(lambda c: c.deadline_s)),
+        ("learners_connected", "gauge", "Connected", [({}, len(connected))]),
+        ("samples_total", "counter", "Trained", by_task(lambda c: c.samples)),
+        ("updates_total", "counter", "Updates by fate", _updates(tasks)),
+        ("sent_bytes_total", "counter", "Sent", [({}, status["sent_bytes"])]),
+        (
+            *("received_bytes_total", "counter", "Received"),
+            [({}, status["received_bytes"])],
+        ),
+        *(_calls(metrics) if metrics else ()),
+    ]
+    return "".join(_family(*family) for family in families)
+
+
+def _last(what: str) -> Any:
+    return lambda course: getattr(course.last, what) if course.last else None
+
+
+def _updates(tasks: Iterable[Any]) -> list[Sample]:
+    return [
+        ({"task": task.name, "fate": fate}, course.updates[fate])
+        for task, course in tasks
+        for fate in ("counted", "lost")
+    ]
+
+
+def _calls(metrics: Metrics) -> list[tuple[str, str, str, list[Sample]]]:
+    ways = {"out": dict(metrics.called), "in": dict(metrics.answered)}
+    labels = {
+        (way, name): {"way": way, "function": name}
+        for way, functions in ways.items()
+        for name in functions
+    }
+    counts: list[Sample] = [(at, ways[w][f].calls) for (w, f), at in labels.items()]
+    times: list[Sample] = [(at, ways[w][f].total_s) for (w, f), at in labels.items()]
+    failed: list[Sample] = [
+        ({"function": name}, count) for name, count in dict(metrics.failed).items()
+    ]
+    return [
+        ("calls_total", "counter", "Calls to learners and from them", counts),
+        ("call_seconds_total", "counter", "Time that calls took", times),
+        ("failed_calls_total", "counter", "Calls without an answer", failed),
+    ]
+
+
+def _family(name: str, kind: str, what: str, samples: Iterable[Sample]) -> str:
+    known = [(labels, value) for labels, value in samples if value is not None]
+    if not known:
+        return ""
+    lines = [f"# HELP melisma_{name} {what}.", f"# TYPE melisma_{name} {kind}"]
+    for labels, value in known:
+        inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        lines.append(
+            f"melisma_{name}{{{inside}}} {float(value)!r}"
+            if inside
+            else f"melisma_{name} {float(value)!r}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

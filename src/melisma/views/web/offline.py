@@ -1,0 +1,80 @@
+"""The page and what it shows in one HTML file that opens from disk.
+
+The live page's own modules travel in it: an import map gives each its text as a data:
+URL. Modules name one another as ``./other.js``, which means nothing within a data: URL,
+so these names are written as the map's.
+"""
+
+import base64
+import re
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+_STATIC = files("melisma.views.web") / "static"
+_STYLES = ("vendor/uPlot.css", "style.css")
+_FIRST = "main.js"
+_IMPORT = re.compile(r'(\bfrom\s+|\bimport\s+)"\./([\w./-]+\.js)"')
+
+#: Nothing is fetched from anywhere, whatever a document says.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' data:; "
+    "style-src 'unsafe-inline'; img-src data:"
+)
+
+
+def write(documents: Sequence[Any], path: Path, title: str) -> None:
+    """Write a page that shows ``documents``; OSError if it cannot be written."""
+    path.write_text(page(documents, title), encoding="utf-8")
+
+
+def page(documents: Sequence[Any], title: str) -> str:
+    """Return the page; a document is what JSON can be made of, or JSON as bytes."""
+    held = [msgspec.Raw(one) if isinstance(one, bytes) else one for one in documents]
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<link rel="icon" href="data:,">
+<style>{"".join(_text(name) for name in _STYLES)}</style>
+<script type="importmap">{_json({"imports": modules()})}</script>
+<script type="application/json" id="documents">{_json(held)}</script>
+<script type="module">import "melisma/{_FIRST}";</script>
+</head>
+<body>
+<noscript>This page needs JavaScript.</noscript>
+</body>
+</html>
+"""
+
+
+def modules() -> dict[str, str]:
+    """Return every module that the page needs, as a data: URL by its name."""
+    found: dict[str, str] = {}
+    todo = [_FIRST]
+    while todo:
+        name = todo.pop()
+        if f"melisma/{name}" in found:
+            continue
+        text = _text(name)
+        todo += [other for _, other in _IMPORT.findall(text)]
+        text = _IMPORT.sub(r'\1"melisma/\2"', text)
+        code = base64.b64encode(text.encode()).decode()
+        found[f"melisma/{name}"] = f"data:text/javascript;base64,{code}"
+    return dict(sorted(found.items()))
+
+
+def _text(name: str) -> str:
+    return (_STATIC / name).read_text(encoding="utf-8")
+
+
+def _json(value: Any) -> str:
+    """Return JSON that no markup within it can end."""
+    return msgspec.json.encode(value).decode().replace("<", "\\u003c")

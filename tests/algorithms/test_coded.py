@@ -1,0 +1,223 @@
+"""Coded training on a virtual clock: the same steps, whoever straggles."""
+
+import asyncio
+import copy
+import math
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from melisma.algorithms.coded import NOT_NEEDED, _parts, run_coded
+from melisma.algorithms.task import Task
+from melisma.coding import CODES
+from melisma.errors import ConfigError, InfeasibleError
+from melisma.fleets.simulated_coded import Straggling
+from melisma.jobs.coded import CodedSimulation, build_coded, coding_of
+from melisma.jobs.schema import Job, LearnersTable, StragglingTable, TrainingTable
+from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.settings import Optimiser
+from melisma.runs.records import Aggregated, Allocated, Dropped, Evaluated, Record
+from melisma.system.law import Mode
+from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+
+CORES = (2, 2, 4, 4, 8, 8)
+
+
+def job(code: str = "two-stage", **changes: Any) -> Job:
+    plain = Job(
+        scheme="coded",
+        code=code,
+        stragglers=1,
+        cycles=4,
+        samples=600,
+        shard=5,
+        deadline=Seconds(1e4),
+        training=TrainingTable(rate=0.3, momentum=0.9),
+        straggling=StragglingTable(number=1),
+        learners=tuple(
+            LearnersTable(
+                name=f"w{i}",
+                rate=SamplesPerSecond(100.0 * cores),
+                bandwidth=BytesPerSecond(1e7),
+            )
+            for i, cores in enumerate(CORES)
+        ),
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def ran(ready: CodedSimulation) -> tuple[Parameters, list[Record]]:
+    happened: list[Record] = []
+    trained = run_coded(ready.task, ready.workers, happened.append, ready.coding)
+    return asyncio.run(trained), happened
+
+
+def plainly(task: Task, training: TrainingTable) -> Parameters:
+    """The same steps by torch alone: all samples of a cycle at once."""
+    model = copy.deepcopy(task.model).train()
+    step = torch.optim.SGD(
+        model.parameters(), lr=training.rate, momentum=training.momentum
+    )
+    for cycle in range(1, task.cycles + 1):
+        rows = torch.from_numpy(np.concatenate(_parts(task, cycle, 1)))
+        step.zero_grad()
+        cross_entropy(
+            model(task.data.train_x[rows]), task.data.train_y[rows]
+        ).backward()  # type: ignore[no-untyped-call]
+        step.step()
+    return parameters_of(model)
+
+
+def assert_same(ours: Parameters, theirs: Parameters) -> None:
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("slower", [8.0, math.inf])
+@pytest.mark.parametrize("code", [code for code in CODES if code != "uncoded"])
+def test_the_model_is_that_of_plain_descent(code: str, slower: float) -> None:
+    ready = build_coded(job(code, straggling=StragglingTable(number=1, slower=slower)))
+    plain = plainly(ready.task, ready.job.training)
+    ours, happened = ran(ready)
+    assert_same(ours, plain)
+    assert {r.error for r in happened if isinstance(r, Aggregated)} == {0.0}
+
+
+def test_uncoded_training_waits_for_the_slowest() -> None:
+    ready = build_coded(job("uncoded", stragglers=0))
+    plain = plainly(ready.task, ready.job.training)
+    ours, happened = ran(ready)
+    assert_same(ours, plain)
+    assert not any(isinstance(record, Dropped) for record in happened)
+
+
+@pytest.mark.slow
+def test_helpers_may_be_reserved() -> None:
+    ready = build_coded(job(helpers="reserved"))
+    plain = plainly(ready.task, ready.job.training)
+    ours, happened = ran(ready)
+    assert_same(ours, plain)
+    first = [r for r in happened if isinstance(r, Allocated) and r.cycle == 1]
+    assert 0 < sum(r.samples == 0 for r in first) < len(CORES)
+
+
+@pytest.mark.slow
+def test_two_stages_are_faster_than_any_code_of_one() -> None:
+    times = {}
+    for code in CODES:
+        _, happened = ran(build_coded(job(code, cycles=20, samples=1200)))
+        merged = [r.cycle_s for r in happened if isinstance(r, Aggregated)]
+        times[code] = float(np.mean(merged))
+    assert times["two-stage"] < min(times["hetero"], times["fractional"])
+    assert max(times["hetero"], times["fractional"]) < times["cyclic"]
+    assert times["cyclic"] < times["uncoded"]
+
+
+def test_who_was_not_needed_is_recorded_so() -> None:
+    _, happened = ran(build_coded(job("hetero")))
+    dropped = [r for r in happened if isinstance(r, Dropped)]
+    assert {(r.reason, r.offence) for r in dropped} == {(NOT_NEEDED, False)}
+
+
+def test_what_cannot_be_decoded_is_a_step_with_a_stated_error() -> None:
+    dead = StragglingTable(number=2, slower=math.inf)
+    ready = build_coded(job("cyclic", straggling=dead, deadline=Seconds(30.0)))
+    _, happened = ran(ready)
+    merged = [r for r in happened if isinstance(r, Aggregated)]
+    assert all(r.error is not None and 0 < r.error < 1 for r in merged)
+    assert len([r for r in happened if isinstance(r, Evaluated)]) == 4
+    assert happened[-1].time_s == pytest.approx(4 * 30.0)
+
+
+def test_nobody_in_time_is_an_error_that_says_so() -> None:
+    with pytest.raises(InfeasibleError, match=r"answered by the deadline of 0\.01 s"):
+        ran(build_coded(job("hetero", deadline=Seconds(0.01))))
+
+
+@pytest.mark.slow
+def test_stragglers_are_predicted_where_none_are_given() -> None:
+    times = []
+    for stragglers in (1, None):
+        ready = build_coded(job("two-stage", stragglers=stragglers, cycles=15))
+        _, happened = ran(ready)
+        merged = [r for r in happened if isinstance(r, Aggregated)]
+        assert {r.error for r in merged} == {0.0}
+        times.append(np.mean([r.cycle_s for r in merged]))
+    assert times[1] < 1.5 * times[0]
+
+
+def test_shared_channels_take_longer_and_change_nothing_else() -> None:
+    free, shared = (
+        ran(build_coded(job("hetero", channels=channels))) for channels in (None, 1)
+    )
+    assert_same(free[0], shared[0])
+    assert shared[1][-1].time_s > free[1][-1].time_s
+
+
+def test_enough_channels_are_as_good_as_one_each() -> None:
+    alone, together = (
+        ran(build_coded(job("fractional", channels=channels))) for channels in (None, 6)
+    )
+    times = [
+        [r.time_s for r in happened if isinstance(r, Aggregated)]
+        for _, happened in (alone, together)
+    ]
+    assert times[0] == pytest.approx(times[1], rel=1e-9)
+
+
+def test_the_same_seed_gives_the_same_records() -> None:
+    one, two = (ran(build_coded(job()))[1] for _ in range(2))
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scheme": "coded:cylic"}, "unknown scheme 'coded:cylic'"),
+        ({"mode": Mode.FEDERATED}, "needs mode 'parallel'"),
+        ({"training": TrainingTable(optimiser=Optimiser.ADAM)}, "use 'sgd'"),
+        ({"stragglers": 6}, "stragglers = 6 of 6 learners: give 0 to 5"),
+        ({"training": TrainingTable(momentum=1.0)}, "momentum 1.0"),
+        ({"straggling": StragglingTable(number=7)}, "7 stragglers of 6 workers"),
+    ],
+)
+def test_what_cannot_be_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ran(build_coded(job(**changes)))
+
+
+def test_a_scheme_may_name_its_code() -> None:
+    assert coding_of(job(scheme="coded:hetero")).code == "hetero"
+    assert coding_of(job()).code == "two-stage"
+
+
+def test_a_cyclic_code_needs_a_shard_for_each_worker() -> None:
+    with pytest.raises(InfeasibleError, match="needs a shard for each"):
+        ran(build_coded(job("cyclic", samples=600, shard=200)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [(nn.Dropout(), "dropout"), (nn.BatchNorm1d(784), "batch normalisation")],
+)
+def test_a_model_whose_gradients_do_not_add_up_is_refused(
+    layer: nn.Module, message: str
+) -> None:
+    ready = build_coded(job())
+    model = nn.Sequential(nn.Flatten(), layer, nn.Linear(784, 10))
+    odd = replace(ready, task=replace(ready.task, model=model))
+    with pytest.raises(ConfigError, match=message):
+        ran(odd)
+
+
+def test_straggling_has_sense() -> None:
+    with pytest.raises(ConfigError, match=r"0\.5 times as slow"):
+        Straggling(number=1, slower=0.5)
+    with pytest.raises(ConfigError, match="-1 stragglers"):
+        Straggling(number=-1)

@@ -1,0 +1,261 @@
+"""A run does what whoever watches it asks for, between its cycles."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.algorithms import test_coded, test_fog
+from tests.algorithms import test_multitask as test_many
+from tests.fleets.fleets import fleet_of, law, task_of
+
+from melisma.algorithms import control as steering_module
+from melisma.algorithms.averaging import run
+from melisma.algorithms.coded import run_coded
+from melisma.algorithms.control import Steering, Wish
+from melisma.algorithms.fog import run_fog
+from melisma.algorithms.log import Sink
+from melisma.fog.online import Alone
+from melisma.jobs.coded import build_coded
+from melisma.learning.parameters import Parameters
+from melisma.runs.records import (
+    Aggregated,
+    Allocated,
+    Evaluated,
+    Expelled,
+    Moved,
+    Record,
+    Steered,
+)
+
+CYCLES = 4
+
+
+def plain(sink: Sink, **options: Any) -> Any:
+    task = task_of("sync", 60.0, cycles=CYCLES)
+    return run(task, fleet_of(law([0.1, 0.2], [0.01] * 2, [0.2] * 2)), sink, **options)
+
+
+def coded(sink: Sink, **options: Any) -> Any:
+    ready = build_coded(test_coded.job(cycles=CYCLES))
+    return run_coded(ready.task, ready.workers, sink, ready.coding, **options)
+
+
+def fog(sink: Sink, **options: Any) -> Any:
+    data = test_fog.DATA.repeat(2, axis=0)
+    how = test_fog.fogging(Alone(), data)
+    return run_fog(test_fog.task(CYCLES), test_fog.devices(), sink, how, **options)
+
+
+def many(sink: Sink, steering: Steering) -> Any:
+    programme = test_many.programme(0.0, 0.0, cycles=CYCLES)
+    programme._steering = steering
+    return programme.run(sink)
+
+
+KINDS = pytest.mark.parametrize("begin", [plain, coded, fog])
+
+
+class Log:
+    """Keeps records, and does something at one of them."""
+
+    def __init__(self, at: Callable[[Record], bool], then: Callable[[], None]) -> None:
+        self.records: list[Record] = []
+        self._at, self._then = at, then
+
+    def __call__(self, record: Record) -> None:
+        self.records.append(record)
+        if self._at(record):
+            self._then()
+
+    def cycles(self, kind: type[Record]) -> list[int]:
+        return [r.cycle for r in self.records if isinstance(r, kind)]
+
+
+def in_cycle(number: int) -> Callable[[Record], bool]:
+    """What comes while a cycle is under way."""
+    return lambda r: isinstance(r, Allocated | Moved) and r.cycle == number
+
+
+def after_cycle(number: int) -> Callable[[Record], bool]:
+    return lambda r: isinstance(r, Evaluated) and r.cycle == number
+
+
+@KINDS
+def test_a_run_stops_after_the_cycle_that_is_under_way(begin: Any) -> None:
+    steering, kept = Steering(), []
+    log = Log(in_cycle(2), steering.stop)
+    keep = lambda cycle, parameters: kept.append(cycle)  # noqa: E731
+    asyncio.run(begin(log, steering=steering, keep=keep))
+    assert log.cycles(Evaluated) == kept == [1, 2]
+    assert not steering.under_way
+
+
+@KINDS
+def test_a_stopped_run_goes_on_to_where_it_would_have_come(begin: Any) -> None:
+    whole, steering = Log(in_cycle(0), lambda: None), Steering()
+    asyncio.run(begin(whole))
+    log = Log(in_cycle(2), steering.stop)
+    asyncio.run(begin(log, steering=steering))
+    rest = Log(in_cycle(0), lambda: None)
+    asyncio.run(begin(rest, past=log.records))
+    assert log.cycles(Evaluated) + rest.cycles(Evaluated) == whole.cycles(Evaluated)
+
+
+def test_all_tasks_stop_each_after_its_cycle() -> None:
+    steering = Steering()
+    log = Log(lambda r: in_cycle(2)(r) and r.task == "task-0", steering.stop)
+    asyncio.run(many(log, steering))
+    ended = {r.task: r.cycle for r in log.records if isinstance(r, Evaluated)}
+    begun = {r.task: r.cycle for r in log.records if isinstance(r, Allocated)}
+    assert ended == begun  # none was left in the middle
+    assert ended["task-0"] == 2 < CYCLES
+    assert 0 < ended["task-1"] < CYCLES
+
+
+def test_a_task_that_has_not_come_does_not() -> None:
+    steering = Steering()
+    programme = test_many.programme(0.0, 1e6, cycles=CYCLES)
+    programme._steering = steering
+    log = Log(in_cycle(2), steering.stop)
+    models = asyncio.run(programme.run(log))
+    assert models["task-1"] is None
+    assert {r.task for r in log.records} == {"task-0"}
+
+
+@KINDS
+def test_a_paused_run_begins_no_cycle_until_it_is_resumed(
+    begin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steering_module, "LOOK_S", 0.0)
+    steering = Steering()
+    log = Log(after_cycle(1), steering.pause)
+
+    async def watched() -> list[int]:
+        running = asyncio.ensure_future(begin(log, steering=steering))
+        while steering.wish != Wish.PAUSED and not running.done():
+            await asyncio.sleep(0)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        meanwhile = log.cycles(Evaluated)
+        steering.resume()
+        await running
+        return meanwhile
+
+    assert asyncio.run(watched()) == [1]
+    assert log.cycles(Evaluated) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("begin", [plain, coded])
+def test_another_deadline_holds_from_the_next_cycle_on(begin: Any) -> None:
+    steering, kept = Steering(), []
+    log = Log(in_cycle(2), lambda: steering.set_deadline(10.0))
+    keep = lambda cycle, parameters: kept.append((cycle, len(log.records)))  # noqa: E731
+    asyncio.run(begin(log, steering=steering, keep=keep))
+    (steered,) = [r for r in log.records if isinstance(r, Steered)]
+    assert (steered.cycle, steered.deadline_s) == (3, 10.0)
+    # Kept once more with what was steered, so that it holds after a crash in cycle 3.
+    place = log.records.index(steered)
+    assert kept[1:3] == [(2, place), (2, place + 1)]
+
+
+def test_work_is_allocated_by_the_deadline_that_holds() -> None:
+    steering = Steering()
+    log = Log(after_cycle(2), lambda: steering.set_deadline(10.0))
+    asyncio.run(plain(log, steering=steering))
+    longest = {
+        r.cycle: max(
+            o.predicted_s or 0.0
+            for o in log.records
+            if isinstance(o, Allocated) and o.cycle == r.cycle
+        )
+        for r in log.records
+        if isinstance(r, Aggregated)
+    }
+    assert longest[1] == longest[2] > 10.0
+    assert longest[3] == longest[4] <= 10.0
+    rest = Log(in_cycle(0), lambda: None)
+    past = [r for r in log.records if r.cycle <= 3]
+    asyncio.run(plain(rest, past=past))
+    again = [r.predicted_s for r in rest.records if isinstance(r, Allocated)]
+    assert max(s or 0.0 for s in again) == longest[4]
+
+
+@KINDS
+def test_who_was_sent_away_is_recorded_in_the_cycle(begin: Any) -> None:
+    steering = Steering()
+    log = Log(in_cycle(2), lambda: steering.expelled("somebody", "a reason"))
+    asyncio.run(begin(log, steering=steering, keep=lambda cycle, parameters: None))
+    told = [r for r in log.records if isinstance(r, Expelled)]
+    # Fog notes moves one by one: more than one record is in the cycle.
+    assert {(r.learner, r.reason, r.cycle) for r in told} == {
+        ("somebody", "a reason", 2)
+    }
+
+
+class Deserted:
+    """A fleet that nobody comes to."""
+
+    def __init__(self, reached: threading.Event) -> None:
+        self._reached = reached
+
+    def now_s(self) -> float:
+        return 0.0
+
+    async def muster(self) -> None:
+        self._reached.set()
+        await asyncio.Event().wait()
+
+
+def test_who_waits_for_learners_can_be_stopped_from_another_thread() -> None:
+    steering, waiting = Steering(), threading.Event()
+    task, fleet = task_of("sync", 60.0), Deserted(waiting)
+
+    def stop() -> None:
+        assert waiting.wait(30)
+        steering.stop()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    happened: list[Record] = []
+
+    async def waited() -> Parameters:
+        async with asyncio.timeout(30):
+            fleet_: Any = fleet
+            return await run(task, fleet_, happened.append, steering=steering)
+
+    asyncio.run(waited())
+    thread.join()
+    assert happened == []
+
+
+def test_a_run_that_is_cancelled_is_not_taken_for_one_that_is_stopped() -> None:
+    steering = Steering()
+    fleet: Any = Deserted(threading.Event())
+
+    async def cancelled() -> None:
+        running = asyncio.create_task(
+            run(task_of("sync", 60.0), fleet, len, steering=steering)  # type: ignore[arg-type]
+        )
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(cancelled())
+
+
+def test_what_is_under_way_is_told() -> None:
+    steering = Steering()
+    seen: list[Any] = []
+    log = Log(
+        lambda r: isinstance(r, Aggregated),
+        lambda: seen.append(steering.under_way["small"]),
+    )
+    asyncio.run(plain(log, steering=steering))
+    assert [one.cycle for one in seen] == [1, 2, 3, 4]
+    assert [one.deadline_s for one in seen] == [60.0] * 4
+    began = {r.cycle: r.time_s for r in log.records if isinstance(r, Allocated)}
+    assert [one.began_s for one in seen] == [began[c] for c in (1, 2, 3, 4)]

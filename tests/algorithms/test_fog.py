@@ -1,0 +1,240 @@
+"""Fog training on a virtual clock, against plain descent on the same samples."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.fleets.fleets import law, small_data, small_model
+from torch.nn.functional import cross_entropy
+
+from melisma.algorithms.fog import Fogging, run_fog
+from melisma.algorithms.task import Task
+from melisma.fleets.simulated_fog import SimulatedDevices
+from melisma.fog import Links, Movement
+from melisma.fog.online import Alone, Known, Planner
+from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.settings import Training
+from melisma.maths.arrays import Floats, Ints
+from melisma.runs.records import (
+    Aggregated,
+    Allocated,
+    Evaluated,
+    Joined,
+    Moved,
+    Record,
+)
+from melisma.system.law import DelayLaw
+
+NAMES = ("dear", "cheap")
+RATE = 0.1
+
+
+def movement(data: Floats) -> Movement:
+    """Device 0 should send all that it has to device 1."""
+    slots = len(data)
+    return Movement(
+        data=data,
+        process_cost=np.tile([5.0, 1.0], (slots, 1)),
+        links=Links.always(2, slots, [0], [1]),
+        link_cost=np.array(1.0),
+        discard_cost=np.array(3.0),
+    )
+
+
+DATA = np.array([[4.0, 2.0], [3.0, 0.0], [0.0, 5.0], [6.0, 1.0]])
+
+
+def devices(batch: int = 4, steps: int = 1) -> SimulatedDevices:
+    return SimulatedDevices(
+        NAMES,
+        law([1.0, 1.0], [0.1, 0.1], [0.0, 0.0]),
+        model=small_model(),
+        data=small_data(),
+        own_rows=[np.arange(20), np.arange(20, 40)],
+        training=Training(batch=batch, rate=RATE, shuffle=False),
+        steps=steps,
+        seed=0,
+    )
+
+
+def task(cycles: int) -> Task:
+    return Task(
+        name="fog",
+        model=small_model(),
+        data=small_data(),
+        scheme="fog",
+        cycles=cycles,
+        deadline_s=2.0,
+        seed=0,
+        steps=1,
+    )
+
+
+def fogging(planner: Planner, data: Floats = DATA, period: int = 2) -> Fogging:
+    def nature(names: Sequence[str], own: Sequence[int], law: DelayLaw) -> Movement:
+        return movement(data)
+
+    return Fogging(period=period, planner=planner, nature=nature)
+
+
+def ran(
+    fleet: SimulatedDevices, how: Fogging, cycles: int = 2
+) -> tuple[Parameters, list[Record]]:
+    happened: list[Record] = []
+    work = run_fog(task(cycles), fleet, happened.append, how)
+    return asyncio.run(work), happened
+
+
+def moved(happened: Sequence[Record], name: str) -> list[Moved]:
+    return [r for r in happened if isinstance(r, Moved) and r.learner == name]
+
+
+def stepped(parameters: Parameters, rows: Ints, batch: int) -> Parameters:
+    """Plain gradient descent over rows in their order."""
+    model, data = small_model(), small_data()
+    model.load_state_dict(parameters)
+    for start in range(0, len(rows), batch):
+        some = torch.from_numpy(rows[start : start + batch])
+        loss = cross_entropy(model(data.train_x[some]), data.train_y[some])
+        for p, gradient in zip(
+            model.parameters(),
+            torch.autograd.grad(loss, list(model.parameters())),
+            strict=True,
+        ):
+            p.data.sub_(RATE * gradient)
+    return parameters_of(model)
+
+
+def averaged(models: Sequence[Parameters], weights: Sequence[int]) -> Parameters:
+    share = torch.tensor(weights) / sum(weights)
+    return {
+        name: torch.tensordot(share, torch.stack([m[name] for m in models]), 1)
+        for name in models[0]
+    }
+
+
+def assert_same(ours: Parameters, theirs: Parameters) -> None:
+    for name, value in theirs.items():
+        assert torch.allclose(ours[name], value, atol=1e-6), name
+
+
+def orders(fleet: SimulatedDevices) -> list[Ints]:
+    """The order in which each device collects its own rows."""
+    return [fleet._own[name] for name in NAMES]
+
+
+def test_alone_it_is_federated_averaging_by_samples() -> None:
+    fleet = devices()
+    a, b = orders(fleet)
+    ours, _ = ran(fleet, fogging(Alone()))
+    w = parameters_of(small_model())
+    # Slots of 4, 3 | 0, 6 samples on one and of 2, 0 | 5, 1 on the other.
+    one = stepped(stepped(w, a[:4], 4), a[4:7], 4)
+    w = averaged([one, stepped(w, b[:2], 4)], [7, 2])
+    two = stepped(stepped(w, b[2:7], 4), b[7:8], 4)
+    w = averaged([stepped(w, a[7:13], 4), two], [6, 6])
+    assert_same(ours, w)
+
+
+def test_what_is_sent_is_trained_on_by_the_receiver_in_the_next_slot() -> None:
+    fleet = devices()
+    a, b = orders(fleet)
+    ours, _ = ran(fleet, fogging(Known()))
+    w = parameters_of(small_model())
+    # Device 1 has 2, 0 + 4 | 5 + 3, 1 + 0, and in one slot more the 6 of the last.
+    for rows in (b[:2], a[:4], np.append(b[2:7], a[4:7]), b[7:8], a[7:13]):
+        w = stepped(w, rows, 4)
+    assert_same(ours, w)
+
+
+def test_several_passes_are_made_over_each_slot() -> None:
+    fleet = devices(batch=40, steps=3)
+    a, _ = orders(fleet)
+    ours, _ = ran(fleet, fogging(Alone(), DATA * [1.0, 0.0], period=4), cycles=1)
+    w = parameters_of(small_model())
+    for rows in (a[:4], a[4:7], a[7:13]):
+        w = stepped(stepped(stepped(w, rows, 40), rows, 40), rows, 40)
+    assert_same(ours, w)
+
+
+def test_records_say_where_every_sample_went() -> None:
+    _, happened = ran(devices(), fogging(Known()))
+    dear, cheap = moved(happened, "dear"), moved(happened, "cheap")
+    assert [r.slot for r in dear] == [1, 2, 3, 4, 5]
+    assert [r.collected for r in dear] == [4, 3, 0, 6, 0]
+    assert [r.sent for r in dear] == [{"cheap": 4}, {"cheap": 3}, {}, {"cheap": 6}, {}]
+    assert [r.arrived for r in cheap] == [0, 4, 3, 0, 6]
+    assert [r.trained for r in cheap] == [2, 4, 8, 1, 6]
+    assert [r.transfer_cost for r in dear] == [4.0, 3.0, 0.0, 6.0, 0.0]
+    assert sum(r.process_cost for r in cheap) == pytest.approx(21.0)
+    assert sum(r.error_cost for r in dear + cheap) == 0.0
+
+
+def test_slots_last_as_long_as_they_are_to() -> None:
+    _, happened = ran(devices(), fogging(Known()))
+    times = [r.time_s for r in moved(happened, "dear")]
+    assert times == pytest.approx([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert [r.time_s for r in happened if isinstance(r, Evaluated)] == [2.0, 5.0]
+
+
+def test_who_trains_on_nothing_sits_out() -> None:
+    _, happened = ran(devices(), fogging(Known()))
+    given = [
+        (r.learner, r.samples, r.steps) for r in happened if isinstance(r, Allocated)
+    ]
+    assert given == [("dear", 0, 0), ("cheap", 6, 1), ("dear", 0, 0), ("cheap", 15, 1)]
+    assert [r.learners for r in happened if isinstance(r, Aggregated)] == [1, 1]
+
+
+def test_no_row_is_trained_on_twice() -> None:
+    fleet = devices()
+    seen: Counter[int] = Counter()
+    inner = fleet.slot
+
+    async def slot(number: int, moves: object, slot_s: float) -> object:
+        before = {n: len(p) for n, p in fleet._plans.items()}
+        done = await inner(number, moves, slot_s)  # type: ignore[arg-type]
+        for name, plans in fleet._plans.items():
+            for plan in plans[before[name] :]:
+                seen.update(plan[plan >= 0].tolist())
+        return done
+
+    fleet.slot = slot  # type: ignore[method-assign, assignment]
+    ran(fleet, fogging(Known()))
+    assert set(seen.values()) == {1}
+    assert seen.total() == DATA.sum()
+
+
+def test_a_cycle_whose_data_are_all_discarded_leaves_the_model_as_it_is() -> None:
+    data = np.array([[0.0, 0.0], [0.0, 0.0], [4.0, 2.0], [0.0, 0.0]])
+    fleet = devices()
+    a, b = orders(fleet)
+    ours, happened = ran(fleet, fogging(Alone(), data))
+    w = parameters_of(small_model())
+    w = averaged([stepped(w, a[:4], 4), stepped(w, b[:2], 4)], [4, 2])
+    assert_same(ours, w)
+    assert [r.learners for r in happened if isinstance(r, Aggregated)] == [0, 2]
+
+
+def test_a_run_goes_on_where_it_was() -> None:
+    whole, happened = ran(devices(), fogging(Known()))
+    models: dict[int, Parameters] = {}
+    fleet = devices()
+    first: list[Record] = []
+
+    def keep(cycle: int, parameters: Parameters) -> None:
+        models[cycle] = parameters
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(run_fog(task(2), fleet, first.append, fogging(Known()), keep=keep))
+    again = replace(task(2))
+    again.model.load_state_dict(models[1])
+    work = run_fog(again, fleet, first.append, fogging(Known()), past=tuple(first))
+    assert_same(asyncio.run(work), whole)
+    strip = [r for r in first if not isinstance(r, Joined)]
+    assert strip == [r for r in happened if not isinstance(r, Joined)]

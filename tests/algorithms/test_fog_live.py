@@ -1,0 +1,430 @@
+"""Fog training on devices in this process, over real sockets."""
+
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from tests.fleets.learners import changed, live, of
+
+from melisma import rpc
+from melisma.errors import (
+    AccessError,
+    ConfigError,
+    DataError,
+    RemoteError,
+    RpcError,
+)
+from melisma.fleets.live_fog import Relay
+from melisma.fleets.messages import Brief, SlotDone, SlotErrand, Speeds, Update
+from melisma.fleets.moves import Move
+from melisma.jobs.schema import FogTable, Job, LearnersTable, Moving, TrainingTable
+from melisma.launch.local import run_locally
+from melisma.learner import delivery as neighbours
+from melisma.learner.delivery import Door, Inbox
+from melisma.learner.learner import Learner
+from melisma.learner.training import batch_order
+from melisma.learning import data, models
+from melisma.learning.data import Dataset
+from melisma.learning.parameters import Parameters, load, parameters_of, put
+from melisma.learning.settings import Training
+from melisma.learning.shards import Shard, packed, unpacked
+from melisma.learning.training import Session, batch_plan
+from melisma.runs import records
+from melisma.runs.records import Moved, Record
+from melisma.runs.store import MODEL
+from melisma.system.law import Mode
+from melisma.system.streams import Stream
+from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+
+#: Slots of 0.4 s, in which nobody is in a hurry.
+JOB = changed(
+    name="fog",
+    scheme="fog",
+    mode=Mode.FEDERATED,
+    model="FogMLP",
+    cycles=2,
+    deadline=Seconds(1.2),
+    samples=None,
+    shard=4,
+    training=TrainingTable(rate=0.2, batch=8),
+    fog=FogTable(period=3, plan=Moving.KNOWN, discard=10.0),
+)
+#: Seconds of a sample on each device: c should train on all there is.
+STEP_S = {"a": 0.05, "b": 0.02, "c": 0.001}
+ROWS = {"a": range(0, 90), "b": range(90, 150), "c": range(150, 210)}
+
+
+class Told(Learner):
+    """A device that tells the speed of its name, whatever the machine."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.directly: list[str] = []
+
+    @rpc.expose
+    def speeds(self, task: str, drifted: bool) -> Speeds:
+        return Speeds(step_s=STEP_S[self._name], sample_s=1e-4, fixed_s=0.1)
+
+    @rpc.expose
+    def slot(self, errand: SlotErrand) -> SlotDone:
+        done = super().slot(errand)
+        self.directly += done.directly
+        return done
+
+
+def own(name: str) -> Dataset:
+    whole, rows = data.load("mnist-5k"), np.array(ROWS[name])
+    x, y = whole.train_x[rows], whole.train_y[rows]
+    return Dataset(name, x, y, x[:0], y[:0])
+
+
+@contextmanager
+def devices(
+    kinds: dict[str, type[Told]] | None = None, listens: Sequence[str] = "abc"
+) -> Iterator[list[Told]]:
+    with ExitStack() as stack:
+        made = []
+        for name in "abc":
+            host = "127.0.0.1" if name in listens else None
+            made.append(
+                (kinds or {}).get(name, Told)(name=name, own=own(name), listens=host)
+            )
+            stack.callback(made[-1].close)
+        yield made
+
+
+class Replay:
+    """Plain descent on the samples that the records say went where."""
+
+    def __init__(self, job: Job) -> None:
+        self.model = models.build(job.model, job.seed)
+        self.training = Training(rate=job.training.rate, batch=job.training.batch)
+        self.seed, self.taken = job.seed, dict.fromkeys("abc", 0)
+        self.brief = Brief(
+            task=job.name,
+            model=job.model,
+            seed=job.seed,
+            optimiser="sgd",
+            rate=job.training.rate,
+            batch=job.training.batch,
+            shard=job.shard,
+            federated=True,
+            private=False,
+        )
+
+    def collected(self, row: Moved) -> list[Shard]:
+        """What a device keeps of its next samples, and what it sends to each other."""
+        here, first = own(row.learner), self.taken[row.learner]
+        seed = [self.seed, Stream.SPLIT, zlib.crc32(row.learner.encode())]
+        order = np.random.default_rng(seed).permutation(len(here.train_y))
+        self.taken[row.learner] += row.collected
+        cuts = np.cumsum([row.trained - row.arrived, *row.sent.values()])
+        parts = np.split(order[first : first + row.collected], cuts)[:-1]
+        return [packed(here.train_x[part], here.train_y[part]) for part in parts]
+
+    def trained(self, w: Parameters, row: Moved, shards: list[Shard]) -> Parameters:
+        x, y = unpacked(shards)
+        rng = batch_order(self.brief, row.slot, row.learner)
+        plan = batch_plan(np.arange(len(y)), 1, self.training, rng)
+        put(w, self.model)
+        Session(self.model, self.training).train(x, y, plan)
+        return parameters_of(self.model)
+
+
+def replayed(job: Job, happened: Sequence[Record]) -> Parameters:
+    replay = Replay(job)
+    w = parameters_of(replay.model)
+    waiting: dict[tuple[int, str], list[Shard]] = defaultdict(list)
+    for cycle in range(1, job.cycles + 1):
+        theirs, weights = dict.fromkeys("abc", w), Counter[str]()
+        for row in (r for r in of(Moved, happened) if r.cycle == cycle):
+            name, slot = row.learner, row.slot
+            kept, *parts = replay.collected(row)
+            for receiver, part in zip(row.sent, parts, strict=True):
+                waiting[slot + 1, receiver].append(part)
+            due = [kept, *waiting.pop((slot, name), [])]
+            theirs[name] = replay.trained(theirs[name], row, due)
+            weights[name] += row.trained
+        w = {
+            key: sum(
+                (weights[n] / weights.total() * theirs[n][key] for n in "abc"),
+                start=torch.zeros(()),
+            )
+            for key in w
+        }
+    return w
+
+
+def assert_replayed(job: Job, folder: Path, happened: Sequence[Record]) -> None:
+    theirs = replayed(job, happened)
+    for name, value in load(folder / MODEL).items():
+        assert torch.allclose(value, theirs[name], atol=1e-5), name
+
+
+def sent(happened: Sequence[Record]) -> int:
+    return sum(sum(r.sent.values()) for r in of(Moved, happened))
+
+
+@pytest.mark.slow
+def test_devices_send_to_one_another_and_learn_what_the_records_say(
+    tmp_path: Path,
+) -> None:
+    with devices() as made:
+        happened = live(JOB, tmp_path, made)
+        assert set(made[0].directly) == {"c"}
+    assert len(of(records.Evaluated, happened)) == 2
+    assert sent(happened) > 20
+    assert not of(records.Dropped, happened)
+    assert_replayed(JOB, tmp_path, happened)
+
+
+@pytest.mark.slow
+def test_who_cannot_be_reached_gets_its_samples_by_the_orchestrator(
+    tmp_path: Path,
+) -> None:
+    with devices(listens="ab") as made:
+        happened = live(JOB, tmp_path, made)
+        assert not made[0].directly + made[1].directly
+    assert sent(happened) > 20
+    assert_replayed(JOB, tmp_path, happened)
+
+
+@pytest.mark.slow
+def test_simulated_and_live_devices_are_given_the_same_moves(tmp_path: Path) -> None:
+    with devices() as made:
+        again = [live(JOB, tmp_path / str(n), made) for n in range(2)]
+    one, two = (
+        [(r.slot, r.learner, r.collected, r.trained, r.sent) for r in of(Moved, some)]
+        for some in again
+    )
+    assert one == two
+
+
+class Vanishing(Told):
+    """Is gone in the second slot of the first cycle, and back in the second cycle."""
+
+    @rpc.expose
+    def slot(self, errand: SlotErrand) -> SlotDone:
+        if errand.slot == 2:
+            raise ConfigError("I have had enough")
+        return super().slot(errand)
+
+
+@pytest.mark.slow
+def test_one_that_fails_costs_its_share_and_comes_back(tmp_path: Path) -> None:
+    with devices({"c": Vanishing}) as made:
+        happened = live(JOB, tmp_path, made)
+    (dropped,) = of(records.Dropped, happened)
+    assert (dropped.learner, dropped.cycle) == ("c", 1)
+    slots = [r.slot for r in of(Moved, happened) if r.learner == "c"]
+    assert slots == [1, 2, 4, 5, 6, 7]
+    third = {r.learner: r for r in of(Moved, happened) if r.slot == 3}
+    assert "c" not in third["a"].sent  # not planned any more
+    assert len(of(records.Evaluated, happened)) == 2
+
+
+class Deaf(Told):
+    """Takes no samples of others in the first slot."""
+
+    @rpc.expose(idempotent=True)
+    def deliver(self, task: str, slot: int, sender: str, shard: Any) -> None:
+        if slot == 1:
+            raise DataError("not now")
+        super().deliver(task, slot, sender, shard)
+
+
+@pytest.mark.slow
+def test_what_nobody_takes_comes_back_and_is_trained_on(tmp_path: Path) -> None:
+    with devices({"c": Deaf}, listens="") as made:
+        happened = live(JOB, tmp_path, made)
+    first = {r.learner: r for r in of(Moved, happened) if r.slot == 1}
+    second = {r.learner: r for r in of(Moved, happened) if r.slot == 2}
+    assert first["a"].sent == {}
+    assert second["a"].arrived == first["a"].collected - first["a"].trained > 0
+    assert second["a"].trained >= second["a"].arrived
+    assert second["c"].arrived == 0
+
+
+class Boasting(Told):
+    @rpc.expose
+    def slot(self, errand: SlotErrand) -> SlotDone:
+        done = super().slot(errand)
+        return msgspec.structs.replace(done, trained=done.trained + 100)
+
+
+class Inventing(Told):
+    @rpc.expose
+    def slot(self, errand: SlotErrand) -> SlotDone:
+        return msgspec.structs.replace(super().slot(errand), delivered={"c": 10_000})
+
+
+class Swelling(Told):
+    @rpc.expose
+    def hand_in(self, task: str, cycle: int) -> Update:
+        update = super().hand_in(task, cycle)
+        return msgspec.structs.replace(update, samples=update.samples * 1000)
+
+
+class Swapping(Told):
+    @rpc.expose
+    def hand_in(self, task: str, cycle: int) -> Update:
+        return msgspec.structs.replace(super().hand_in(task, cycle), parameters={})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Boasting, Inventing, Swelling, Swapping])
+def test_who_claims_what_cannot_be_is_dropped(tmp_path: Path, kind: type[Told]) -> None:
+    job = changed(JOB, cycles=1, fog=FogTable(period=3, plan=Moving.ALONE))
+    with devices({"b": kind}) as made:
+        happened = live(job, tmp_path, made)
+    (dropped,) = of(records.Dropped, happened)
+    assert (dropped.learner, dropped.offence) == ("b", True)
+    (merged,) = of(records.Aggregated, happened)
+    assert merged.learners == 2
+
+
+@pytest.mark.slow
+def test_a_killed_orchestrator_goes_on_where_it_was(tmp_path: Path) -> None:
+    def stop(record: Record) -> None:
+        if isinstance(record, Moved) and record.slot == 4:
+            raise KeyboardInterrupt
+
+    with devices() as made:
+        with pytest.raises(KeyboardInterrupt):
+            live(JOB, tmp_path, made, stop)
+        happened = live(JOB, tmp_path, made)
+    assert len(of(records.Evaluated, happened)) == 2
+    slots = [r.slot for r in of(Moved, happened) if r.learner == "c"]
+    assert slots == [1, 2, 3, 4, 5, 6, 7]
+    assert_replayed(JOB, tmp_path, happened)
+
+
+def shard(rows: int = 3, label: int = 1) -> Any:
+    x = torch.zeros(rows, 1, 28, 28)
+    return packed(x, torch.full((rows,), label))
+
+
+@contextmanager
+def opened() -> Iterator[tuple[Inbox, str]]:
+    """An inbox behind a door, and the way in for one named a."""
+    inbox = Inbox()
+    inbox.checks["t"] = Learner(name="x", own=own("a"))._fitting(
+        models.build("FogMLP", 0)
+    )
+    door = Door(inbox, "127.0.0.1")
+    try:
+        yield inbox, str(door.admit("a"))
+    finally:
+        door.close()
+
+
+def test_samples_arrive_once_and_for_their_slot() -> None:
+    with opened() as (inbox, address), rpc.connect(address, name="a") as line:
+        line.deliver("t", 1, shard(3))
+        line.deliver("t", 2, shard(4))
+        line.deliver("t", 2, shard(5))
+    assert [len(y) for _, y in inbox.take("t", 1, {"a": 9})] == [3]
+    assert [len(y) for _, y in inbox.take("t", 2, {"a": 4, "b": 1})] == [4]
+    inbox.forget("t", 2)
+    assert inbox.take("t", 1, {"a": 9}) == []
+    assert [len(y) for _, y in inbox.take("t", 2, {"b": 1, "a": 9})] == [5]
+
+
+def test_nobody_is_let_in_without_the_token_of_its_name() -> None:
+    with opened() as (_, address):
+        with pytest.raises(RpcError, match="this token is for 'a'"):
+            rpc.connect(address, name="b")
+        host = address.partition("@")[2]
+        with pytest.raises(AccessError):
+            rpc.connect(f"melisma://{host}", name="a")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (shard(label=10), "class 10"),
+        ((torch.zeros(3, 1, 28, 28), torch.zeros(3)), "must be bytes"),
+        ((torch.zeros(3, 9, 9).byte(), torch.zeros(3).byte()), "expected images"),
+        ((torch.zeros(3, 1, 28, 28).byte(), torch.zeros(2).byte()), "a class for each"),
+        (("x", "y"), "must be bytes"),
+    ],
+)
+def test_samples_that_do_not_fit_are_refused(wrong: Any, why: str) -> None:
+    with opened() as (inbox, address), rpc.connect(address, name="a") as line:
+        with pytest.raises(RemoteError, match=why):
+            line.deliver("t", 1, wrong)
+        with pytest.raises(RemoteError, match="no task 'u'"):
+            line.deliver("u", 1, shard())
+    assert inbox.take("t", 1, {"a": 9}) == []
+
+
+def test_an_inbox_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "MOST_BYTES", 3 * 785)
+    with opened() as (inbox, _):
+        inbox.put("t", 1, "a", shard(2))
+        with pytest.raises(DataError, match="no room"):
+            inbox.put("t", 1, "b", shard(2))
+        inbox.put("t", 1, "a", shard(3))  # in place of the first
+
+
+def test_the_orchestrator_passes_on_what_is_planned_and_nothing_else() -> None:
+    relay = Relay("t")
+    passed: list[Any] = []
+
+    class Receiver:
+        @rpc.expose
+        def deliver(self, *what: Any) -> None:
+            passed.append(what[:3])
+
+        @rpc.expose
+        def admit(self, task: str, sender: str) -> str:
+            return f"to {sender}"
+
+    with rpc.serve(relay, port=0, say=lambda text: None) as server:
+        relay.server = server
+        relay.plan(1, {"a": Move(collected=5, sent={"b": 3})})
+        with (
+            rpc.connect(server.address, Receiver(), name="b"),
+            rpc.connect(server.address, name="a") as a,
+            rpc.connect(server.address, name="c") as c,
+        ):
+            assert a.way("t", "b") == "to a"
+            a.relay("t", 1, "b", shard(3))
+            for line, call in (
+                (a, ("t", 1, "b", shard(4))),  # too many
+                (a, ("t", 2, "b", shard(3))),  # another slot
+                (a, ("t", 1, "c", shard(3))),  # to another
+                (c, ("t", 1, "b", shard(3))),  # from another
+                (a, ("u", 1, "b", shard(3))),  # of another task
+            ):
+                with pytest.raises(RemoteError, match="ConfigError"):
+                    line.relay(*call)
+            with pytest.raises(RemoteError, match="nothing to send"):
+                c.way("t", "b")
+    assert passed == [("t", 1, "a")]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_fog_runs_locally_in_processes(tmp_path: Path) -> None:
+    unlike = tuple(
+        LearnersTable(
+            name=name,
+            rate=SamplesPerSecond(rate),
+            bandwidth=BytesPerSecond(2e6),
+        )
+        for name, rate in (("a", 200.0), ("c", 4000.0))
+    )
+    job = changed(JOB, learners=unlike, deadline=Seconds(6.0))
+    happened = run_locally(job, tmp_path)
+    assert len(of(records.Evaluated, happened)) == 2
+    assert sent(happened) > 0
+    assert not of(records.Dropped, happened)
+    assert (tmp_path / "flows.png").exists()

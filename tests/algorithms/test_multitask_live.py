@@ -1,0 +1,263 @@
+"""Several tasks on learners in this process, over real sockets."""
+
+from collections import defaultdict
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from tests.fleets.learners import Steady, changed, joined, live, of, slow
+
+from melisma import rpc
+from melisma.errors import ConfigError
+from melisma.fleets.messages import Errand
+from melisma.jobs.schema import LearnersTable, StateTable, TaskTable
+from melisma.launch.serve import orchestrate
+from melisma.learner.learner import Learner
+from melisma.runs import records
+from melisma.runs.records import Record, read
+from melisma.runs.store import MODEL, RECORDS
+from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+
+JOB = changed(
+    name="many",
+    scheme="med",
+    cycles=2,
+    shard=20,
+    deadline=Seconds(30.0),
+    task=(
+        TaskTable(name="one", samples=400, steps=1),
+        TaskTable(name="two", samples=200, steps=2),
+    ),
+)
+
+
+def spans(happened: list[Record]) -> dict[str, list[tuple[float, float]]]:
+    """When each learner was at work, whatever the task."""
+    began = {
+        (r.task, r.cycle, r.learner): r.time_s
+        for r in of(records.Allocated, happened)
+        if r.samples
+    }
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for r in of(records.Uploaded, happened):
+        found[r.learner].append((began[r.task, r.cycle, r.learner], r.time_s))
+    return {name: sorted(some) for name, some in found.items()}
+
+
+def given(happened: list[Record], task: str, cycle: int) -> dict[str, int]:
+    return {
+        r.learner: r.samples
+        for r in of(records.Allocated, happened)
+        if (r.task, r.cycle) == (task, cycle) and r.samples
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["med-probe", "med", "mmtt", "med-learned", "rmed"])
+def test_every_scheme_trains_all_tasks_live(tmp_path: Path, scheme: str) -> None:
+    learners = [Learner(name=name) for name in "abc"]
+    happened = live(changed(JOB, scheme=scheme), tmp_path, learners)
+    done = {r.task: r.cycle for r in of(records.Evaluated, happened)}
+    assert done == {"one": 2, "two": 2}
+    for task, samples in (("one", 400), ("two", 200)):
+        assert (tmp_path / task / MODEL).exists()
+        assert sum(given(happened, task, 1).values()) == samples
+    for some in spans(happened).values():
+        for (_, end_s), (begin_s, _) in pairwise(some):
+            assert end_s <= begin_s
+    assert not of(records.Dropped, happened)
+
+
+def test_foresight_is_for_simulations(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="simulate it, or use 'med-probe'"):
+        live(changed(JOB, scheme="mmtt-ideal"), tmp_path, [])
+
+
+@pytest.mark.slow
+def test_who_turns_out_slow_is_given_little(tmp_path: Path) -> None:
+    class Busier(Learner):
+        """Fast when it benchmarks itself, then slow."""
+
+        @rpc.expose
+        def probe(self, errand: Errand) -> Any:
+            self._device.owner = slow(100.0)
+            return super().probe(errand)
+
+    job = changed(JOB, scheme="med-probe", cycles=1, task=JOB.task[:1])
+    learners = [Learner(name="a", owner=slow(2000.0)), Busier(name="b")]
+    shares = given(live(job, tmp_path, learners), "one", 1)
+    # 2,000 samples a second against 100; and each begins with a shard of 20.
+    assert sum(shares.values()) == 400
+    assert shares["b"] <= 60
+
+
+@pytest.mark.slow
+def test_what_was_probed_passes_every_check(tmp_path: Path) -> None:
+    job = changed(JOB, scheme="med-probe", checks=1.0, task=JOB.task[:1])
+    happened = live(job, tmp_path, [Learner(name="a"), Learner(name="b")])
+    checked = of(records.Checked, happened)
+    assert len(checked) == 4
+    assert max(r.distance for r in checked) < 1e-3
+    assert not of(records.Dropped, happened)
+
+
+@pytest.mark.slow
+def test_who_does_not_answer_a_probe_costs_nobody_else(tmp_path: Path) -> None:
+    class Unwilling(Learner):
+        @rpc.expose
+        def probe(self, errand: Errand) -> Any:
+            raise ConfigError("not today")
+
+    job = changed(JOB, scheme="med-probe", cycles=1, task=JOB.task[:1])
+    happened = live(job, tmp_path, [Learner(name="a"), Unwilling(name="b")])
+    assert given(happened, "one", 1) == {"a": 400}
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_task_that_comes_later_is_admitted_beside_the_others(tmp_path: Path) -> None:
+    late = TaskTable(name="late", samples=100, steps=1, arrives=Seconds(1.0))
+    job = changed(JOB, cycles=3, task=(*JOB.task, late))
+    happened = live(job, tmp_path, [Learner(name=n, owner=slow(400.0)) for n in "abc"])
+    first_s = min(r.time_s for r in happened if r.task == "late")
+    assert first_s >= 1.0
+    assert {r.task for r in of(records.Evaluated, happened)} == {"one", "two", "late"}
+
+
+@pytest.mark.slow
+def test_a_task_that_cannot_be_paid_for_is_refused_with_a_reason(
+    tmp_path: Path,
+) -> None:
+    # A shard costs 1 where the job does not say: 20 for "one", 10 more for "two".
+    happened = live(changed(JOB, budget=25.0), tmp_path, [Learner(name="a")] * 1)
+    (refused,) = of(records.Refused, happened)
+    assert "budget" in refused.reason or "learner" in refused.reason
+    assert (tmp_path / refused.task / RECORDS).read_text().count("refused") == 1
+    assert len({r.task for r in of(records.Evaluated, happened)}) == 1
+
+
+@pytest.mark.slow
+def test_the_learners_of_a_task_may_leave_and_others_take_over(tmp_path: Path) -> None:
+    leaves = Thread(target=lambda: lines["a"].close())
+    lines: dict[str, Any] = {}
+
+    def watch(record: Record) -> None:
+        if isinstance(record, records.Evaluated) and leaves.ident is None:
+            leaves.start()
+
+    def start(server: rpc.Server) -> None:
+        for name in "abc":
+            line = rpc.connect(server.address, Steady(name=name), name=name)
+            lines[name] = stack.enter_context(line)
+
+    with ExitStack() as stack:
+        happened = orchestrate(
+            changed(JOB, cycles=4),
+            tmp_path,
+            learners=3,
+            watch=watch,
+            ready=start,
+            port=0,
+            say=lambda text: None,
+        )
+    leaves.join()
+    done = {r.task: r.cycle for r in of(records.Evaluated, happened)}
+    assert done == {"one": 4, "two": 4}
+    last = {name for task in done for name in given(happened, task, 4)}
+    assert last <= {"b", "c"}
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_newcomer_serves_a_task_as_soon_as_it_is_ready(tmp_path: Path) -> None:
+    comes = Thread(
+        target=lambda: stack.enter_context(joined(servers[0], [Learner(name="new")]))
+    )
+    servers: list[rpc.Server] = []
+
+    def watch(record: Record) -> None:
+        if isinstance(record, records.Evaluated) and comes.ident is None:
+            comes.start()
+
+    def start(server: rpc.Server) -> None:
+        servers.append(server)
+        there = [Learner(name=name, owner=slow(300.0)) for name in "ab"]
+        stack.enter_context(joined(server, there))
+
+    with ExitStack() as stack:
+        happened = orchestrate(
+            changed(JOB, cycles=12),
+            tmp_path,
+            learners=2,
+            watch=watch,
+            ready=start,
+            port=0,
+            say=lambda text: None,
+        )
+        comes.join()
+    assert "new" in {r.learner for r in of(records.Allocated, happened) if r.samples}
+
+
+@pytest.mark.slow
+def test_several_tasks_that_were_cut_short_go_on(tmp_path: Path) -> None:
+    class Cut(Exception):
+        pass
+
+    def cut(record: Record) -> None:
+        if isinstance(record, records.Evaluated) and record.cycle == 2:
+            raise Cut
+
+    job = changed(JOB, cycles=3)
+    learners = [Steady(name=name) for name in "ab"]
+    with pytest.raises(Cut):
+        live(job, tmp_path, learners, cut)
+    before = {t: read(tmp_path / t / RECORDS) for t in ("one", "two")}
+    happened = live(job, tmp_path, [Steady(name=name) for name in "ab"])
+    for task in ("one", "two"):
+        cycles = [r.cycle for r in of(records.Evaluated, happened) if r.task == task]
+        assert cycles == [1, 2, 3]
+        kept = [r for r in before[task] if r.cycle == 1]
+        assert read(tmp_path / task / RECORDS)[: len(kept)] == kept
+        assert (tmp_path / task / MODEL).exists()
+
+
+@pytest.mark.slow
+def test_given_states_are_what_med_goes_by(tmp_path: Path) -> None:
+    # By its states, "b" trains 100 samples a second half of the time and 10 otherwise:
+    # 0.055 s a sample against 0.01 s of "a". It has no owner here, and is fast.
+    def state(probability: float, rate: float) -> StateTable:
+        return StateTable(
+            probability=probability,
+            rate=SamplesPerSecond(rate),
+            bandwidth=BytesPerSecond(1e9),
+        )
+
+    tables = (
+        LearnersTable(name="a", states=(state(1.0, 100.0),)),
+        LearnersTable(name="b", states=(state(0.5, 100.0), state(0.5, 10.0))),
+    )
+    job = changed(JOB, cycles=1, learners=tables, task=JOB.task[:1])
+    learners = [Learner(name=name) for name in "ab"]
+    shares = given(live(job, tmp_path, learners), "one", 1)
+    assert shares["a"] / shares["b"] == pytest.approx(5.5, rel=0.15)
+
+
+@pytest.mark.slow
+def test_the_learnt_association_is_of_what_was_seen(tmp_path: Path) -> None:
+    class Lying(Learner):
+        """Benchmarks itself at full speed, and is slow from then on."""
+
+        @rpc.expose
+        def measure(self, task: str, keys: list[str]) -> None:
+            super().measure(task, keys)
+            self._device.owner = slow(150.0)
+
+    job = changed(JOB, scheme="med-learned", cycles=4, task=JOB.task[:1])
+    learners = [Learner(name="a", owner=slow(1500.0)), Lying(name="b")]
+    happened = live(job, tmp_path, learners)
+    shares = [given(happened, "one", cycle) for cycle in (1, 4)]
+    assert shares[0]["b"] > shares[1]["b"]
+    assert shares[1]["b"] < 150

@@ -1,0 +1,94 @@
+"""Small fleets that tests share: four pixels, two classes, learners by law."""
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import nn
+
+from melisma.algorithms.averaging import run
+from melisma.algorithms.task import Task
+from melisma.fleets.protocols import Fleet, Order, Updates
+from melisma.fleets.simulated import Conditions, SimulatedFleet
+from melisma.learning.data import Dataset
+from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.settings import Hardware, Training
+from melisma.maths.arrays import Ints
+from melisma.runs.records import Record
+from melisma.system.law import DelayLaw
+
+
+def small_data(rows: int = 40) -> Dataset:
+    source = torch.Generator().manual_seed(0)
+    x = torch.randn(rows, 1, 2, 2, generator=source)
+    y = (x.sum(dim=(1, 2, 3)) > 0).long()
+    return Dataset("small", x, y, x[:10], y[:10])
+
+
+def small_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+
+
+def law(step_s: ArrayLike, sample_s: ArrayLike, fixed_s: ArrayLike) -> DelayLaw:
+    return DelayLaw(
+        step_s=np.asarray(step_s, dtype=float),
+        sample_s=np.asarray(sample_s, dtype=float),
+        fixed_s=np.asarray(fixed_s, dtype=float),
+    )
+
+
+def fleet_of(
+    delays: DelayLaw,
+    conditions: Conditions | None = None,
+    *,
+    batch: int = 4,
+    rate: float = 0.1,
+    seed: int = 0,
+    threads: int = 1,
+    own_rows: Sequence[Ints] | None = None,
+) -> SimulatedFleet:
+    return SimulatedFleet(
+        [f"learner-{k}" for k in range(len(delays.step_s))],
+        delays,
+        model=small_model(),
+        data=small_data(),
+        training=Training(batch=batch, rate=rate),
+        seed=seed,
+        conditions=conditions,
+        hardware=Hardware(threads=threads),
+        own_rows=own_rows,
+    )
+
+
+def carried_out(
+    fleet: Fleet, orders: Sequence[Order], deadline_s: float
+) -> list[Updates]:
+    async def collect() -> list[Updates]:
+        parameters, arrived = parameters_of(small_model()), []
+        async for updates in fleet.carry_out(orders, parameters, deadline_s):
+            assert isinstance(updates, Updates)
+            arrived.append(updates)
+        return arrived
+
+    return asyncio.run(collect())
+
+
+def task_of(scheme: str, deadline_s: float, **changes: object) -> Task:
+    options: dict[str, object] = {
+        "name": "small",
+        "model": small_model(),
+        "data": small_data(),
+        "scheme": scheme,
+        "cycles": 2,
+        "deadline_s": deadline_s,
+        "seed": 0,
+    }
+    return Task(**(options | changes))  # type: ignore[arg-type]
+
+
+def ran(task: Task, fleet: Fleet) -> tuple[Parameters, list[Record]]:
+    happened: list[Record] = []
+    return asyncio.run(run(task, fleet, happened.append)), happened

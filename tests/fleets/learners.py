@@ -1,0 +1,87 @@
+"""Live learners in this process, over real sockets, for tests to share."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from melisma import rpc
+from melisma.fleets.messages import Speeds
+from melisma.jobs.schema import Job, LearnersTable
+from melisma.launch.serve import orchestrate
+from melisma.learner.background import Owner, State
+from melisma.learner.learner import Learner
+from melisma.runs.records import Record
+from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+
+JOB = Job(
+    name="test",
+    scheme="eta",
+    cycles=2,
+    deadline=Seconds(30.0),
+    samples=600,
+    shard=50,
+    steps=1,
+    learners=(
+        LearnersTable(
+            name="x", rate=SamplesPerSecond(1.0), bandwidth=BytesPerSecond(1.0)
+        ),
+    ),
+)
+
+
+class Steady(Learner):
+    """A learner that always tells the same low speed: what it is given never depends on
+    the machine, and is done long before the deadline.
+    """
+
+    @rpc.expose
+    def speeds(self, task: str, drifted: bool) -> Speeds:
+        return Speeds(step_s=0.01, sample_s=0.001, fixed_s=0.1)
+
+
+def slow(samples_per_s: float) -> Owner:
+    """An owner who leaves a learner no more than that."""
+    return Owner([State(samples_per_s=samples_per_s)])
+
+
+def changed(job: Job | None = None, **changes: Any) -> Job:
+    return msgspec.structs.replace(job or JOB, **changes)
+
+
+@contextmanager
+def joined(server: rpc.Server, learners: Sequence[Learner]) -> Iterator[None]:
+    with ExitStack() as lines:
+        for learner in learners:
+            lines.enter_context(
+                rpc.connect(server.address, learner, name=learner._name)
+            )
+        yield
+
+
+def live(
+    job: Job,
+    folder: Path,
+    learners: Sequence[Learner],
+    watch: Any = lambda record: None,
+    *,
+    least: int | None = None,
+) -> list[Record]:
+    """Run a job with these learners; it starts once ``least`` are there, or all."""
+    folder.mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        return orchestrate(
+            job,
+            folder,
+            learners=len(learners) if least is None else least,
+            watch=watch,
+            ready=lambda server: stack.enter_context(joined(server, learners)),
+            port=0,
+            say=lambda text: None,
+        )
+
+
+def of(kind: Any, happened: Sequence[Record]) -> list[Any]:
+    return [record for record in happened if isinstance(record, kind)]

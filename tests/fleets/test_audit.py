@@ -1,0 +1,109 @@
+"""Live learners that lie about their work, and those that do not."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from tests.fleets.learners import Steady, changed, live, of, slow
+
+from melisma import rpc
+from melisma.fleets.messages import Errand, Speeds, Update
+from melisma.learner.learner import Learner
+from melisma.learning.checks import FALSE_FROM
+from melisma.learning.parameters import Parameters
+from melisma.runs import records
+from melisma.units import Seconds
+
+#: Every update is redone.
+JOB = changed(checks=1.0, cycles=3)
+
+
+@pytest.mark.slow
+def test_honest_learners_are_not_accused(tmp_path: Path) -> None:
+    happened = live(JOB, tmp_path, [Steady(name=name) for name in ("a", "b")])
+    checked = of(records.Checked, happened)
+    assert len(checked) == 6
+    assert max(record.distance for record in checked) < FALSE_FROM / 100
+    assert not of(records.Dropped, happened)
+
+
+class Lazy(Steady):
+    """Sends the model back as it came."""
+
+    def _model(self, update: Update, sent: Parameters) -> Parameters:
+        return sent
+
+    @rpc.expose
+    def carry_out(self, errand: Errand) -> Update:
+        peer = rpc.current().peer
+        assert peer is not None
+        sent: Parameters = peer.parameters(errand.task, errand.cycle)
+        update = super().carry_out(errand)
+        return msgspec.structs.replace(update, parameters=self._model(update, sent))
+
+
+class Noisy(Lazy):
+    """Sends the model back with noise on it."""
+
+    def _model(self, update: Update, sent: Parameters) -> Parameters:
+        return {name: t + 0.01 * torch.randn_like(t) for name, t in sent.items()}
+
+
+class Skimping(Steady):
+    """Trains on a tenth of its shards and claims all."""
+
+    @rpc.expose
+    def carry_out(self, errand: Errand) -> Update:
+        tenth = errand.keys[: max(1, len(errand.keys) // 10)]
+        few = msgspec.structs.replace(errand, keys=tenth)
+        update = super().carry_out(few)
+        batches = errand.steps * -(-errand.samples // 32)
+        return msgspec.structs.replace(
+            update, samples=errand.samples, batches=batches, halted=False
+        )
+
+
+@pytest.mark.parametrize(
+    "liar",
+    [Lazy, *(pytest.param(liar, marks=pytest.mark.slow) for liar in (Noisy, Skimping))],
+)
+def test_liars_are_refused_and_expelled(tmp_path: Path, liar: type[Steady]) -> None:
+    job = changed(JOB, samples=1000, deadline=Seconds(30.0))
+    happened = live(job, tmp_path, [Steady(name="a"), liar(name="b")])
+    dropped = of(records.Dropped, happened)
+    assert {(r.learner, r.offence) for r in dropped} == {("b", True)}
+    assert all("not what its work leads to" in r.reason for r in dropped)
+    assert [r.learner for r in of(records.Expelled, happened)] == ["b"]
+    assert [r.learners for r in of(records.Aggregated, happened)] == [1, 1, 1]
+
+
+def test_a_claim_beyond_the_batches_done_is_refused_without_redoing(
+    tmp_path: Path,
+) -> None:
+    class Inflating(Steady):
+        @rpc.expose
+        def carry_out(self, errand: Errand) -> Update:
+            return msgspec.structs.replace(super().carry_out(errand), batches=1)
+
+    job = changed(JOB, checks=1e-9, cycles=1)
+    happened = live(job, tmp_path, [Steady(name="a"), Inflating(name="b")])
+    (dropped,) = of(records.Dropped, happened)
+    assert dropped.reason == "300 samples claimed where 32 were seen"
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_work_that_was_halted_is_redone_as_far_as_it_went(tmp_path: Path) -> None:
+    class Boastful(Learner):
+        @rpc.expose
+        def speeds(self, task: str, drifted: bool) -> Speeds:
+            return Speeds(step_s=1e-5, sample_s=1e-6, fixed_s=0.01)
+
+    late = Boastful(name="a", owner=slow(150.0))
+    job = changed(JOB, cycles=1, deadline=Seconds(8.0), samples=2000)
+    happened = live(job, tmp_path, [late])
+    (halted,) = of(records.Halted, happened)
+    (checked,) = of(records.Checked, happened)
+    assert halted.samples < 2000
+    assert checked.distance < FALSE_FROM / 100

@@ -1,0 +1,149 @@
+"""Federated live runs: the data lies on the learners, and stays there."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from tests.fleets.learners import Steady, changed, live, of
+
+from melisma import rpc
+from melisma.errors import ConfigError
+from melisma.fleets.messages import Errand, Update
+from melisma.launch.local import own_data, run_locally
+from melisma.learner.learner import Learner
+from melisma.learner.training import Line, Routine
+from melisma.learning.data import Dataset, load
+from melisma.runs import records
+from melisma.system.law import Mode
+from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+
+pytestmark = pytest.mark.slow
+
+JOB = changed(mode=Mode.FEDERATED, samples=None, shard=10)
+
+
+def owner(name: str, rows: range, kind: Any = Steady) -> Any:
+    data = load("mnist-5k")
+    some = np.array(rows)
+    x, y = data.train_x[some], data.train_y[some]
+    return kind(name=name, own=Dataset(name, x, y, x[:0], y[:0]))
+
+
+@pytest.mark.parametrize("scheme", ["eta", "dab", "csa"])
+def test_learners_train_on_what_they_have(tmp_path: Path, scheme: str) -> None:
+    # Every third sample to b: 333 of the first 1,000, of which 330 are whole shards.
+    learners = [owner("a", range(0, 1000, 2)), owner("b", range(0, 999, 3))]
+    job = changed(JOB, scheme=scheme, deadline=Seconds(8.0), cycles=1)
+    happened = live(job, tmp_path, learners)
+    (merged,) = of(records.Aggregated, happened)
+    assert (merged.learners, merged.samples) == (2, 500 + 330)
+
+
+def test_no_data_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[str] = set()
+
+    fetch = Line.fetch
+
+    def noted(self: Line, name: str, *rest: Any) -> Any:
+        asked.add(name)
+        return fetch(self, name, *rest)
+
+    monkeypatch.setattr(Line, "fetch", noted)
+    live(JOB, tmp_path, [owner("a", range(500), Steady)])
+    assert asked == {"filler", "parameters"}
+
+
+def test_part_of_the_data_is_another_part_in_each_cycle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    examples = Routine.examples
+
+    def noted(self: Routine, *which: Any) -> Any:
+        x, y = examples(self, *which)
+        seen.append(float(x.sum()))
+        return x, y
+
+    monkeypatch.setattr(Routine, "examples", noted)
+    live(changed(JOB, samples=100), tmp_path, [owner("a", range(500), Steady)])
+    assert len(set(seen)) == len(seen) == 2
+
+
+def test_a_learner_without_data_does_not_take_part(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    learners = [owner("a", range(500)), Learner(name="b")]
+    happened = live(JOB, tmp_path, learners, least=1)
+    assert {record.learner for record in of(records.Joined, happened)} == {"a"}
+    complaints = [text for text in caplog.messages if "no data of its own" in text]
+    assert len(complaints) == 1  # said once, not once a cycle
+
+
+def test_a_learner_whose_data_does_not_fit_the_model_does_not_take_part(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = owner("b", range(500))
+    odd._device.own = Dataset(
+        "odd",
+        odd._device.own.train_x[..., :7],
+        odd._device.own.train_y,
+        *[odd._device.own.test_x, odd._device.own.test_y],
+    )
+    happened = live(JOB, tmp_path, [owner("a", range(500)), odd], least=1)
+    assert {record.learner for record in of(records.Joined, happened)} == {"a"}
+    assert any("does not take samples of shape" in text for text in caplog.messages)
+
+
+def test_a_claim_of_more_samples_than_asked_for_is_refused(tmp_path: Path) -> None:
+    class Boastful(Steady):
+        @rpc.expose
+        def carry_out(self, errand: Errand) -> Update:
+            update = super().carry_out(errand)
+            return msgspec.structs.replace(update, samples=10**6)
+
+    learners = [owner("a", range(500)), owner("b", range(500), Boastful)]
+    happened = live(JOB, tmp_path, learners)
+    assert {r.learner for r in of(records.Dropped, happened)} == {"b"}
+
+
+def test_every_local_learner_gets_its_own_part(tmp_path: Path) -> None:
+    job = changed(JOB, learners=_learners())
+    with own_data(job, ["a", "b"]) as folder:
+        assert folder is not None
+        parts = [np.load(folder / name / "y.npy") for name in ("a", "b")]
+    assert sum(map(len, parts)) == 4000
+    assert not folder.exists()
+
+
+def test_a_federated_job_runs_locally_in_processes(tmp_path: Path) -> None:
+    happened = run_locally(
+        changed(JOB, learners=_learners(), deadline=Seconds(3.0)), tmp_path
+    )
+    assert len(of(records.Evaluated, happened)) == 2
+    assert {r.learners for r in of(records.Aggregated, happened)} == {2}
+
+
+def test_more_samples_than_they_have_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="600 samples a cycle: there are 500"):
+        live(changed(JOB, samples=600), tmp_path, [owner("a", range(500))])
+
+
+def _learners() -> Any:
+    fast = msgspec.structs.replace(
+        JOB.learners[0],
+        name="a",
+        rate=SamplesPerSecond(1e4),
+        bandwidth=BytesPerSecond(1e8),
+    )
+    return (fast, msgspec.structs.replace(fast, name="b"))
+
+
+def test_data_is_dealt_to_as_many_as_there_are() -> None:
+    job = changed(JOB, learners=_learners())
+    with own_data(job, ["a", "b", "c"]) as folder:
+        assert folder is not None
+        parts = [np.load(folder / name / "y.npy") for name in ("a", "b", "c")]
+    assert [len(part) for part in parts] == [1334, 1333, 1333]

@@ -1,0 +1,298 @@
+"""Live learners over real sockets, in this process: who does what, and what counts."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from tests.fleets.learners import JOB, Steady, changed, joined, live, of, slow
+
+from melisma import rpc
+from melisma.errors import RemoteError
+from melisma.fleets.messages import Brief, Errand, Speeds, Update
+from melisma.launch.local import resumable
+from melisma.launch.serve import orchestrate
+from melisma.learner.learner import Learner
+from melisma.learner.training import Line
+from melisma.learning.parameters import load
+from melisma.learning.settings import Late
+from melisma.runs import records
+from melisma.runs.records import Record
+from melisma.runs.store import CHECKPOINT, MODEL, RECORDS, Checkpoint
+from melisma.schemes import SCHEMES
+from melisma.units import Seconds
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        scheme
+        if scheme in ("csa", "dab")
+        else pytest.param(scheme, marks=pytest.mark.slow)
+        for scheme in SCHEMES
+    ],
+)
+def test_every_scheme_runs_live(tmp_path: Path, scheme: str) -> None:
+    learners = [Learner(name=name) for name in ("a", "b")]
+    # However late they are: on a busy machine a benchmark may promise too much.
+    job = changed(scheme=scheme, cycles=1, deadline=Seconds(2.0), late=Late.WAIT)
+    happened = live(job, tmp_path, learners)
+    assert len(of(records.Evaluated, happened)) == 1
+    assert {record.learner for record in of(records.Uploaded, happened)} == {"a", "b"}
+    predicted = {
+        record.predicted_s is None for record in of(records.Allocated, happened)
+    }
+    assert predicted == {scheme == "dab"}
+    assert (tmp_path / MODEL).exists()
+
+
+def test_the_model_learns(tmp_path: Path) -> None:
+    job = changed(cycles=4, samples=2000, steps=2, scheme="dab", most=20)
+    happened = live(job, tmp_path, [Learner(name=name) for name in ("a", "b")])
+    assert of(records.Evaluated, happened)[-1].accuracy > 0.75
+
+
+def test_a_shard_is_sent_to_a_learner_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    fetch = Line.fetch
+
+    def counted(self: Line, name: str, argument: Any, *limit: Any) -> Any:
+        if name == "shards":
+            asked.extend(argument)
+        return fetch(self, name, argument, *limit)
+
+    monkeypatch.setattr(Line, "fetch", counted)
+    learner = Steady(name="a")
+    # All 80 shards in every cycle; 8 of them were fetched for the benchmark before,
+    # at two sizes with a warm-up and repeats, which time the transfer for real.
+    job = changed(samples=4000, cycles=3, deadline=Seconds(200.0))
+    live(job, tmp_path, [learner])
+    assert len(set(asked)) == 80
+    benchmarked = {key for key in asked if asked.count(key) > 1}
+    assert len(benchmarked) <= 8
+
+
+@pytest.mark.slow
+def test_the_same_learners_give_the_same_model(tmp_path: Path) -> None:
+    models = []
+    for run in ("first", "second"):
+        live(JOB, tmp_path / run, [Steady(name=name) for name in ("a", "b")])
+        models.append(load(tmp_path / run / MODEL))
+    assert all(torch.equal(models[0][name], t) for name, t in models[1].items())
+
+
+@pytest.mark.slow
+def test_a_run_that_was_cut_short_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    names = ("a", "b")
+    job = changed(cycles=4)
+    live(job, whole, [Steady(name=name) for name in names])
+
+    def pull_the_plug(record: Record) -> None:
+        if record.cycle == 3 and isinstance(record, records.Uploaded):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        live(job, cut, [Steady(name=name) for name in names], pull_the_plug)
+    done = Checkpoint.read(cut)
+    assert done is not None
+    assert done.cycle == 2
+    assert (cut / RECORDS).stat().st_size > done.records_bytes  # half a cycle more
+    assert not (cut / MODEL).exists()
+    happened = live(job, cut, [Steady(name=name) for name in names])
+    expected, resumed = load(whole / MODEL), load(cut / MODEL)
+    assert all(torch.equal(expected[name], t) for name, t in resumed.items())
+    assert [record.cycle for record in of(records.Evaluated, happened)] == [1, 2, 3, 4]
+    times_s = [record.time_s for record in of(records.Evaluated, happened)]
+    assert times_s == sorted(times_s)
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    live(JOB, tmp_path, [Steady(name="a")])
+    (tmp_path / CHECKPOINT).write_bytes(b"cut short")
+    with pytest.raises(Exception, match="not a readable model"):
+        live(JOB, tmp_path, [Steady(name="a")])
+
+
+def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="is no run"):
+        resumable(tmp_path)
+
+
+class Frozen(Steady):
+    """A learner that never comes back from its first errand."""
+
+    @rpc.expose
+    def carry_out(self, errand: Errand) -> Update:
+        if errand.cycle == 1:
+            self.noticed = rpc.current()
+            rpc.current().sleep(60.0)
+        return super().carry_out(errand)
+
+
+@pytest.mark.slow
+def test_at_the_deadline_the_cycle_goes_on_without_the_missing(tmp_path: Path) -> None:
+    frozen = Frozen(name="b")
+    job = changed(deadline=Seconds(3.0), samples=100)
+    happened = live(job, tmp_path, [Steady(name="a"), frozen])
+    (dropped,) = of(records.Dropped, happened)
+    assert (dropped.learner, dropped.cycle) == ("b", 1)
+    assert dropped.reason == "not there by the deadline"
+    assert [r.learners for r in of(records.Aggregated, happened)] == [1, 2]
+    assert frozen.noticed.cancelled  # the deadline stops the computing, too
+
+
+def test_a_learner_that_leaves_costs_its_share_of_the_cycle(tmp_path: Path) -> None:
+    lines: dict[str, rpc.Connection] = {}
+
+    class Leaving(Steady):
+        @rpc.expose
+        def carry_out(self, errand: Errand) -> Update:
+            if errand.cycle == 2:
+                lines["b"]._exchange.loop.call_soon_threadsafe(
+                    lines["b"]._exchange.end, "unplugged"
+                )
+                rpc.current().sleep(60.0)
+            return super().carry_out(errand)
+
+    def start(server: rpc.Server) -> None:
+        for learner in (Steady(name="a"), Leaving(name="b")):
+            lines[learner._name] = rpc.connect(
+                server.address, learner, name=learner._name
+            )
+
+    happened = orchestrate(
+        changed(cycles=3),
+        tmp_path,
+        learners=1,
+        ready=start,
+        port=0,
+        say=lambda text: None,
+    )
+    for line in lines.values():
+        line.close()
+    (dropped,) = of(records.Dropped, happened)
+    assert (dropped.learner, dropped.cycle) == ("b", 2)
+    assert dropped.reason.startswith("lost: ")
+    assert len(of(records.Evaluated, happened)) == 3
+
+
+class Wrong(Steady):
+    """A learner whose updates are not what was asked for."""
+
+    def __init__(self, name: str, **changes: Any) -> None:
+        super().__init__(name=name)
+        self._changes = changes
+
+    @rpc.expose
+    def carry_out(self, errand: Errand) -> Any:
+        update = super().carry_out(errand)
+        if "anything" in self._changes:
+            return self._changes["anything"]
+        return msgspec.structs.replace(update, **self._changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"cycle": 7}, "an update of cycle 7"),
+        ({"samples": 10**6}, "1000000 samples claimed of 300 given"),
+        ({"samples": -1}, "-1 samples claimed of 300 given"),
+        ({"parameters": {}}, "parameters of another model"),
+        ({"parameters": {"1.weight": torch.zeros(3)}}, "parameters of another model"),
+        ({"anything": 42}, "not an update"),
+    ],
+)
+def test_a_wrong_update_is_refused_and_recorded(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    happened = live(JOB, tmp_path, [Steady(name="a"), Wrong("b", **changes)])
+    dropped = of(records.Dropped, happened)
+    assert {(record.learner, record.reason) for record in dropped} == {("b", reason)}
+    assert [r.learners for r in of(records.Aggregated, happened)] == [1, 1]
+
+
+def test_nan_is_refused(tmp_path: Path) -> None:
+    class NotANumber(Steady):
+        @rpc.expose
+        def carry_out(self, errand: Errand) -> Update:
+            update = super().carry_out(errand)
+            for tensor in update.parameters.values():
+                tensor.fill_(torch.nan)
+            return update
+
+    happened = live(JOB, tmp_path, [Steady(name="a"), NotANumber(name="b")])
+    reasons = {record.reason for record in of(records.Dropped, happened)}
+    assert reasons == {"parameters are not finite"}
+
+
+def test_a_repeated_offender_is_sent_away(tmp_path: Path) -> None:
+    job = changed(cycles=5)
+    learners = [Steady(name="a"), Wrong("b", cycle=7)]
+    with ExitStack() as stack:
+        happened = orchestrate(
+            job,
+            tmp_path,
+            learners=1,
+            ready=lambda server: stack.enter_context(joined(server, learners)),
+            port=0,
+            say=lambda text: None,
+        )
+    assert len(of(records.Dropped, happened)) >= 3
+    assert len(of(records.Evaluated, happened)) == 5
+
+
+@pytest.mark.slow
+def test_a_slow_learner_halts_and_its_part_counts(tmp_path: Path) -> None:
+    class Boastful(Learner):
+        """Claims to be fast, and is slow."""
+
+        @rpc.expose
+        def speeds(self, task: str, drifted: bool) -> Speeds:
+            return Speeds(step_s=1e-5, sample_s=1e-6, fixed_s=0.01)
+
+    late = Boastful(name="b", owner=slow(150.0))
+    job = changed(cycles=1, deadline=Seconds(8.0), samples=4000, scheme="eta")
+    happened = live(job, tmp_path, [Boastful(name="a"), late])
+    halted = {record.learner: record for record in of(records.Halted, happened)}
+    assert "b" in halted
+    assert 0 < halted["b"].samples < 2000
+    assert not of(records.Dropped, happened)
+
+
+def test_a_learner_trains_no_model_because_somebody_names_it() -> None:
+    with (
+        rpc.serve(Learner(name="a"), port=None) as device,
+        rpc.connect(device) as caller,
+        pytest.raises(RemoteError, match="unknown model 'os:system'"),
+    ):
+        caller.prepare(_brief("os:system"))
+
+
+def test_under_a_decentralised_scheme_no_speed_is_told() -> None:
+    with (
+        rpc.serve(Learner(name="a"), port=None) as device,
+        rpc.connect(device) as caller,
+    ):
+        caller.prepare(_brief("TwoNN"))
+        with pytest.raises(RemoteError, match="keeps its speed to itself"):
+            caller.speeds("t", True)
+
+
+def _brief(model: str) -> Any:
+    return Brief(
+        task="t",
+        model=model,
+        seed=0,
+        optimiser="sgd",
+        rate=0.1,
+        batch=32,
+        shard=50,
+        federated=False,
+        private=True,
+    )

@@ -1,0 +1,150 @@
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from melisma.errors import ConfigError, DataError
+from melisma.jobs.building import build, simulate
+from melisma.jobs.families import ready
+from melisma.jobs.schema import Job, load
+from melisma.learning.parameters import load as load_model
+from melisma.learning.settings import Hardware, Precision
+from melisma.runs import records
+from melisma.runs.records import Aggregated, Allocated, Evaluated
+from melisma.system.cell import cell
+from melisma.system.law import Mode
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_the_demo_learns() -> None:
+    happened = simulate(Job(cycles=3))
+    accuracy = [r.accuracy for r in happened if isinstance(r, Evaluated)]
+    assert len(accuracy) == 3
+    assert accuracy[-1] > 0.6
+
+
+def test_a_run_leaves_configuration_records_and_model(tmp_path: Path) -> None:
+    built = build(Job(cycles=1, seed=3))
+    happened = built.run(tmp_path)
+    assert load(tmp_path / "config.toml") == built.job
+    assert records.read(tmp_path / "records.jsonl") == happened
+    model = load_model(tmp_path / "model.safetensors")
+    assert {name: v.shape for name, v in model.items()} == {
+        name: v.shape for name, v in built.task.model.state_dict().items()
+    }
+
+
+def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
+    files = []
+    for name, threads in (("one", 1), ("two", 2)):
+        folder = tmp_path / name
+        folder.mkdir()
+        build(Job(cycles=2, noise=0.1), Hardware(threads=threads)).run(folder)
+        files.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert files[0] == files[1]
+    assert set(files[0]) == {"config.toml", "records.jsonl", "model.safetensors"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there_is_named_with_what_to_do() -> None:
+    with pytest.raises(ConfigError, match=r"device 'cuda' cannot be used: .*use 'cpu'"):
+        build(Job(cycles=1), Hardware(device="cuda"))
+    with pytest.raises(ConfigError, match="device 'fridge' cannot be used"):
+        build(Job(cycles=1), Hardware(device="fridge"))
+
+
+def test_coded_training_says_that_it_needs_full_precision() -> None:
+    with pytest.raises(ConfigError, match=r"coded training in bf16: .* in fp32"):
+        ready(Job(scheme="coded"), Hardware(precision=Precision.BF16))
+
+
+def test_a_cell_in_a_job_is_the_cell_of_the_paper() -> None:
+    job = load(EXAMPLES / "csa.toml")
+    job = msgspec.structs.replace(
+        job, model="CsaNet", data=msgspec.structs.replace(job.data, name="mnist-5k")
+    )
+    law, paper = build(job).fleet._law, cell(20, 15.0)
+    np.testing.assert_allclose(law.step_s, paper.step_s, rtol=1e-12)
+    np.testing.assert_allclose(law.sample_s, paper.sample_s, rtol=1e-12)
+    np.testing.assert_allclose(law.fixed_s, paper.fixed_s, rtol=1e-12)
+
+
+@pytest.mark.parametrize("example", ["demo", "states", "federated"])
+def test_the_examples_run(example: str) -> None:
+    job = msgspec.structs.replace(load(EXAMPLES / f"{example}.toml"), cycles=1)
+    assert isinstance(simulate(job)[-1], Evaluated)
+
+
+def test_the_demo_file_is_the_default_job() -> None:
+    assert load(EXAMPLES / "demo.toml") == Job()
+
+
+@pytest.mark.parametrize("scheme", ["eta", "sync", "csa", "csa-strict", "csa-sai"])
+def test_all_samples_are_shared_out(scheme: str) -> None:
+    happened = simulate(Job(scheme=scheme, cycles=1))
+    given = [record for record in happened if isinstance(record, Allocated)]
+    assert sum(record.samples for record in given) == 4000
+
+
+def test_csa_keeps_learners_busier_and_closer_than_eta() -> None:
+    merged = {}
+    for scheme in ("csa", "eta"):
+        happened = simulate(Job(scheme=scheme, cycles=1))
+        (merged[scheme],) = (r for r in happened if isinstance(r, Aggregated))
+    assert merged["csa"].max_staleness <= 1 < merged["eta"].max_staleness
+    assert merged["csa"].utilisation > merged["eta"].utilisation
+
+
+def test_states_of_unequal_number_are_padded_with_probability_nought() -> None:
+    job = load(EXAMPLES / "states.toml")
+    both = (*job.learners, *Job().learners[:1])
+    fleet = build(msgspec.structs.replace(job, learners=both)).fleet
+    gamma = fleet._conditions.probability
+    assert gamma is not None
+    assert gamma.shape == (8, 3)
+    assert gamma[-1].tolist() == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("split", ["iid", "dirichlet", "labels"])
+def test_federated_learners_hold_all_rows_between_them(split: str) -> None:
+    job = load(EXAMPLES / "federated.toml")
+    data = msgspec.structs.replace(job.data, split=split)
+    own = build(msgspec.structs.replace(job, data=data)).fleet._own_rows
+    assert own is not None
+    assert sorted(np.concatenate(own)) == list(range(4000))
+
+
+def test_in_federated_mode_no_data_travels() -> None:
+    law = build(Job(mode=Mode.FEDERATED, samples=1000)).fleet._law
+    assert (law.sample_s == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (Job(scheme="cas"), "unknown scheme 'cas': did you mean 'csa'"),
+        (Job(model="TwoNM"), "unknown model 'TwoNM': did you mean 'TwoNN'"),
+        (Job(samples=5000), "5000 samples a cycle: there are 4000 of mnist-5k"),
+        (Job(noise=-1.0), "noise of -1.0"),
+        (Job(model="CifarCNN"), r"does not take samples of shape \(1, 28, 28\)"),
+    ],
+)
+def test_a_job_that_cannot_be_is_named(job: Job, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(job)
+
+
+def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:
+    for name in (
+        "train-images-idx3-ubyte",
+        "train-labels-idx1-ubyte",
+        "t10k-images-idx3-ubyte",
+        "t10k-labels-idx1-ubyte",
+    ):
+        (tmp_path / name).write_bytes(b"\0\0\x08\x03cut")
+    data = msgspec.structs.replace(Job().data, name="mnist", folder=str(tmp_path))
+    with pytest.raises(DataError, match="train-images-idx3-ubyte ends after 7 bytes"):
+        build(Job(data=data))

@@ -1,0 +1,62 @@
+"""`melisma join`, by a learner that does a test a favour.
+
+learner.py FAVOURS ADDRESS --name NAME …    FAVOURS is JSON:
+
+    keep      a folder: leave every update there that is made
+    steady    tell a fixed low speed, so that nothing depends on the machine's
+    hold      [cycle, file]: the first time in that cycle, make ``file`` once the update
+              is made, and send it when somebody has taken the file away
+"""
+
+import json
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from melisma import rpc
+from melisma.cli import main
+from melisma.fleets.messages import Errand, Speeds, Update
+from melisma.learner import learner
+
+favours: dict[str, Any] = {}
+
+
+class Favour(learner.Learner):
+    @rpc.expose(idempotent=True)
+    def speeds(self, task: str, drifted: bool) -> Speeds:
+        told = super().speeds(task, drifted)
+        if favours.get("steady"):
+            return Speeds(step_s=0.01, sample_s=0.001, fixed_s=0.1)
+        return told
+
+    @rpc.expose
+    def carry_out(self, errand: Errand) -> Update:
+        update = super().carry_out(errand)
+        if keep := favours.get("keep"):
+            _keep(update, Path(keep), self._name)
+        cycle, file = favours.get("hold", (0, ""))
+        if cycle == errand.cycle:
+            del favours["hold"]  # once: the cycle may be run again
+            Path(file).touch()
+            while Path(file).exists():
+                time.sleep(0.01)
+        return update
+
+
+def _keep(update: Update, folder: Path, name: str) -> None:
+    """Leave a whole file, or none: this process may be killed at any moment."""
+    file = f"{update.cycle}.{name}.{uuid.uuid4().hex}.safetensors"
+    unfinished = folder / f"{file}.part"
+    save_file(update.parameters, unfinished, {"samples": str(update.samples)})
+    unfinished.replace(folder / file)
+
+
+if __name__ == "__main__":
+    favours = json.loads(sys.argv.pop(1))
+    learner.Learner = Favour  # type: ignore[misc]  # what `melisma join` will find
+    sys.argv.insert(1, "join")
+    main()

@@ -1,0 +1,201 @@
+"""Coded training with six processes, one of which is struck at its work.
+
+This process orchestrates; learners are processes, as a user starts them. One is struck
+when it fetches the model of a cycle: it has begun its part by then, and cannot be done
+with it, however fast or slow the machine is.
+"""
+
+import math
+import random
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from tests.algorithms.test_coded import job, ran
+from tests.algorithms.test_coded_live import JOB, assert_exact
+from tests.fleets.learners import of
+from tests.launch.chaos.processes import (
+    GUARD_S,
+    Process,
+    Processes,
+    freeze,
+    processes,
+    running_in,
+    thaw,
+)
+
+from melisma import rpc
+from melisma.coding import Plan, choose
+from melisma.fleets.live import Stock
+from melisma.jobs.coded import build_coded
+from melisma.jobs.schema import StragglingTable
+from melisma.launch.serve import orchestrate
+from melisma.learning.parameters import Parameters
+from melisma.runs import records
+from melisma.runs.records import Record
+
+#: If one of six dies in each cycle and none comes back, the sixth finds one alone: too
+#: few to bear a straggler. So no run is over before somebody has come back.
+CYCLES = 6
+SLOW = "a"
+#: Samples a second; what each is given of a cycle's 600 takes it about 0.3 s.
+RATES = dict.fromkeys("abcdef", 360) | {SLOW: 120}
+
+
+class Six:
+    """Six learners, from one run to the next."""
+
+    def __init__(self, start: Processes) -> None:
+        self.start, self.port = start, 0
+        self.running: dict[str, Process] = {}
+
+    def join(self, server: rpc.Server) -> None:
+        """Start those who do not run; the others dial again by themselves."""
+        self.port = server.port
+        for name in RATES:
+            if name not in self.running or self.running[name].poll() is not None:
+                self.begin(name)
+
+    def begin(self, name: str) -> None:
+        pace = ("--rate", f"{RATES[name]} samples/s")
+        self.running[name] = self.start.learner(self.port, name, *pace)
+
+    def end(self) -> None:
+        """Tell everybody to end, and see it."""
+        for process in self.running.values():
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in self.running.values():
+            assert process.wait(GUARD_S) == 0, self.start.said(process)
+        assert running_in(self.start.folder) == []
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Six]:
+    with processes(tmp_path_factory.mktemp("six")) as start:
+        six = Six(start)
+        yield six
+        six.end()
+
+
+class Blows:
+    """In each of some cycles, one of those at work is struck, but never ``spared``."""
+
+    def __init__(
+        self, strike: Callable[[str], None], cycles: Sequence[int], spared: str = ""
+    ) -> None:
+        self._strike, self.cycles, self._spared = strike, cycles, spared
+        self._chance, self._lock = random.Random(1), threading.Lock()
+        self._busy: dict[int, list[str]] = defaultdict(list)
+        self._drawn: dict[int, str] = {}
+        self.struck: dict[int, str] = {}  #: names by cycle
+
+    def watch(self, record: Record) -> None:
+        if isinstance(record, records.Allocated) and record.samples:
+            self._busy[record.cycle].append(record.learner)
+
+    def fetched(self, name: str, cycle: int) -> None:
+        """Somebody is at work."""
+        with self._lock:
+            if cycle in self.cycles and cycle not in self._drawn:
+                busy = sorted({*self._busy[cycle]} - {self._spared})
+                self._drawn[cycle] = self._chance.choice(busy)
+            if name == self._drawn.get(cycle) and cycle not in self.struck:
+                self.struck[cycle] = name
+                self._strike(name)
+
+
+def telling(fetched: Callable[[str, int], None]) -> type[Stock]:
+    """A stock that tells who fetches the model of which cycle, before it is sent."""
+
+    class Telling(Stock):
+        @rpc.expose(idempotent=True)
+        def parameters(self, task: str, cycle: int) -> Parameters:
+            fetched(rpc.current().caller, cycle)
+            return super().parameters(task, cycle)
+
+    return Telling
+
+
+def survived(six: Six, name: str, code: str, blows: Blows) -> list[Record]:
+    """Train while there are blows; return what happened, once it is seen to be right.
+
+    Whoever was struck had been given work, nothing of it came, and nobody is blamed.
+    """
+    job = msgspec.structs.replace(JOB, name=name, code=code, cycles=CYCLES)
+    folder = six.start.folder / name
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("melisma.launch.serve.Stock", telling(blows.fetched))
+        # A busy machine may take long to start a learner.
+        patch.setattr("melisma.algorithms.coded.WAIT_S", GUARD_S)
+        happened = orchestrate(
+            job,
+            folder,
+            learners=len(RATES),
+            watch=blows.watch,
+            ready=six.join,
+            port=six.port,
+            say=lambda text: None,
+        )
+    assert_exact(job, folder, happened)
+    assert list(blows.struck) == list(blows.cycles)
+    struck, dropped = set(blows.struck.items()), of(records.Dropped, happened)
+    given = {(r.cycle, r.learner) for r in of(records.Allocated, happened) if r.samples}
+    assert struck <= given
+    assert struck <= {(r.cycle, r.learner) for r in dropped}
+    assert not struck & {(r.cycle, r.learner) for r in of(records.Uploaded, happened)}
+    assert not any(r.offence for r in dropped)
+    return happened
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_one_frozen_and_one_slow_leave_every_gradient_exact(six: Six) -> None:
+    blows = Blows(lambda name: freeze(six.running[name]), cycles=[1], spared=SLOW)
+    happened = survived(six, "frozen", "two-stage", blows)
+    frozen = blows.struck[1]
+    thaw(six.running[frozen])
+    assert [record.learner for record in of(records.Left, happened)] == [frozen]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "code", ["two-stage", pytest.param("hetero", marks=pytest.mark.long)]
+)
+def test_one_killed_in_every_cycle_leaves_every_gradient_exact(
+    six: Six, code: str
+) -> None:
+    def kill(name: str) -> None:
+        six.running[name].kill()
+        assert six.running[name].wait(GUARD_S) == -signal.SIGKILL
+        six.begin(name)
+
+    blows = Blows(kill, cycles=range(1, CYCLES + 1))
+    happened = survived(six, code, code, blows)
+    back = {
+        record.learner
+        for record in of(records.Allocated, happened)
+        for cycle, name in blows.struck.items()
+        if record.learner == name and record.cycle > cycle
+    }
+    assert back
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("helpers", ["finished", "reserved"])
+def test_a_second_stage_begun_too_early_leaves_every_gradient_exact(
+    helpers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_early(*args: Any, **options: Any) -> Plan:
+        return replace(choose(*args, **options), t_comp_s=0.0)
+
+    monkeypatch.setattr("melisma.algorithms.coder.choose", too_early)
+    dead = StragglingTable(number=1, slower=math.inf)
+    _, happened = ran(build_coded(job(straggling=dead, helpers=helpers)))
+    assert {r.error for r in of(records.Aggregated, happened)} == {0.0}

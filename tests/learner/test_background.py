@@ -1,0 +1,125 @@
+"""What owners do meanwhile is really done."""
+
+import threading
+
+import numpy as np
+import pytest
+from tests.fleets.learners import changed, live
+
+from melisma.fleets.live import Stock
+from melisma.jobs.schema import TaskTable
+from melisma.learner import background as owners
+from melisma.learner.background import Activity, Owner, State
+from melisma.learner.learner import Learner
+from melisma.units import Seconds
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "owner"]
+
+
+def ended() -> None:
+    for thread in threads():
+        thread.join(10.0)
+        assert not thread.is_alive()
+
+
+def test_a_computing_owner_multiplies_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+    products = owners._products()
+
+    def counted() -> object:
+        product = products()
+        assert np.asarray(product).shape == (owners.SIDE, owners.SIDE)
+        done.set()
+        return product
+
+    monkeypatch.setattr(owners, "_products", lambda: counted)
+    owner = Owner([State(activity=Activity.COMPUTING)])
+    owner.begin(60.0, lambda: None)
+    assert done.wait(20.0)
+    owner.rest()
+    ended()
+
+
+def test_a_downloading_owner_downloads_until_the_next_routine() -> None:
+    fetched = threading.Semaphore(0)
+    owner = Owner([State(activity=Activity.DOWNLOADING)])
+    owner.begin(60.0, fetched.release)
+    for _ in range(3):
+        assert fetched.acquire(timeout=20.0)
+    first = threads()
+    owner.begin(60.0, fetched.release)
+    for thread in first:
+        thread.join(10.0)
+        assert not thread.is_alive()
+    assert fetched.acquire(timeout=20.0)
+    owner.rest()
+    ended()
+
+
+def test_nothing_goes_on_for_longer_than_it_may() -> None:
+    Owner([State(activity=Activity.DOWNLOADING)]).begin(0.05, lambda: None)
+    ended()
+    assert not threads()
+
+
+def test_states_come_as_often_as_they_are_likely() -> None:
+    slow, fast = State(probability=0.25, bytes_per_s=1.0), State(probability=0.75)
+    owner = Owner([slow, fast], seed=1)
+    paces = []
+    for _ in range(2000):
+        owner.begin(1.0, lambda: None)
+        paces.append(owner.pace("t"))
+    share = sum(pace is paces[0] for pace in paces) / len(paces)
+    # Binomial: a standard deviation of 0.0097.
+    assert min(share, 1 - share) == pytest.approx(0.25, abs=0.04)
+
+
+def test_an_owner_may_turn_to_something_else_in_between() -> None:
+    # Whatever comes first, the one state is left for the other in half of all cases.
+    states = [State(probability=0.5, bytes_per_s=float(rate)) for rate in (1, 2)]
+    changed = 0
+    for seed in range(40):
+        owner = Owner(states, seed=seed, changing=1.0)
+        owner.begin(1e-3, lambda: None)
+        first = owner.pace("t")
+        ended()
+        changed += owner.pace("t") is not first
+    assert 5 < changed < 35
+
+
+def test_a_task_may_have_a_rate_of_its_own() -> None:
+    state = State(samples_per_s=100.0, task_samples_per_s={"deep": 20.0})
+    waited: list[float] = []
+    for task in ("deep", "other"):
+        pace = state.pace(task)
+        pace._sleep = waited.append
+        pace.batch(10)
+    assert waited == [0.5, 0.1]
+
+
+@pytest.mark.slow
+def test_a_live_learner_downloads_for_its_owner_too(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    filler = Stock.filler
+
+    def counted(self: Stock, task: str, size: int) -> object:
+        asked.append(size)
+        return filler(self, task, size)
+
+    counted.__dict__.update(filler.__dict__)  # exposed, as it was
+    monkeypatch.setattr(Stock, "filler", counted)
+    job = changed(
+        scheme="med",
+        cycles=1,
+        deadline=Seconds(10.0),
+        task=(TaskTable(name="t", samples=200, shard=20, steps=1),),
+    )
+    busy = Learner(name="a", owner=Owner([State(activity=Activity.DOWNLOADING)]))
+    live(job, tmp_path, [busy])  # type: ignore[arg-type]
+    busy._device.owner.rest()
+    ended()
+    assert asked

@@ -1,0 +1,69 @@
+import pytest
+
+from melisma.learner.speed import Speed
+from melisma.learning.benchmark import Line
+
+
+def measured(**changes: int) -> Speed:
+    speed = Speed(
+        1000,
+        link=Line(latency_s=0.1, rate=1000.0),
+        compute=Line(latency_s=0.2, rate=50.0),
+        sample_bytes=10,
+    )
+    for name, value in changes.items():
+        setattr(speed, name, value)
+    return speed
+
+
+def test_a_cycle_is_transfers_both_ways_and_the_training() -> None:
+    law = measured().law(careful=False)
+    # Model twice: 2·(0.1 + 1) s; shards: 0.1 + 20·10/1000 s; training: 0.2 + 3·20/50 s.
+    assert law.seconds([20], [3])[0] == pytest.approx(2.2 + 0.3 + 1.4)
+
+
+def test_where_no_data_is_sent_it_takes_no_time() -> None:
+    law = measured(sample_bytes=0).law(careful=False)
+    assert law.seconds([20], [3])[0] == pytest.approx(2.2 + 1.4)
+
+
+def test_slow_transfers_make_the_network_dearer_and_training_not() -> None:
+    speed = measured()
+    before = speed.law(careful=False)
+    speed.transferred([1000, 200], took_s=2 * (1.1 + 0.3))  # twice what was foreseen
+    after = speed.law(careful=False)
+    assert after.sample_s[0] == pytest.approx(1.5 * before.sample_s[0])
+    assert after.step_s[0] == before.step_s[0]
+
+
+def test_slow_training_makes_training_dearer_and_the_network_not() -> None:
+    speed = measured()
+    before = speed.law(careful=False)
+    speed.trained(50, took_s=2 * 1.2)
+    after = speed.law(careful=False)
+    assert after.step_s[0] == pytest.approx(1.5 * before.step_s[0])
+    assert after.sample_s[0] == before.sample_s[0]
+
+
+def test_with_care_everything_takes_longer() -> None:
+    bold, careful = (measured().law(careful=care) for care in (False, True))
+    assert careful.seconds([20], [3])[0] > 1.1 * bold.seconds([20], [3])[0]
+    assert measured().upload_s() > 1.1
+
+
+def test_before_a_benchmark_nothing_is_known() -> None:
+    speed = Speed(1000)
+    speed.trained(50, took_s=1.0)
+    speed.transferred([1000], took_s=1.0)
+    assert not speed.measured
+    assert speed.upload_s() == 0.0
+    with pytest.raises(ValueError, match="not measured"):
+        speed.law(careful=False)
+
+
+def test_what_was_forgotten_is_the_drift_and_not_the_benchmark() -> None:
+    speed = measured()
+    speed.trained(50, took_s=100.0)
+    for _ in range(30):
+        speed.forget()
+    assert speed.law(careful=False).step_s[0] == pytest.approx(1 / 50)

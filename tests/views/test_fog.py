@@ -1,0 +1,199 @@
+"""What a fog run leaves to look at."""
+
+import csv
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from melisma import views as runs
+from melisma.jobs.schema import Job, dump
+from melisma.runs import records
+from melisma.runs.records import Moved
+from melisma.system.law import Mode
+from melisma.units import Seconds
+from melisma.views import fog, fog_page, fog_pictures
+from melisma.views.history import course
+
+EVIL = "<b>m</b> $x^$ \N{SNOWMAN}"
+TASK: dict[str, Any] = {"task": "made"}
+
+
+def moved(slot: int, name: str, sent: dict[str, int], **facts: Any) -> Moved:
+    """Two slots are a cycle; 20 collected, 5 discarded, the rest kept or sent."""
+    given = {"collected": 20, "discarded": 5, "arrived": 0} | facts
+    kept = given["collected"] - given["discarded"] - sum(sent.values())
+    return Moved(
+        **TASK,
+        time_s=float(slot),
+        cycle=(slot + 1) // 2,
+        learner=name,
+        slot=slot,
+        sent=sent,
+        trained=kept + given["arrived"],
+        process_cost=0.5 * (kept + given["arrived"]),
+        transfer_cost=0.25 * sum(sent.values()),
+        error_cost=2.0 * given["discarded"],
+        **given,
+    )
+
+
+def happened() -> list[records.Record]:
+    """Two devices: in each of two slots the first sends 12 samples to the second."""
+    first: list[records.Record] = [
+        moved(1, "a", {EVIL: 12}),
+        moved(1, EVIL, {}),
+        moved(2, "a", {EVIL: 12}),
+        moved(2, EVIL, {}, arrived=12),
+    ]
+    order: dict[str, Any] = {"samples": 10, "steps": 1, "predicted_s": None}
+    for name in ("a", EVIL):
+        first.append(
+            records.Allocated(**TASK, time_s=2.0, cycle=1, learner=name, **order)
+        )
+    first.append(records.Evaluated(**TASK, time_s=2.0, cycle=1, accuracy=0.5, loss=1.0))
+    return first
+
+
+def leave(folder: Path, rows: list[records.Record], **job: Any) -> Path:
+    """Leave a run's files in ``folder``, as if it had happened."""
+    folder.mkdir(exist_ok=True)
+    given: dict[str, Any] = {"scheme": "fog", "mode": Mode.FEDERATED, "cycles": 2}
+    whole = Job(name="made", deadline=Seconds(2.0), **given | job)
+    (folder / "config.toml").write_text(dump(whole))
+    with (folder / "records.jsonl").open("wb") as file:
+        for row in rows:
+            records.write(row, file)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = leave(tmp_path_factory.mktemp("runs") / "made", happened())
+    runs.write(run)
+    return run
+
+
+def told_of(run: Path) -> Any:
+    """What a run's page holds of its data."""
+    text = (run / "report.html").read_text("utf-8")
+    (told,) = json.loads(re.findall(r'id="documents">(.*?)</script>', text, re.S)[0])
+    return told["fog"]
+
+
+def test_totals_are_sums_over_the_rows_of_the_file(written: Path) -> None:
+    lines = (written / "records.jsonl").read_text("utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if row["event"] == "moved"]
+    _, kept = runs.read(written)
+    told = [row for row in kept if isinstance(row, Moved)]
+    for key, grouped in (("slot", fog.by_slot(told)), ("learner", fog.by_device(told))):
+        for figure in ("collected", "trained", "arrived", "discarded", "error_cost"):
+            sums: Counter[Any] = Counter()
+            for row in rows:
+                sums[row[key]] += row[figure]
+            assert {k: getattr(one, figure) for k, one in grouped.items()} == dict(sums)
+    assert fog.total(told).sent == sum(fog.flows(told).values()) == 24
+
+
+def test_the_page_holds_what_became_of_data_and_what_that_cost(written: Path) -> None:
+    # Collected 4 · 20. Sent 24; discarded 4 · 5; kept 80 − 24 − 20 = 36, trained with
+    # the 12 that had arrived: 48. Costs: 48 / 2, 24 / 4, 20 · 2.
+    told = told_of(written)
+    sums = {name: sum(values) for name, values in told["slots"].items()}
+    assert (sums["collected"], sums["kept"], sums["trained"]) == (80, 36, 48)
+    assert (sums["sent"], sums["discarded"]) == (24, 20)
+    assert (sums["process"], sums["transfer"], sums["error"]) == (24.0, 6.0, 40.0)
+    assert told["flows"] == {"source": [0], "target": [1], "samples": [24]}
+    # Device a: 40 collected, 6 trained, 24 sent, 10 discarded; costs 3, 6 and 20.
+    first = {name: values[0] for name, values in told["devices"].items()}
+    assert first == first | {"collected": 40, "trained": 6, "sent": 24, "arrived": 0}
+    assert (first["discarded"], first["cost"]) == (10, 29.0)
+
+
+def test_a_fog_has_pictures_of_its_own(written: Path) -> None:
+    assert {path.name for path in written.glob("*.png")} == {
+        *("course.png", "costs.png", "fates.png", "flows.png")
+    }
+
+
+def test_a_devices_name_is_no_markup(written: Path) -> None:
+    assert "<b>" not in (written / "report.html").read_text("utf-8")
+
+
+def test_moves_are_a_line_for_each_device_and_slot(written: Path) -> None:
+    with (written / "moves.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["slot"], row["learner"]) for row in rows] == [
+        (slot, name) for slot in "12" for name in ("a", EVIL)
+    ]
+    assert (rows[0]["sent"], rows[0]["to"]) == ("12", f"{EVIL}:12")
+    assert rows[3]["arrived"] == "12"
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3, 6])
+def test_an_unfinished_run_shows_what_there_is(tmp_path: Path, kept: int) -> None:
+    run = leave(tmp_path / "made", happened()[:kept])
+    runs.write(run)
+    slots = (told_of(run) or {"slots": {}})["slots"]
+    assert sum(slots.get("collected", [])) == 20 * min(kept, 4)
+    assert (run / "fates.png").exists() == (kept > 0)
+
+
+def test_a_yardstick_without_costs_has_no_picture_of_them(tmp_path: Path) -> None:
+    free = {"process_cost": 0.0, "transfer_cost": 0.0, "error_cost": 0.0}
+    row = msgspec.structs.replace(moved(1, "central", {}), **free)
+    run = leave(tmp_path / "made", [row], scheme="fog:central")
+    runs.write(run)
+    assert {path.name for path in run.glob("*.png")} == {"fates.png"}
+
+
+def crowd(devices: int) -> list[records.Record]:
+    """Device i sends i + 1 samples to device 0."""
+    return [
+        moved(1, f"d{i}", {"d0": i + 1} if i else {}, collected=devices + 5)
+        for i in range(devices)
+    ]
+
+
+def test_of_many_arrows_the_widest_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    monkeypatch.setattr(fog_page, "ARROWS", 2)
+    monkeypatch.setattr(
+        fog_pictures, "graph", lambda figure, told: drawn.append(told.arrows)
+    )
+    run = leave(tmp_path / "made", crowd(5))
+    runs.write(run)
+    assert drawn == [[(4, 0, 5), (3, 0, 4)]]
+
+
+def test_many_devices_are_a_matrix_of_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Those who send least train on most: by rank d0 and d1, d2 and d3, d4; all to d0.
+    drawn = []
+    monkeypatch.setattr(fog_page, "DISCS", 4)
+    monkeypatch.setattr(fog_page, "PLACES", 3)
+    monkeypatch.setattr(
+        fog_pictures, "crowd", lambda figure, between, names: drawn.append(between)
+    )
+    run = leave(tmp_path / "made", crowd(5))
+    runs.write(run)
+    assert drawn[0].tolist() == [[2, 0, 0], [3 + 4, 0, 0], [5, 0, 0]]
+
+
+def test_a_crowd_is_drawn(tmp_path: Path) -> None:
+    run = leave(tmp_path / "made", crowd(31))
+    runs.write(run)
+    assert (run / "flows.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_course_has_the_moves_of_ended_cycles_alone() -> None:
+    told = course([*happened(), moved(3, "a", {})])
+    assert (told.collected, told.trained, told.sent) == ([80], [48], [24])
+    assert told.cost == pytest.approx([24.0 + 6.0 + 40.0])

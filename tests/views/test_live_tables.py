@@ -1,0 +1,302 @@
+"""Rows as records come are the rows of all records together."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.web.documents import page_of, rows
+
+from melisma.jobs.families import ready
+from melisma.jobs.schema import Job, load, tasks_of
+from melisma.runs import records
+from melisma.runs.records import Moved, Record
+from melisma.runs.store import RECORDS
+from melisma.views import fog, ledger
+from melisma.views.document import Document, document
+from melisma.views.live_tables import Growing
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+seconds = st.floats(0.0, 3.0)
+counts = st.integers(0, 500)
+maybe_seconds = st.none() | seconds
+
+
+@st.composite
+def turns_of(draw: st.DrawFn, cycle: int, began_s: float) -> list[Record]:
+    """What may happen to one learner in one cycle, in any order, ordered or not."""
+    name = draw(st.sampled_from(["a", "b", "<i>c</i>"]))
+    about: dict[str, Any] = {"task": "t", "cycle": cycle, "learner": name}
+
+    def at(kind: Any, **facts: Any) -> Any:
+        return kind(time_s=began_s + draw(seconds), **about, **facts)
+
+    work = {"samples": draw(counts), "batches": draw(counts), "loss": None}
+    events = [
+        at(records.Joined),
+        at(records.Left),
+        at(records.Downloaded),
+        at(draw(st.sampled_from([records.Trained, records.Halted])), **work),
+        at(records.Uploaded),
+        at(records.Checked, distance=draw(maybe_seconds)),
+        at(records.Dropped, reason=draw(st.sampled_from(["late", "wrong"]))),
+        at(records.Expelled, reason="why"),
+    ]
+    picked = draw(st.lists(st.sampled_from(events), max_size=6))
+    order = at(
+        records.Allocated,
+        samples=draw(counts),
+        steps=draw(counts),
+        predicted_s=draw(maybe_seconds),
+        cost=draw(maybe_seconds),
+    )
+    if draw(st.booleans()):
+        picked.insert(draw(st.integers(0, len(picked))), order)
+    return picked
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[Record]:
+    """Cycles as an orchestrator writes them; the last may be cut short."""
+    happened: list[Record] = []
+    cycles = draw(st.integers(0, 4))
+    for cycle in range(1, cycles + 1):
+        about: dict[str, Any] = {"time_s": 4.0 * cycle, "task": "t", "cycle": cycle}
+        if draw(st.booleans()):
+            happened.append(records.Steered(deadline_s=draw(seconds), **about))
+        happened += draw(st.lists(turns_of(cycle, 4.0 * cycle), max_size=4).map(flat))
+        if cycle == cycles and draw(st.booleans()):
+            break
+        happened.append(
+            records.Aggregated(
+                learners=1,
+                samples=draw(counts),
+                cycle_s=draw(seconds),
+                max_staleness=draw(counts),
+                mean_staleness=0.5,
+                truancy=0.25,
+                utilisation=0.75,
+                error=draw(maybe_seconds),
+                **about,
+            )
+        )
+        happened.append(
+            records.Evaluated(accuracy=0.5, loss=draw(maybe_seconds), **about)
+        )
+    return happened
+
+
+def flat(lists: list[list[Record]]) -> list[Record]:
+    return [record for some in lists for record in some]
+
+
+def seen(happened: list[Record]) -> Growing:
+    growing = Growing([2.0])
+    growing.see(0, happened)
+    return growing
+
+
+def same(told: Any, true: Any) -> bool:
+    """Whether a value is told as it is, to the digits that are told."""
+    if told is None or true is None or isinstance(true, str):
+        return bool(told == true)
+    return math.isclose(told, true, rel_tol=1e-5, abs_tol=6e-4)
+
+
+def check_turns(told: dict[str, Any], task: int, happened: list[Record]) -> None:
+    mine = {
+        (row["cycle"], told["learners"][row["learner"]]): row
+        for row in rows(told["turns"])
+        if row["task"] == task
+    }
+    expected = {(turn.cycle, turn.learner): turn for turn in ledger.turns(happened)}
+    assert mine.keys() == expected.keys()
+    for key, turn in expected.items():
+        row = mine[key] | {"outcome": told["outcomes"][mine[key]["outcome"]]}
+        for name in row.keys() - {"task", "cycle", "learner"}:
+            assert same(row[name], getattr(turn, name)), (key, name)
+
+
+def check_cycles(told: dict[str, Any], task: int, happened: list[Record]) -> None:
+    mine = {row["cycle"]: row for row in rows(told["cycles"]) if row["task"] == task}
+    expected = ledger.cycles(happened, ledger.turns(happened))
+    for cycle in expected:
+        if cycle.cycle_s is not None:
+            row = mine.pop(cycle.cycle)
+            for name in row.keys() - {"task", "cycle", "cost", "deadline_s"}:
+                assert same(row[name], getattr(cycle, name)), (cycle.cycle, name)
+    # A cycle in which nobody had orders is a row of the page, and none of the ledger.
+    assert not {row["counted"] for row in mine.values()} - {0}
+
+
+def check_incidents(told: dict[str, Any], task: int, happened: list[Record]) -> None:
+    mine = [row for row in rows(told["incidents"]) if row["task"] == task]
+    expected = ledger.incidents(happened)
+    assert [
+        (
+            row["cycle"],
+            told["learners"][row["learner"]] if row["learner"] is not None else "",
+            row["what"],
+            row["why"],
+        )
+        for row in mine
+    ] == [(one.cycle, one.learner, one.what, one.detail) for one in expected]
+
+
+@given(runs())
+def test_rows_are_those_of_the_ledger(happened: list[Record]) -> None:
+    told = msgspec.json.decode(msgspec.json.encode(seen(happened).since(0)))
+    check_turns(told, 0, happened)
+    check_cycles(told, 0, happened)
+    check_incidents(told, 0, happened)
+
+
+@given(runs(), st.sets(st.integers(0, 60)))
+def test_changes_come_to_the_whole_wherever_one_looks(
+    happened: list[Record], looks: set[int]
+) -> None:
+    growing, told, after = Growing([2.0]), [], 0
+    for number, record in enumerate(happened, start=1):
+        growing.see(0, [record])
+        if number in looks or number == len(happened):
+            change = growing.since(after) | {"after": after}
+            told.append(msgspec.json.decode(msgspec.json.encode(change)))
+            after = number
+    whole = msgspec.json.decode(msgspec.json.encode(growing.since(0)))
+    check_turns(whole, 0, happened)  # also when it was looked at meanwhile
+    if told:
+        assert page_of(*told) == page_of(whole | {"after": 0})
+
+
+@given(runs(), st.integers(0, 60))
+def test_no_change_is_told_that_was_known(happened: list[Record], after: int) -> None:
+    growing = seen(happened)
+    growing.settle()
+    if after >= len(happened) > 0:
+        assert growing.since(len(happened)) == {}
+
+
+@pytest.fixture(scope="module", params=["demo", "tasks", "coded", "fog"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Job, Path]:
+    """A real run of each kind."""
+    job = load(EXAMPLES / f"{request.param}.toml")
+    tasks = tuple(msgspec.structs.replace(one, cycles=2) for one in job.task)
+    job = msgspec.structs.replace(job, cycles=2, task=tasks)
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    ready(job).run(folder)
+    return job, folder
+
+
+def files(job: Job, folder: Path) -> list[Path]:
+    tasks = [folder / task.name for task in tasks_of(job)] if job.task else [folder]
+    return [task / RECORDS for task in tasks]
+
+
+def test_a_real_run_has_the_rows_of_the_ledger(run: tuple[Job, Path]) -> None:
+    told = document(run[1])
+    for task, path in enumerate(files(*run)):
+        happened = records.read(path)
+        assert len(happened) > 10
+        check_turns(told, task, happened)
+        check_cycles(told, task, happened)
+        check_incidents(told, task, happened)
+
+
+def test_a_real_run_is_finished_and_has_its_job_in_it(run: tuple[Job, Path]) -> None:
+    job, folder = run
+    told = document(folder)
+    header = told["run"]
+    assert (header["state"], header["id"]) == ("finished", folder.name)
+    kind = {"csa": "single", "med": "tasks"}.get(job.scheme, job.scheme)
+    assert header["kind"] == kind
+    assert header["config"] == (folder / "config.toml").read_text()
+    assert [task["name"] for task in told["tasks"]] == [t.name for t in tasks_of(job)]
+    assert (told["fog"] is not None) == (kind == "fog")
+
+
+def test_what_was_cut_short_is_told_as_far_as_it_goes(
+    run: tuple[Job, Path], tmp_path: Path
+) -> None:
+    job, folder = run
+    for path in folder.rglob("*"):
+        if path.name in ("config.toml", RECORDS):
+            copy = tmp_path / path.relative_to(folder)
+            copy.parent.mkdir(exist_ok=True)
+            content = path.read_bytes()
+            copy.write_bytes(
+                content[: len(content) // 3] if path.name == RECORDS else content
+            )
+    told = document(tmp_path)
+    assert told["run"]["state"] == "cut short"
+    for task, path in enumerate(files(job, tmp_path)):
+        check_turns(told, task, records.read(path))
+
+
+def test_a_fog_is_told_by_slot_link_and_device(tmp_path: Path) -> None:
+    job = msgspec.structs.replace(load(EXAMPLES / "fog.toml"), cycles=2)
+    moved = [r for r in ready(job).run(tmp_path) if isinstance(r, Moved)]
+    told = document(tmp_path)
+    names = told["learners"]
+    slots = {row["slot"]: row for row in rows(told["fog"]["slots"])}
+    for slot, total in fog.by_slot(moved).items():
+        assert slots[slot]["kept"] == total.kept
+        assert same(slots[slot]["transfer"], total.transfer_cost)
+    flows = {
+        (names[row["source"]], names[row["target"]]): row["samples"]
+        for row in rows(told["fog"]["flows"])
+    }
+    assert flows == dict(fog.flows(moved))
+    devices = {names[row["learner"]]: row for row in rows(told["fog"]["devices"])}
+    for name, total in fog.by_device(moved).items():
+        assert devices[name]["trained"] == total.trained
+        assert same(devices[name]["cost"], total.cost)
+    costs = {row["cycle"]: row["cost"] for row in rows(told["cycles"])}
+    for cycle, total in fog.by_cycle(moved).items():
+        assert same(costs[cycle], total.cost)
+
+
+def test_a_growing_run_is_read_on_where_it_was(
+    run: tuple[Job, Path], tmp_path: Path
+) -> None:
+    """Cut anywhere, as a writer may be seen to write."""
+    job, folder = run
+    (tmp_path / "config.toml").write_bytes((folder / "config.toml").read_bytes())
+    paths = files(job, tmp_path)
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+    page = page_of(Document(tmp_path).since(0) | {"fog": None})
+    growing, after, epoch = Document(tmp_path), 0, None
+    for step in range(1, 8):
+        for path, source in zip(paths, files(job, folder), strict=True):
+            content = source.read_bytes()
+            path.write_bytes(content[: len(content) * step // 7])
+        growing.refresh()
+        told = msgspec.json.decode(msgspec.json.encode(growing.since(after, epoch)))
+        after, epoch = told["position"], told["epoch"]
+        page.take(told)
+    whole = document(folder)
+    assert page.rest["position"] == whole["position"]
+    if not job.task:  # of several, positions and places go by who wrote first
+        del page.rest["run"], page.rest["epoch"], whole["run"], whole["epoch"]
+        assert page == page_of(whole)
+
+
+def test_a_run_begun_anew_is_told_anew(run: tuple[Job, Path], tmp_path: Path) -> None:
+    job, folder = run
+    for path in folder.rglob("*"):
+        if path.name in ("config.toml", RECORDS):
+            (tmp_path / path.relative_to(folder)).parent.mkdir(exist_ok=True)
+            (tmp_path / path.relative_to(folder)).write_bytes(path.read_bytes())
+    grown = Document(tmp_path)
+    grown.refresh()
+    told = grown.since(0)
+    paths = files(job, tmp_path)
+    paths[0].write_bytes(b"".join(paths[0].read_bytes().splitlines(keepends=True)[:5]))
+    grown.refresh()
+    again = grown.since(told["position"], told["epoch"])
+    assert (again["after"], again["epoch"] != told["epoch"]) == (0, True)
+    assert again["position"] < told["position"]
