@@ -112,7 +112,7 @@ IDLE_LOAD = 0.5  #: of the last minute, up to which a machine is idle
 
 out, err = Console(width=110), Console(stderr=True)
 
-Rounds = Annotated[int, typer.Option(min=1, help="Turns of each stack.")]
+Rounds = Annotated[int, typer.Option(min=1, help="TaskClock of each stack.")]
 Quick = Annotated[bool, typer.Option("--quick", help=f"{QUICK_ROUNDS} rounds.")]
 Only = Annotated[str, typer.Option(help="Which stacks, with commas between.")]
 Seconds = Annotated[float, typer.Option(min=0.05, help="Of small calls, each kind.")]

@@ -31,9 +31,9 @@ from rich.table import Table
 from torch import nn
 
 from melisma.algorithms.association import Association, Terms
-from melisma.algorithms.clock import VirtualTurns
+from melisma.algorithms.clock import VirtualClock
 from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
-from melisma.algorithms.observed import Learned
+from melisma.algorithms.observed import ObservedStates
 from melisma.algorithms.task import Task
 from melisma.fleets.simulated import Conditions, SimulatedFleet
 from melisma.learning.data import Dataset
@@ -140,7 +140,7 @@ class Trial:
 
         j = np.arange(self.learners)
         seen = [law.at(j, self.benchmarked) for law in self.laws]
-        learned = Learned(
+        learned = ObservedStates(
             [entry.task for entry in entries],
             [BATCH] * self.tasks,
             lambda: (seen, self.names),
@@ -152,7 +152,7 @@ class Trial:
             learned.see(record)
             happened.append(record)
 
-        programme = Programme(entries, association, VirtualTurns(), KNOWLEDGE[scheme])
+        programme = Programme(entries, association, VirtualClock(), KNOWLEDGE[scheme])
         asyncio.run(programme.run(sink))
         if any(isinstance(record, Refused) for record in happened):
             return None
@@ -192,7 +192,7 @@ class Trial:
                 probability=self.gamma,
                 changing=self.changing,
                 noise=0.04,
-                learning=False,
+                timing=True,
             ),
         )
 

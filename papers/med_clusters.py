@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from melisma.algorithms.association import Association, Terms
-from melisma.algorithms.clock import VirtualTurns
+from melisma.algorithms.clock import VirtualClock
 from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
 from melisma.algorithms.task import Task
 from melisma.errors import InfeasibleError, TrainingError
@@ -146,7 +146,7 @@ class Cluster:
             for task, fleet in zip(tasks, fleets, strict=True)
         ]
         records: list[Record] = []
-        programme = Programme(entries, association, VirtualTurns(), KNOWLEDGE[scheme])
+        programme = Programme(entries, association, VirtualClock(), KNOWLEDGE[scheme])
         try:
             asyncio.run(programme.run(records.append))
         except TrainingError:
@@ -181,7 +181,7 @@ class Cluster:
             training=Training(batch=study.batch),
             seed=self.seed,
             conditions=Conditions(
-                probability=self.gamma, noise=study.noise, learning=False
+                probability=self.gamma, noise=study.noise, timing=True
             ),
         )
 

@@ -3,14 +3,14 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from melisma.algorithms.clock import VirtualTurns
+from melisma.algorithms.clock import VirtualClock
 
 Log = list[tuple[float, str]]
 
 
 def played(paces: dict[str, list[float]]) -> Log:
     """Tasks whose cycles take these seconds, and when each began."""
-    turns, log = VirtualTurns(), []
+    turns, log = VirtualClock(), []
 
     async def task(name: str, cycles: list[float]) -> None:
         now_s = 0.0
@@ -54,7 +54,7 @@ def test_time_never_goes_back_and_nobody_is_forgotten(
 
 
 def test_who_enters_later_is_waited_for_from_then_on() -> None:
-    turns, log = VirtualTurns(), []
+    turns, log = VirtualClock(), []
 
     async def early() -> None:
         for now_s in (0.0, 1.0, 2.0):

@@ -10,10 +10,10 @@ from tests.algorithms import test_coded, test_fog
 from tests.algorithms import test_multitask as test_many
 from tests.fleets.fleets import fleet_of, law, task_of
 
-from melisma.algorithms import control as steering_module
+from melisma.algorithms import control as control_module
 from melisma.algorithms.averaging import run
 from melisma.algorithms.coded import run_coded
-from melisma.algorithms.control import Steering, Wish
+from melisma.algorithms.control import Control, Intent
 from melisma.algorithms.fog import run_fog
 from melisma.algorithms.log import Sink
 from melisma.fog.online import Alone
@@ -48,9 +48,9 @@ def fog(sink: Sink, **options: Any) -> Any:
     return run_fog(test_fog.task(CYCLES), test_fog.devices(), sink, how, **options)
 
 
-def many(sink: Sink, steering: Steering) -> Any:
+def many(sink: Sink, control: Control) -> Any:
     programme = test_many.programme(0.0, 0.0, cycles=CYCLES)
-    programme._steering = steering
+    programme._steering = control
     return programme.run(sink)
 
 
@@ -84,29 +84,29 @@ def after_cycle(number: int) -> Callable[[Record], bool]:
 
 @KINDS
 def test_a_run_stops_after_the_cycle_that_is_under_way(begin: Any) -> None:
-    steering, kept = Steering(), []
-    log = Log(in_cycle(2), steering.stop)
+    control, kept = Control(), []
+    log = Log(in_cycle(2), control.stop)
     keep = lambda cycle, parameters: kept.append(cycle)  # noqa: E731
-    asyncio.run(begin(log, steering=steering, keep=keep))
+    asyncio.run(begin(log, control=control, keep=keep))
     assert log.cycles(Evaluated) == kept == [1, 2]
-    assert not steering.under_way
+    assert not control.under_way
 
 
 @KINDS
 def test_a_stopped_run_goes_on_to_where_it_would_have_come(begin: Any) -> None:
-    whole, steering = Log(in_cycle(0), lambda: None), Steering()
+    whole, control = Log(in_cycle(0), lambda: None), Control()
     asyncio.run(begin(whole))
-    log = Log(in_cycle(2), steering.stop)
-    asyncio.run(begin(log, steering=steering))
+    log = Log(in_cycle(2), control.stop)
+    asyncio.run(begin(log, control=control))
     rest = Log(in_cycle(0), lambda: None)
     asyncio.run(begin(rest, past=log.records))
     assert log.cycles(Evaluated) + rest.cycles(Evaluated) == whole.cycles(Evaluated)
 
 
 def test_all_tasks_stop_each_after_its_cycle() -> None:
-    steering = Steering()
-    log = Log(lambda r: in_cycle(2)(r) and r.task == "task-0", steering.stop)
-    asyncio.run(many(log, steering))
+    control = Control()
+    log = Log(lambda r: in_cycle(2)(r) and r.task == "task-0", control.stop)
+    asyncio.run(many(log, control))
     ended = {r.task: r.cycle for r in log.records if isinstance(r, Evaluated)}
     begun = {r.task: r.cycle for r in log.records if isinstance(r, Allocated)}
     assert ended == begun  # none was left in the middle
@@ -115,10 +115,10 @@ def test_all_tasks_stop_each_after_its_cycle() -> None:
 
 
 def test_a_task_that_has_not_come_does_not() -> None:
-    steering = Steering()
+    control = Control()
     programme = test_many.programme(0.0, 1e6, cycles=CYCLES)
-    programme._steering = steering
-    log = Log(in_cycle(2), steering.stop)
+    programme._steering = control
+    log = Log(in_cycle(2), control.stop)
     models = asyncio.run(programme.run(log))
     assert models["task-1"] is None
     assert {r.task for r in log.records} == {"task-0"}
@@ -128,18 +128,18 @@ def test_a_task_that_has_not_come_does_not() -> None:
 def test_a_paused_run_begins_no_cycle_until_it_is_resumed(
     begin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steering_module, "LOOK_S", 0.0)
-    steering = Steering()
-    log = Log(after_cycle(1), steering.pause)
+    monkeypatch.setattr(control_module, "LOOK_S", 0.0)
+    control = Control()
+    log = Log(after_cycle(1), control.pause)
 
     async def watched() -> list[int]:
-        running = asyncio.ensure_future(begin(log, steering=steering))
-        while steering.wish != Wish.PAUSED and not running.done():
+        running = asyncio.ensure_future(begin(log, control=control))
+        while control.intent != Intent.PAUSED and not running.done():
             await asyncio.sleep(0)
         for _ in range(200):
             await asyncio.sleep(0)
         meanwhile = log.cycles(Evaluated)
-        steering.resume()
+        control.resume()
         await running
         return meanwhile
 
@@ -149,10 +149,10 @@ def test_a_paused_run_begins_no_cycle_until_it_is_resumed(
 
 @pytest.mark.parametrize("begin", [plain, coded])
 def test_another_deadline_holds_from_the_next_cycle_on(begin: Any) -> None:
-    steering, kept = Steering(), []
-    log = Log(in_cycle(2), lambda: steering.set_deadline(10.0))
+    control, kept = Control(), []
+    log = Log(in_cycle(2), lambda: control.set_deadline(10.0))
     keep = lambda cycle, parameters: kept.append((cycle, len(log.records)))  # noqa: E731
-    asyncio.run(begin(log, steering=steering, keep=keep))
+    asyncio.run(begin(log, control=control, keep=keep))
     (steered,) = [r for r in log.records if isinstance(r, Steered)]
     assert (steered.cycle, steered.deadline_s) == (3, 10.0)
     # Kept once more with what was steered, so that it holds after a crash in cycle 3.
@@ -161,9 +161,9 @@ def test_another_deadline_holds_from_the_next_cycle_on(begin: Any) -> None:
 
 
 def test_work_is_allocated_by_the_deadline_that_holds() -> None:
-    steering = Steering()
-    log = Log(after_cycle(2), lambda: steering.set_deadline(10.0))
-    asyncio.run(plain(log, steering=steering))
+    control = Control()
+    log = Log(after_cycle(2), lambda: control.set_deadline(10.0))
+    asyncio.run(plain(log, control=control))
     longest = {
         r.cycle: max(
             o.predicted_s or 0.0
@@ -184,9 +184,9 @@ def test_work_is_allocated_by_the_deadline_that_holds() -> None:
 
 @KINDS
 def test_who_was_sent_away_is_recorded_in_the_cycle(begin: Any) -> None:
-    steering = Steering()
-    log = Log(in_cycle(2), lambda: steering.expelled("somebody", "a reason"))
-    asyncio.run(begin(log, steering=steering, keep=lambda cycle, parameters: None))
+    control = Control()
+    log = Log(in_cycle(2), lambda: control.expelled("somebody", "a reason"))
+    asyncio.run(begin(log, control=control, keep=lambda cycle, parameters: None))
     told = [r for r in log.records if isinstance(r, Expelled)]
     # Fog notes moves one by one: more than one record is in the cycle.
     assert {(r.learner, r.reason, r.cycle) for r in told} == {
@@ -209,12 +209,12 @@ class Deserted:
 
 
 def test_who_waits_for_learners_can_be_stopped_from_another_thread() -> None:
-    steering, waiting = Steering(), threading.Event()
+    control, waiting = Control(), threading.Event()
     task, fleet = task_of("sync", 60.0), Deserted(waiting)
 
     def stop() -> None:
         assert waiting.wait(30)
-        steering.stop()
+        control.stop()
 
     thread = threading.Thread(target=stop)
     thread.start()
@@ -223,7 +223,7 @@ def test_who_waits_for_learners_can_be_stopped_from_another_thread() -> None:
     async def waited() -> Parameters:
         async with asyncio.timeout(30):
             fleet_: Any = fleet
-            return await run(task, fleet_, happened.append, steering=steering)
+            return await run(task, fleet_, happened.append, control=control)
 
     asyncio.run(waited())
     thread.join()
@@ -231,12 +231,12 @@ def test_who_waits_for_learners_can_be_stopped_from_another_thread() -> None:
 
 
 def test_a_run_that_is_cancelled_is_not_taken_for_one_that_is_stopped() -> None:
-    steering = Steering()
+    control = Control()
     fleet: Any = Deserted(threading.Event())
 
     async def cancelled() -> None:
         running = asyncio.create_task(
-            run(task_of("sync", 60.0), fleet, len, steering=steering)  # type: ignore[arg-type]
+            run(task_of("sync", 60.0), fleet, len, control=control)  # type: ignore[arg-type]
         )
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -248,13 +248,13 @@ def test_a_run_that_is_cancelled_is_not_taken_for_one_that_is_stopped() -> None:
 
 
 def test_what_is_under_way_is_told() -> None:
-    steering = Steering()
+    control = Control()
     seen: list[Any] = []
     log = Log(
         lambda r: isinstance(r, Aggregated),
-        lambda: seen.append(steering.under_way["small"]),
+        lambda: seen.append(control.under_way["small"]),
     )
-    asyncio.run(plain(log, steering=steering))
+    asyncio.run(plain(log, control=control))
     assert [one.cycle for one in seen] == [1, 2, 3, 4]
     assert [one.deadline_s for one in seen] == [60.0] * 4
     began = {r.cycle: r.time_s for r in log.records if isinstance(r, Allocated)}

@@ -9,7 +9,7 @@ import pytest
 from tests.fleets.fleets import law, small_data, small_model
 
 from melisma.algorithms.association import Association, Terms
-from melisma.algorithms.clock import VirtualTurns
+from melisma.algorithms.clock import VirtualClock
 from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
 from melisma.algorithms.task import Task
 from melisma.errors import InfeasibleError
@@ -99,7 +99,7 @@ def programme(
     return Programme(
         entries,
         Association(terms, price, known, lambda problem, *_: exact(problem)),
-        VirtualTurns(),
+        VirtualClock(),
         knowledge,
     )
 

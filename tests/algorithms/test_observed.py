@@ -2,16 +2,16 @@ import numpy as np
 import pytest
 from tests.fleets.fleets import law, task_of
 
-from melisma.algorithms.observed import REMEMBERED, Learned
+from melisma.algorithms.observed import REMEMBERED, ObservedStates
 from melisma.runs.records import Allocated, Downloaded, Record, Trained, Uploaded
 
 
-def learned() -> Learned:
+def learned() -> ObservedStates:
     # By the benchmark: 0.1 s to train on a sample, 0.02 s for it to come, 1 s for the
     # model.
     delays = law([0.1, 0.1], [0.02, 0.02], [1.0, 1.0])
     task = task_of("med", 60.0, name="t", shard=2, steps=3)
-    return Learned([task], [5], lambda: ([delays], ["a", "b"]))
+    return ObservedStates([task], [5], lambda: ([delays], ["a", "b"]))
 
 
 def cycle(

@@ -1,29 +1,26 @@
-"""The global update cycle, for whatever fleet.
+"""Averaging: learners train apart, and the model is the mean of their updates.
 
-muster → allocate → order → learners download, train, halt, upload
-  → aggregate, weighted by samples really trained → evaluate → record
+ready → allocate → order → learners download, train, halt, upload
+  → aggregate, weighted by samples really trained
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from melisma.algorithms.control import Steering
-from melisma.algorithms.log import Diary, Sink
-from melisma.algorithms.loop import Cycles, Keep
+from melisma.algorithms.log import CycleLog
+from melisma.algorithms.loop import LOOK_S, WAIT_S, Outcome
 from melisma.algorithms.task import Plan, Task
-from melisma.errors import InfeasibleError
-from melisma.fleets.protocols import Fleet, Lost, Order, Probed, Updates
+from melisma.errors import InfeasibleError, MelismaError
+from melisma.fleets.protocols import Lost, Order, Probed, Trains, Updates
 from melisma.learning import splits
 from melisma.learning.aggregation import aggregate, clip
-from melisma.learning.evaluation import evaluate
-from melisma.learning.parameters import Parameters, parameters_of, put
+from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Ints
-from melisma.runs.records import Record
 from melisma.schemes import DECENTRALISED, find
 from melisma.system.problem import Allocation, Problem, learner_s
 from melisma.system.streams import Stream
@@ -37,122 +34,92 @@ class Planner(Protocol):
     """Decides what everybody does in a cycle."""
 
     async def __call__(
-        self, task: Task, fleet: Fleet, cycle: int, *, only_able: bool
+        self, task: Task, crew: Trains, cycle: int, *, only_able: bool
     ) -> Plan:
         """Plan for who is there; ``only_able``: who is too slow sits out."""
 
 
-#: Cycles in a row without an update that counts after which a patient run ends.
-FRUITLESS = 5
-#: How long a patient run waits for learners who can meet the deadline, and how often
-#: it looks.
-WAIT_S, LOOK_S = 30.0, 1.0
+class Averaging:
+    """Learners train on their own share; the model is the mean of their updates.
 
-
-async def run(
-    task: Task,
-    fleet: Fleet,
-    sink: Sink,
-    *,
-    past: Iterable[Record] = (),
-    keep: Keep = lambda cycle, parameters: None,
-    patient: bool = False,
-    planner: Planner | None = None,
-    steering: Steering | None = None,
-) -> Parameters:
-    """Train ``task`` on ``fleet`` for all its cycles; return the model's parameters.
-
-    ``past`` is what was recorded of cycles that are behind it already, in the model as
-    it is. ``keep`` gets each cycle's number and parameters once all that happened in it
-    is recorded.
-
-    Real learners come and go, so a live run is ``patient``: it goes on after a cycle
-    without an update that counts, waits for learners with whom the deadline can be met,
-    and lets those sit out who cannot do the least by then. Otherwise, or when patience
-    ends, that is a TrainingError or an InfeasibleError.
-
-    ``planner`` decides who does how much, in place of the task's scheme. With
-    ``steering``, whoever watches may pause the run, give it another deadline, or stop
-    it: then it ends after fewer cycles.
+    ``planner`` decides who does how much, in place of the task's scheme.
     """
-    parameters = parameters_of(task.model)
-    fruitless = 0
-    cycles = Cycles(task, fleet, sink, past, keep, steering)
-    async for diary in cycles:
-        task = diary.task
-        begin = _begin(task, fleet, diary, patient, planner or allocate)
-        if (plan := await cycles.unless_stopped(begin)) is None:
-            break
-        cycles.begun(diary)
-        orders = share_out(
-            task, plan.allocation, diary.cycle, fleet.own_samples, plan.probed
-        )
-        updates = fleet.carry_out(orders, parameters, task.deadline_s)
-        better = await merged(task, diary, parameters, updates)
-        fruitless = 0 if better else fruitless + 1
-        if better:
-            parameters = better
-            put(parameters, task.model)
-        elif not patient or fruitless == FRUITLESS:
-            raise diary.fruitless()
-        diary.aggregated(plan)
-        diary.evaluated(*evaluate(task.model, task.data.test_x, task.data.test_y))
-        cycles.end(diary, parameters)
-    return parameters
+
+    def __init__(self, crew: Trains, planner: Planner | None = None) -> None:
+        self._crew, self._planner = crew, planner or allocate
+
+    async def begin(self, log: CycleLog, *, patient: bool) -> Plan:
+        """See who is ready, and plan; wait for others if that cannot be done.
+
+        To a ``patient`` run, learners that cannot do the least by the deadline sit out.
+        """
+        crew, warned = self._crew, ""
+        until_s = crew.now_s() + (WAIT_S if patient else 0.0)
+        while True:
+            await crew.ready()
+            try:
+                plan = await self._planner(log.task, crew, log.cycle, only_able=patient)
+            except InfeasibleError as error:
+                if crew.now_s() >= until_s:
+                    raise
+                if warned != (warned := str(error)):
+                    logger.warning("waiting up to %g s: %s", WAIT_S, error)
+                await asyncio.sleep(LOOK_S)
+            else:
+                log.allocated(plan)
+                return plan
+
+    async def cycle(
+        self, log: CycleLog, begun: Plan, parameters: Parameters
+    ) -> Outcome:
+        """Have the plan's orders trained, and merge the updates."""
+        own, task = self._crew.own_samples, log.task
+        orders = share_out(task, begun.allocation, log.cycle, own, begun.probed)
+        updates = self._crew.train(orders, parameters, task.deadline_s)
+        return Outcome(await merged(log, parameters, updates), begun)
+
+    def state(self) -> Parameters:
+        """Nothing but the model outlives a cycle."""
+        return {}
+
+    def restore(self, kept: Parameters) -> None:
+        """Nothing but the model outlives a cycle."""
+
+    def fruitless(self, log: CycleLog) -> MelismaError:
+        """Return what to raise when no update counts."""
+        return log.fruitless()
 
 
 async def merged(
-    task: Task,
-    diary: Diary,
-    parameters: Parameters,
-    arriving: AsyncIterator[Updates | Lost],
+    log: CycleLog, parameters: Parameters, arriving: AsyncIterator[Updates | Lost]
 ) -> Parameters | None:
-    """Merge updates as they arrive, and note them; None if none counts."""
-    merging = aggregate(task.merging.rule, task.merging.trim)
+    """Merge updates as they arrive, and record them; None if none counts."""
+    merging = log.task.merging
+    merge = aggregate(merging.rule, merging.trim)
     async for updates in arriving:
         if isinstance(updates, Lost):
-            diary.lost(updates)
+            log.lost(updates)
             continue
         stack = updates.parameters
-        if task.merging.clip:
-            stack, _ = clip(stack, parameters, task.merging.clip)
-        refused = merging.add(stack, [r.samples for r in updates.reports])
-        diary.arrived(updates, refused)
-    return merging.result() if diary.counted else None
-
-
-async def _begin(
-    task: Task, fleet: Fleet, diary: Diary, patient: bool, planner: Planner
-) -> Plan:
-    """See who is there, and plan; wait for others if it cannot be done."""
-    until_s, said = fleet.now_s() + (WAIT_S if patient else 0.0), ""
-    while True:
-        await fleet.muster()
-        try:
-            plan = await planner(task, fleet, diary.cycle, only_able=patient)
-        except InfeasibleError as error:
-            if fleet.now_s() >= until_s:
-                raise
-            if said != (said := str(error)):
-                logger.warning("waiting up to %g s: %s", WAIT_S, error)
-            await asyncio.sleep(LOOK_S)
-        else:
-            diary.allocated(plan)
-            return plan
+        if merging.clip:
+            stack, _ = clip(stack, parameters, merging.clip)
+        refused = merge.add(stack, [report.samples for report in updates.reports])
+        log.arrived(updates, refused)
+    return merge.result() if log.counted else None
 
 
 async def allocate(
-    task: Task, fleet: Fleet, cycle: int = 1, *, only_able: bool = False
+    task: Task, crew: Trains, cycle: int = 1, *, only_able: bool = False
 ) -> Plan:
     """Shards and steps of each learner by the task's scheme.
 
     Under a decentralised scheme the learners bid, and their times stay their own. With
     ``only_able``, who cannot do the least by the deadline is given nothing.
     """
-    own = fleet.own_samples
-    most = task.most_shards(len(fleet.learners), own)
+    own = crew.own_samples
+    most = task.most_shards(len(crew.learners), own)
     if task.scheme in DECENTRALISED:
-        bids = await fleet.bids(
+        bids = await crew.bids(
             deadline_s=task.deadline_s, steps=task.steps, shard=task.shard
         )
         shards = np.minimum(bids, most)
@@ -164,7 +131,7 @@ async def allocate(
             )
         allocation = Allocation(samples=shards, steps=(shards > 0) * task.steps)
         return Plan(allocation, predicted_s=None)
-    law = (await fleet.law()).per_shard(task.shard)
+    law = (await crew.law()).per_shard(task.shard)
     able = np.ones(len(most), dtype=bool)
     if only_able:
         least = np.full(len(most), task.least)

@@ -18,7 +18,7 @@ END, COME, BEGIN, LOOK_AGAIN = range(4)
 LOOK_S = 0.2
 
 
-class Turns(Protocol):
+class TaskClock(Protocol):
     """Says when a task may go on."""
 
     def enter(self, name: str, time_s: float) -> None:
@@ -34,7 +34,7 @@ class Turns(Protocol):
         """Be waited for no more."""
 
 
-class RealTurns:
+class RealClock:
     """The real clock: nobody waits for anybody."""
 
     def __init__(self, began_s: float = 0.0) -> None:
@@ -56,7 +56,7 @@ class RealTurns:
         """Be waited for no more."""
 
 
-class VirtualTurns:
+class VirtualClock:
     """Tasks that wait for each other's clocks."""
 
     def __init__(self) -> None:

@@ -1,109 +1,104 @@
 """The coded cycle: one exact step of gradient descent from whoever answers in time.
 
-muster → code the data by what is known of speeds → workers sum gradients of their parts
-  → the earliest answers that are enough → decode → step → evaluate → record
+ready → code the data by what is known of speeds → workers sum gradients of their parts
+  → the earliest answers that are enough → decode → step
 
 A cycle is an iteration: its samples are cut into partitions, and the sum of all their
 gradients is the same whoever straggles.
 """
 
 import asyncio
-from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
-from melisma.algorithms.averaging import FRUITLESS
 from melisma.algorithms.coder import Coder, Coding
-from melisma.algorithms.control import Steering
 from melisma.algorithms.decoding import Decoding
-from melisma.algorithms.log import Diary, Sink
-from melisma.algorithms.loop import Cycles, Keep
+from melisma.algorithms.log import CycleLog
+from melisma.algorithms.loop import LOOK_S, WAIT_S, Outcome
 from melisma.algorithms.task import Task
 from melisma.coding import Code
-from melisma.errors import InfeasibleError
+from melisma.errors import InfeasibleError, MelismaError
 from melisma.fleets.protocols import Lost, Report, Updates
-from melisma.fleets.sums import Workers
+from melisma.fleets.sums import Sums
 from melisma.learning import splits
-from melisma.learning.evaluation import evaluate
 from melisma.learning.gradients import Descent, check_additive
-from melisma.learning.parameters import Parameters, parameters_of, put
+from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Ints
-from melisma.runs.records import Record
 from melisma.system.streams import Stream
 
 #: Why a worker's answer is not in the gradient.
 NOT_NEEDED = "not needed: the gradient was known without it"
-#: How long a patient run waits for enough workers, and how often it looks.
-WAIT_S, LOOK_S = 30.0, 1.0
 
 
-async def run_coded(
-    task: Task,
-    fleet: Workers,
-    sink: Sink,
-    coding: Coding,
-    *,
-    past: Iterable[Record] = (),
-    kept: Parameters | None = None,
-    keep: Keep = lambda cycle, parameters: None,
-    patient: bool = False,
-    steering: Steering | None = None,
-) -> Parameters:
-    """Train ``task`` on ``fleet`` for all its cycles; return the model's parameters.
+class Begun(NamedTuple):
+    """How a cycle is coded."""
 
-    As `orchestrator.run`; ``kept`` is a checkpoint to go on from. What cannot be
-    decoded by the deadline is decoded as well as it can be, and recorded with its
-    error; a cycle without any answer is an InfeasibleError, to a ``patient`` run only
-    after several in a row.
+    code: Code
+    t_comp_s: float | None  #: when its second stage begins, if it has one
+    parts: list[Ints]  #: rows of each partition
+
+
+class Coded:
+    """Exact gradient descent on a crew of which some may straggle.
+
+    What cannot be decoded by the deadline is decoded as well as it can be, and recorded
+    with its error.
     """
-    check_additive(task.model)
-    parameters = parameters_of(task.model)
-    descent = Descent(task.model, rate=coding.rate, momentum=coding.momentum)
-    if kept:
-        descent.restore(kept)
-    coder, fruitless = Coder(coding, task), 0
-    cycles = Cycles(task, fleet, sink, past, keep, steering)
-    async for diary in cycles:
-        task = diary.task
-        begun = await cycles.unless_stopped(_begin(fleet, coder, patient))
-        if begun is None:
-            break
-        code, t_comp_s = begun
-        parts = _parts(task, diary.cycle, code.partitions)
-        diary.allocated(coder.plan(code, parts))
-        cycles.begun(diary)
-        session = fleet.session(parameters, task.deadline_s)
-        decoding = Decoding(code, parts, session, task.deadline_s)
-        await decoding.finish(t_comp_s)
-        fruitless = 0 if decoding.used else fruitless + 1
+
+    def __init__(self, task: Task, crew: Sums, coding: Coding) -> None:
+        check_additive(task.model)
+        self._crew, self._coder = crew, Coder(coding, task)
+        self._descent = Descent(task.model, rate=coding.rate, momentum=coding.momentum)
+        self._decoding: Decoding | None = None
+
+    async def begin(self, log: CycleLog, *, patient: bool) -> Begun:
+        """See who is ready, and code for them; wait for others if they are too few."""
+        crew = self._crew
+        until_s = crew.now_s() + (WAIT_S if patient else 0.0)
+        while True:
+            await crew.ready()
+            try:
+                code, t_comp_s = self._coder.code(crew.learners, await crew.law())
+            except InfeasibleError:
+                if crew.now_s() >= until_s:
+                    raise
+                await asyncio.sleep(LOOK_S)
+            else:
+                parts = _parts(log.task, log.cycle, code.partitions)
+                plan = self._coder.plan(code, parts)
+                log.allocated(plan)
+                return Begun(code, t_comp_s, parts)
+
+    async def cycle(
+        self, log: CycleLog, begun: Begun, parameters: Parameters
+    ) -> Outcome:
+        """Have the parts' gradients summed up until they decode, and take a step."""
+        deadline_s, code, parts = log.task.deadline_s, begun.code, begun.parts
+        session = self._crew.session(parameters, deadline_s)
+        decoding = self._decoding = Decoding(code, parts, session, deadline_s)
+        await decoding.finish(begun.t_comp_s)
+        better = None
         if decoding.used:
             gradient = await decoding.gradient()
-            parameters = descent.step(parameters, gradient / sum(map(len, parts)))
-            put(parameters, task.model)
-        elif not patient or fruitless == FRUITLESS:
-            raise decoding.nobody()
-        coder.see(code, decoding.own, decoding.ended_s)
-        _note(diary, decoding)
+            better = self._descent.step(parameters, gradient / sum(map(len, parts)))
+        self._coder.see(code, decoding.own, decoding.ended_s)
+        _record(log, decoding)
         session.end()
-        diary.aggregated(coder.plan(code, parts), error=decoding.error)
-        diary.evaluated(*evaluate(task.model, task.data.test_x, task.data.test_y))
-        cycles.end(diary, parameters | descent.state())
-    return parameters
+        return Outcome(better, self._coder.plan(code, parts), decoding.error)
 
+    def state(self) -> Parameters:
+        """The momentum."""
+        return self._descent.state()
 
-async def _begin(
-    fleet: Workers, coder: Coder, patient: bool
-) -> tuple[Code, float | None]:
-    """See who is there, and code for them; wait for others if they are too few."""
-    until_s = fleet.now_s() + (WAIT_S if patient else 0.0)
-    while True:
-        await fleet.muster()
-        try:
-            return coder.code(fleet.learners, await fleet.law())
-        except InfeasibleError:
-            if fleet.now_s() >= until_s:
-                raise
-            await asyncio.sleep(LOOK_S)
+    def restore(self, kept: Parameters) -> None:
+        """Take the momentum back."""
+        self._descent.restore(kept)
+
+    def fruitless(self, log: CycleLog) -> MelismaError:
+        """Return what to raise when nobody answers."""
+        assert self._decoding is not None
+        return self._decoding.nobody()
 
 
 def _parts(task: Task, cycle: int, partitions: int) -> list[Ints]:
@@ -114,7 +109,7 @@ def _parts(task: Task, cycle: int, partitions: int) -> list[Ints]:
     return [pieces[some].ravel() for some in np.array_split(turns, partitions)]
 
 
-def _note(diary: Diary, decoding: Decoding) -> None:
+def _record(log: CycleLog, decoding: Decoding) -> None:
     """Record whose answers made the gradient, and what became of the others."""
     used = decoding.used
     reports = [
@@ -130,11 +125,11 @@ def _note(diary: Diary, decoding: Decoding) -> None:
         )
         for w, answers in sorted(used.items())
     ]
-    diary.arrived(Updates(reports, {}), ())
+    log.arrived(Updates(reports, {}), ())
     failed = {lost.learner: lost for lost in decoding.session.lost}
     for w in np.flatnonzero(decoding.code.loads).tolist():
         if w in failed:
-            diary.lost(failed[w])
+            log.lost(failed[w])
         elif w not in used:
             after_s = decoding.ended_s
-            diary.lost(Lost(learner=w, reason=NOT_NEEDED, after_s=after_s))
+            log.lost(Lost(learner=w, reason=NOT_NEEDED, after_s=after_s))

@@ -18,7 +18,7 @@ T = TypeVar("T")
 LOOK_S = 0.1
 
 
-class Wish(StrEnum):
+class Intent(StrEnum):
     """What a run is to do after the cycle that is under way."""
 
     RUNNING = "running"
@@ -27,7 +27,7 @@ class Wish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnderWay:
+class CycleUnderWay:
     """A cycle that has begun."""
 
     cycle: int
@@ -35,12 +35,12 @@ class UnderWay:
     deadline_s: float
 
 
-class Steering:
+class Control:
     """Shared between who watches and the loops of one run."""
 
     def __init__(self) -> None:
-        self.wish = Wish.RUNNING
-        self.under_way: dict[str, UnderWay] = {}  #: by task
+        self.intent = Intent.RUNNING
+        self.under_way: dict[str, CycleUnderWay] = {}  #: by task
         self.now_s: Callable[[], float] = lambda: 0.0  #: the run's clock
         self._lock = threading.Lock()
         self._deadline_s: float | None = None
@@ -52,19 +52,19 @@ class Steering:
     def pause(self) -> None:
         """Begin no more cycles for now."""
         with self._lock:
-            if self.wish == Wish.RUNNING:
-                self.wish = Wish.PAUSED
+            if self.intent == Intent.RUNNING:
+                self.intent = Intent.PAUSED
 
     def resume(self) -> None:
         """Go on after a pause."""
         with self._lock:
-            if self.wish == Wish.PAUSED:
-                self.wish = Wish.RUNNING
+            if self.intent == Intent.PAUSED:
+                self.intent = Intent.RUNNING
 
     def stop(self) -> None:
         """Begin no more cycles; who waits for learners waits no longer."""
         with self._lock:
-            self.wish = Wish.STOPPING
+            self.intent = Intent.STOPPING
             waiting = list(self._waiting)
         for work in waiting:
             work.get_loop().call_soon_threadsafe(work.cancel)
@@ -83,22 +83,22 @@ class Steering:
 
     async def goes_on(self) -> bool:
         """Wait while the run is paused; return whether it is to go on."""
-        while self.wish == Wish.PAUSED:
+        while self.intent == Intent.PAUSED:
             await asyncio.sleep(LOOK_S)
-        return self.wish != Wish.STOPPING
+        return self.intent != Intent.STOPPING
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Return what ``work`` returns, or None if the run is to stop instead."""
         waiting = asyncio.ensure_future(work)
         with self._lock:
             self._waiting.add(waiting)
-            if self.wish == Wish.STOPPING:
+            if self.intent == Intent.STOPPING:
                 waiting.cancel()
         try:
             return await waiting
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if self.wish != Wish.STOPPING or (task and task.cancelling()):
+            if self.intent != Intent.STOPPING or (task and task.cancelling()):
                 raise
             return None
         finally:

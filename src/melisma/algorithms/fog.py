@@ -1,7 +1,7 @@
 """The fog's cycle: devices collect data slot by slot and move it before they train.
 
-muster → begin → (collect → plan → keep, send or discard → train) for τ slots
-  → average, weighted by samples really trained → evaluate → record
+ready → begin → (collect → plan → keep, send or discard → train) for τ slots
+  → average, weighted by samples really trained
 
 Data sent in one slot are trained on in the next, across cycles too; what the very last
 slot sends is trained on in one slot more.
@@ -13,120 +13,111 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from melisma.algorithms.averaging import FRUITLESS, merged
-from melisma.algorithms.control import Steering
-from melisma.algorithms.log import Diary, Sink
-from melisma.algorithms.loop import Cycles, Keep
-from melisma.algorithms.task import Plan, Task
-from melisma.errors import InfeasibleError
-from melisma.fleets.moves import Devices, Done, Move
+from melisma.algorithms.averaging import merged
+from melisma.algorithms.log import CycleLog
+from melisma.algorithms.loop import Outcome
+from melisma.algorithms.task import Plan
+from melisma.errors import InfeasibleError, MelismaError
+from melisma.fleets.moves import Done, Move, Moves
 from melisma.fleets.protocols import Lost
 from melisma.fog import Flows, Movement
 from melisma.fog.online import Course, Planner
-from melisma.learning.evaluation import evaluate
-from melisma.learning.parameters import Parameters, parameters_of, put
+from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Ints
 from melisma.runs.records import Joined, Moved, Record
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
 
 #: Data, costs, links and capacities of devices with so many samples of their own.
-Nature = Callable[[Sequence[str], Sequence[int], DelayLaw], Movement]
+Environment = Callable[[Sequence[str], Sequence[int], DelayLaw], Movement]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fogging:
+class FogSettings:
     """How data is moved."""
 
     period: int  #: τ, slots in a cycle
     planner: Planner
-    nature: Nature
+    environment: Environment
 
 
-async def run_fog(
-    task: Task,
-    fleet: Devices,
-    sink: Sink,
-    fogging: Fogging,
-    *,
-    past: Sequence[Record] = (),
-    keep: Keep = lambda cycle, parameters: None,
-    patient: bool = False,
-    steering: Steering | None = None,
-) -> Parameters:
-    """Train ``task`` on ``fleet`` for all its cycles; return the model's parameters.
+class Fog:
+    """Devices collect and move data slot by slot, and average at the end of a cycle.
 
-    As `orchestrator.run`. The movement is that of the devices which are there at the
-    start: one that comes back goes on, one that is new sits out.
+    The movement is that of the devices which are there at the start: one that comes
+    back goes on, one that is new sits out. ``past`` are the records to go on from.
     """
-    parameters = parameters_of(task.model)
-    journey: Journey | None = None
-    fruitless = 0
-    cycles = Cycles(task, fleet, sink, past, keep, steering)
-    async for diary in cycles:
-        task, number = diary.task, diary.cycle
-        if await cycles.unless_stopped(_mustered(fleet)) is None:
-            break
-        diary.mustered()
-        cycles.begun(diary)
-        if journey is None:
-            journey = await _journey(fleet, fogging, past)
-        first = (number - 1) * fogging.period + 1
-        lost = await fleet.start(parameters, first, task.deadline_s)
-        given = await journey.cycle(task, fleet, diary, number, lost)
-        diary.allocated(given)
-        for one in lost:
-            diary.lost(one)
-        updates = fleet.finish(task.deadline_s)
-        better = await merged(task, diary, parameters, updates)
+
+    def __init__(
+        self, crew: Moves, settings: FogSettings, past: Sequence[Record] = ()
+    ) -> None:
+        self._crew, self._settings, self._past = crew, settings, past
+        self._mover: DataMover | None = None
+
+    async def begin(self, log: CycleLog, *, patient: bool) -> "DataMover":
+        """See who is ready, and plan all slots unless they are planned."""
+        await self._crew.ready()
+        log.roster()
+        if self._mover is None:
+            self._mover = await self._planned()
+        return self._mover
+
+    async def _planned(self) -> "DataMover":
+        """Begin the movement, or go on where the past ended."""
+        crew, past = self._crew, self._past
+        first = [r.learner for r in past if isinstance(r, Joined) and r.cycle == 1]
+        names = first or list(crew.learners)
+        own = dict(zip(crew.learners, crew.own_samples or (), strict=True))
+        if missing := [name for name in names if name not in own]:
+            raise InfeasibleError(
+                f"{', '.join(missing)} began this run and cannot be asked what data "
+                "lies there: wait for them, then resume"
+            )
+        law = await crew.law()
+        places = np.array([crew.learners.index(name) for name in names])
+        samples = [own[name] for name in names]
+        problem = self._settings.environment(names, samples, law.only(places))
+        return DataMover(names, problem, self._settings, past)
+
+    async def cycle(
+        self, log: CycleLog, begun: "DataMover", parameters: Parameters
+    ) -> Outcome:
+        """Go through the cycle's slots, and average the models."""
+        crew, deadline_s = self._crew, log.task.deadline_s
+        first = (log.cycle - 1) * self._settings.period + 1
+        lost = await crew.start(parameters, first, deadline_s)
+        given = await begun.cycle(crew, log, lost)
+        log.allocated(given)
+        for device in lost:
+            log.lost(device)
+        better = await merged(log, parameters, crew.finish(deadline_s))
         # A plan may discard all that is collected: then there is nothing to learn.
         idle = not lost and not given.allocation.samples.any()
-        fruitless = 0 if better or idle else fruitless + 1
-        if better:
-            parameters = better
-            put(parameters, task.model)
-        elif not idle and (not patient or fruitless == FRUITLESS):
-            raise diary.fruitless()
-        diary.aggregated(given)
-        diary.evaluated(*evaluate(task.model, task.data.test_x, task.data.test_y))
-        cycles.end(diary, parameters)
-    return parameters
+        return Outcome(better, given, idle=idle)
+
+    def state(self) -> Parameters:
+        """Nothing but the model and the records outlives a cycle."""
+        return {}
+
+    def restore(self, kept: Parameters) -> None:
+        """Nothing but the model and the records outlives a cycle."""
+
+    def fruitless(self, log: CycleLog) -> MelismaError:
+        """Return what to raise when no update counts."""
+        return log.fruitless()
 
 
-async def _mustered(fleet: Devices) -> bool:
-    await fleet.muster()
-    return True
-
-
-async def _journey(
-    fleet: Devices, fogging: Fogging, past: Sequence[Record]
-) -> "Journey":
-    """Begin, or go on where the past ended."""
-    first = [r.learner for r in past if isinstance(r, Joined) and r.cycle == 1]
-    names = first or list(fleet.learners)
-    own = dict(zip(fleet.learners, fleet.own_samples or (), strict=True))
-    if missing := [name for name in names if name not in own]:
-        raise InfeasibleError(
-            f"{', '.join(missing)} began this run and cannot be asked what data lies "
-            "there: wait for them, then resume"
-        )
-    law = await fleet.law()
-    places = np.array([fleet.learners.index(name) for name in names])
-    problem = fogging.nature(names, [own[name] for name in names], law.only(places))
-    return Journey(names, problem, fogging, past)
-
-
-class Journey:
+class DataMover:
     """Where all samples go, from the first slot to the last."""
 
     def __init__(
         self,
         names: Sequence[str],
         problem: Movement,
-        fogging: Fogging,
+        settings: FogSettings,
         past: Iterable[Record] = (),
     ) -> None:
-        self._names, self._problem, self._fogging = names, problem, fogging
+        self._names, self._problem, self._settings = names, problem, settings
         self._number = {name: i for i, name in enumerate(names)}
         self._course = Course(problem, whole=True)
         collected = np.cumsum(problem.data, axis=0) - problem.data
@@ -140,40 +131,33 @@ class Journey:
             if record.slot == last:
                 self._deliver(record.learner, record.sent)
 
-    async def cycle(
-        self,
-        task: Task,
-        fleet: Devices,
-        diary: Diary,
-        number: int,
-        lost: list[Lost],
-    ) -> Plan:
+    async def cycle(self, crew: Moves, log: CycleLog, lost: list[Lost]) -> Plan:
         """Go through the slots of a cycle; return what devices were given to train on.
 
         Who fails is added to ``lost``, and takes no part until the next cycle.
         """
-        tau, slots = self._fogging.period, self._problem.slots
-        slot_s = task.deadline_s / tau
+        tau, slots, number = self._settings.period, self._problem.slots, log.cycle
+        slot_s = log.task.deadline_s / tau
         given: Counter[str] = Counter()
         end = number * tau + (number * tau == slots)
         for t in range((number - 1) * tau, end):
-            gone = {fleet.learners[one.learner] for one in lost}
-            there = [n for n in self._names if n in fleet.learners and n not in gone]
+            gone = {crew.learners[device.learner] for device in lost}
+            there = [n for n in self._names if n in crew.learners and n not in gone]
             moves = self._moves(t, there)
-            done = await fleet.slot(t + 1, moves, slot_s)
+            done = await crew.slot(t + 1, moves, slot_s)
             for name, move in moves.items():
                 given[name] += move.due
-                came = done[name]
-                if isinstance(came, Lost):
-                    lost.append(came)
-                    came = Done(trained=0, delivered={})
+                result = done[name]
+                if isinstance(result, Lost):
+                    lost.append(result)
+                    result = Done(trained=0, delivered={})
                 else:
-                    self._deliver(name, came.delivered)
-                    kept = Counter(move.sent) - Counter(came.delivered)
+                    self._deliver(name, result.delivered)
+                    kept = Counter(move.sent) - Counter(result.delivered)
                     self._deliver(name, {name: kept.total()})
-                self._note(diary, t, name, move, came)
-        amounts = np.array([given[name] for name in fleet.learners], dtype=np.int64)
-        steps = np.where(amounts > 0, task.steps, 0)
+                self._record(log, t, name, move, result)
+        amounts = np.array([given[name] for name in crew.learners], dtype=np.int64)
+        steps = np.where(amounts > 0, log.task.steps, 0)
         return Plan(Allocation(samples=amounts, steps=steps), predicted_s=None)
 
     def _deliver(self, sender: str, sent: Mapping[str, int]) -> None:
@@ -193,7 +177,7 @@ class Journey:
             self._absent = absent
             course.problem = self._problem.without(absent, t)
         course.arrived = np.array([arrived[name].total() for name in names], float)
-        plan = self._fogging.planner(course.problem, t, course.arrived)
+        plan = self._settings.planner(course.problem, t, course.arrived)
         return self._named(t, course.follow(t, plan), there, arrived)
 
     def _named(
@@ -204,9 +188,9 @@ class Journey:
         arrived: Mapping[str, Mapping[str, int]],
     ) -> dict[str, Move]:
         problem, names = self._course.problem, self._names
-        some = problem.links.between(t, t + 1)
-        source, target = problem.links.source[some], problem.links.target[some]
-        fares = problem.link_cost[some]
+        now = problem.links.between(t, t + 1)
+        source, target = problem.links.source[now], problem.links.target[now]
+        fares = problem.link_cost[now]
         sent: dict[str, dict[str, int]] = {name: {} for name in names}
         self._fares: dict[tuple[str, str], float] = {}  # of a sample
         for e in np.flatnonzero(flows.sent).tolist():
@@ -225,7 +209,7 @@ class Journey:
             if name in there
         }
 
-    def _note(self, diary: Diary, t: int, name: str, move: Move, done: Done) -> None:
+    def _record(self, log: CycleLog, t: int, name: str, move: Move, done: Done) -> None:
         """Record what a device did in slot t, and what that costs."""
         problem, i = self._problem, self._number[name]
         last = t == problem.slots  # one more, like the last, but without γ
@@ -233,7 +217,7 @@ class Journey:
         short = 0.0 if last else problem.gamma[row, i]
         error = short / (done.trained + problem.idle_samples[row, i]) ** 0.5
         error += problem.discard_cost[row, i] * move.discarded
-        diary.moved(
+        log.moved(
             name,
             slot=t + 1,
             collected=move.collected,

@@ -1,4 +1,4 @@
-"""What happens in a cycle, as records; and what the records say of who takes part."""
+"""What happens in a cycle, as records; and the run's state, replayed from records."""
 
 import math
 from collections import Counter
@@ -9,7 +9,7 @@ import numpy as np
 
 from melisma.algorithms.task import Plan, Task
 from melisma.errors import TrainingError
-from melisma.fleets.protocols import Fleet, Lost, Updates
+from melisma.fleets.protocols import Crew, Lost, Updates
 from melisma.maths.arrays import Floats
 from melisma.runs import records
 from melisma.system.metrics import (
@@ -22,14 +22,14 @@ from melisma.system.metrics import (
 
 Sink = Callable[[records.Record], None]
 
-#: Refused updates after which a learner is sent away.
+#: Refused updates after which a learner is expelled.
 OFFENCES = 3
 
 
-class Standing:
+class RunState:
     """Who takes part, who offended how often, and how far the run is.
 
-    All of it is what the records say, so that a run that was cut short goes on with it.
+    It is made from records alone, so a run that was cut short goes on with it.
     """
 
     def __init__(self, past: Iterable[records.Record] = ()) -> None:
@@ -42,7 +42,7 @@ class Standing:
             self.see(record)
 
     def see(self, record: records.Record) -> None:
-        """Take in what has happened."""
+        """Apply a record."""
         match record:
             case records.Joined(learner=name):
                 self.there.add(name)
@@ -58,43 +58,43 @@ class Standing:
                 self.done = number
 
 
-class Diary:
-    """Turns what happens in a cycle into records."""
+class CycleLog:
+    """TaskClock what happens in a cycle into records."""
 
     def __init__(
-        self, task: Task, fleet: Fleet, sink: Sink, standing: Standing, cycle: int
+        self, task: Task, crew: Crew, sink: Sink, state: RunState, cycle: int
     ) -> None:
-        self.task, self._fleet, self.cycle = task, fleet, cycle
-        self._to, self._standing = sink, standing
-        self.began_s, self._is_mustered = fleet.now_s(), False
+        self.task, self._crew, self.cycle = task, crew, cycle
+        self._to, self._state = sink, state
+        self.began_s, self._has_roster = crew.now_s(), False
         self.counted: list[int] = []  #: samples of each update that counts
         self._dropped: Counter[str] = Counter()
 
     def steered(self, task: Task) -> None:
-        """Note another deadline, which holds from this cycle on."""
+        """Record another deadline, which holds from this cycle on."""
         self.task = task
         self._cycle_wide(records.Steered, deadline_s=task.deadline_s)
 
-    def mustered(self, began_s: float | None = None) -> None:
-        """Note who came and who left; the cycle begins now, or has begun before."""
-        self.began_s = self._fleet.now_s() if began_s is None else began_s
-        self._is_mustered, names = True, self._fleet.learners
-        for name in sorted(self._standing.there.difference(names)):
+    def roster(self, began_s: float | None = None) -> None:
+        """Record who joined and who left; the cycle begins now, or has begun before."""
+        self.began_s = self._crew.now_s() if began_s is None else began_s
+        self._has_roster, names = True, self._crew.learners
+        for name in sorted(self._state.there.difference(names)):
             self._learner(records.Left, name, 0.0)
         for name in names:
-            if name not in self._standing.there:
+            if name not in self._state.there:
                 self._learner(records.Joined, name, 0.0)
 
     def allocated(self, plan: Plan) -> None:
-        """Note what everybody is to do, and who came and left if that is not noted."""
-        if not self._is_mustered:
-            self.mustered(plan.probed.began_s if plan.probed else None)
-        self._seconds = np.zeros(len(self._fleet.learners))
+        """Record what everybody is to do, after who joined and left."""
+        if not self._has_roster:
+            self.roster(plan.probed.began_s if plan.probed else None)
+        self._seconds = np.zeros(len(self._crew.learners))
         allocation = plan.allocation
         for k, shards in enumerate(allocation.samples.tolist()):
             self._learner(
                 records.Allocated,
-                self._fleet.learners[k],
+                self._crew.learners[k],
                 0.0,
                 samples=shards * self.task.shard,
                 steps=int(allocation.steps[k]),
@@ -103,13 +103,13 @@ class Diary:
             )
 
     def moved(self, name: str, **facts: Any) -> None:
-        """Note what a device of a fog did with its data in the slot that is over."""
+        """Record what a device of a fog did with its data in the slot that is over."""
         self._cycle_wide(records.Moved, learner=name, **facts)
 
     def arrived(self, updates: Updates, refused: Sequence[int]) -> None:
-        """Note what came, and which rows of it are refused."""
+        """Record updates; ``refused`` are the rows that do not count."""
         for row, report in enumerate(updates.reports):
-            name = self._fleet.learners[report.learner]
+            name = self._crew.learners[report.learner]
             self._seconds[report.learner] = report.uploaded_s
             self._learner(records.Downloaded, name, report.downloaded_s)
             self._learner(
@@ -131,8 +131,8 @@ class Diary:
                 self.counted.append(report.samples)
 
     def lost(self, lost: Lost) -> None:
-        """Note what did not come, or does not count."""
-        name = self._fleet.learners[lost.learner]
+        """Record work that did not arrive, or does not count."""
+        name = self._crew.learners[lost.learner]
         self._seconds[lost.learner] = lost.after_s
         self._checked(name, lost.distance, lost.after_s)
         self._drop(name, lost.after_s, lost.reason, offence=lost.offence)
@@ -148,7 +148,7 @@ class Diary:
         self._learner(records.Dropped, name, after_s, reason=reason, offence=offence)
 
     def fruitless(self) -> TrainingError:
-        """What to raise when no update counts."""
+        """Return what to raise when no update counts."""
         why = ", ".join(f"{reason} ({n})" for reason, n in self._dropped.items())
         return TrainingError(
             f"cycle {self.cycle} of {self.task.name!r} ended without one update "
@@ -157,7 +157,7 @@ class Diary:
         )
 
     def aggregated(self, plan: Plan, error: float | None = None) -> None:
-        """Note what the cycle came to; ``error`` is that of a decoded gradient."""
+        """Record what the cycle came to; ``error`` is that of a decoded gradient."""
         steps = plan.allocation.steps[plan.allocation.samples > 0]
         deadline_s = self.task.deadline_s
         self._cycle_wide(
@@ -173,20 +173,20 @@ class Diary:
         )
 
     def evaluated(self, accuracy: float, loss: float) -> None:
-        """Note how good the model is."""
+        """Record how good the model is."""
         self._cycle_wide(records.Evaluated, accuracy=accuracy, loss=_finite(loss))
 
     def expel_offenders(self) -> None:
-        """Send away who offended too often."""
-        for name, offences in self._standing.offences.items():
-            if offences >= OFFENCES and name not in self._standing.expelled:
+        """Expel learners that offended too often."""
+        for name, offences in self._state.offences.items():
+            if offences >= OFFENCES and name not in self._state.expelled:
                 reason = f"{offences} updates were refused"
-                self._fleet.expel(name, reason)
+                self._crew.expel(name, reason)
                 self.expelled(name, reason)
 
     def expelled(self, name: str, reason: str) -> None:
-        """Note who was sent away."""
-        after_s = self._fleet.now_s() - self.began_s
+        """Record who was expelled."""
+        after_s = self._crew.now_s() - self.began_s
         self._learner(records.Expelled, name, after_s, reason=reason)
 
     def _learner(
@@ -199,13 +199,13 @@ class Diary:
         self._record(event, self.began_s + after_s, learner=name, **facts)
 
     def _cycle_wide(self, event: Callable[..., records.Record], **facts: Any) -> None:
-        self._record(event, self._fleet.now_s(), **facts)
+        self._record(event, self._crew.now_s(), **facts)
 
     def _record(
         self, event: Callable[..., records.Record], time_s: float, **facts: Any
     ) -> None:
         record = event(time_s=time_s, task=self.task.name, cycle=self.cycle, **facts)
-        self._standing.see(record)
+        self._state.see(record)
         self._to(record)
 
 

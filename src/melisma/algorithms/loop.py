@@ -1,93 +1,216 @@
-"""The cycles that a task has before it, as far as whoever steers lets them come."""
+"""The loop of global cycles: one for every algorithm, simulated and live.
 
-from collections.abc import Callable, Coroutine, Iterable
+begin: see who is ready, plan → cycle: learners work, results are merged
+  → evaluate → record → checkpoint
+"""
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from melisma.algorithms.control import Steering, UnderWay
-from melisma.algorithms.log import Diary, Sink, Standing
-from melisma.algorithms.task import Task
-from melisma.fleets.protocols import Fleet
-from melisma.learning.parameters import Parameters
-from melisma.runs.records import Record
+from melisma.algorithms.control import Control, CycleUnderWay
+from melisma.algorithms.log import CycleLog, RunState, Sink
+from melisma.algorithms.task import Plan, Task
+from melisma.errors import MelismaError
+from melisma.fleets.protocols import Crew
+from melisma.learning.evaluation import evaluate
+from melisma.learning.parameters import Parameters, parameters_of, put
+from melisma.runs.records import Expelled, Record
+from melisma.runs.store import RunWriter, ignore
 
 T = TypeVar("T")
-Keep = Callable[[int, Parameters], None]
+Begun = TypeVar("Begun")
+
+#: Cycles in a row without an update that counts after which a patient run ends.
+FRUITLESS = 5
+#: How long a patient run waits for learners with whom the cycle can be done, and how
+#: often it looks.
+WAIT_S, LOOK_S = 30.0, 1.0
+
+
+class Outcome(NamedTuple):
+    """What a cycle came to."""
+
+    parameters: Parameters | None  #: of the new model; None: nothing counted
+    plan: Plan
+    error: float | None = None  #: of a decoded gradient
+    idle: bool = False  #: the plan itself gave nobody anything to train on
+
+
+class Algorithm(Protocol[Begun]):
+    """What a global cycle does, in two halves.
+
+    A run may be stopped while ``begin`` waits for learners; ``cycle`` is never
+    disturbed.
+    """
+
+    async def begin(self, log: CycleLog, *, patient: bool) -> Begun:
+        """See who is ready and decide what everybody does; wait if ``patient``.
+
+        Raises InfeasibleError if it cannot be done.
+        """
+
+    async def cycle(
+        self, log: CycleLog, begun: Begun, parameters: Parameters
+    ) -> Outcome:
+        """Have the work done, merge the results, record both."""
+
+    def state(self) -> Parameters:
+        """Return what a checkpoint holds beside the model."""
+
+    def restore(self, kept: Parameters) -> None:
+        """Take that back from a checkpoint."""
+
+    def fruitless(self, log: CycleLog) -> MelismaError:
+        """Return what to raise when nothing counts."""
+
+
+@runtime_checkable
+class Replayable(Crew, Protocol):
+    """A crew whose clock is virtual: what happened once happens again, without work."""
+
+    learning: bool  #: compute gradients; else time passes and models stay as they are
+
+
+async def train(
+    task: Task,
+    crew: Crew,
+    algorithm: Algorithm[Any],
+    run: RunWriter,
+    *,
+    patient: bool = False,
+    control: Control | None = None,
+    observe: Callable[[Record], None] = ignore,
+) -> Parameters:
+    """Train ``task`` for all its cycles, or on from the run's checkpoint.
+
+    Returns the parameters of the model. Real learners come and go, so a live run is
+    ``patient``: it goes on after a cycle without an update that counts, and waits for
+    learners with whom the deadline can be met. Otherwise, or when patience ends, that
+    is a TrainingError or an InfeasibleError. Through ``control`` the run can be paused,
+    stopped, or given another deadline. ``observe`` sees every record.
+    """
+
+    def note(record: Record) -> None:
+        run.note(record)
+        observe(record)
+
+    if isinstance(crew, Replayable):
+        await replay(task, crew, algorithm, run.past, observe)
+    run.restore(task.model)
+    if run.checkpoint:
+        algorithm.restore(run.checkpoint.parameters)
+    cycles = Cycles(task, crew, note, run, control or Control())
+    parameters, fruitless = parameters_of(task.model), 0
+    async for log in cycles:
+        begun = await cycles.unless_stopped(algorithm.begin(log, patient=patient))
+        if begun is None:
+            break
+        cycles.begun(log)
+        outcome = await algorithm.cycle(log, begun, parameters)
+        counts = outcome.parameters is not None
+        fruitless = 0 if counts or outcome.idle else fruitless + 1
+        if outcome.parameters is not None:
+            parameters = outcome.parameters
+            put(parameters, task.model)
+        elif not outcome.idle and (not patient or fruitless == FRUITLESS):
+            raise algorithm.fruitless(log)
+        log.aggregated(outcome.plan, outcome.error)
+        log.evaluated(*evaluate(task.model, task.data.test_x, task.data.test_y))
+        cycles.end(log, parameters | algorithm.state())
+    run.finish(parameters)
+    return parameters
+
+
+async def replay(
+    task: Task,
+    crew: Replayable,
+    algorithm: Algorithm[Any],
+    past: Sequence[Record],
+    observe: Callable[[Record], None] = ignore,
+) -> None:
+    """Bring a simulated crew to where it stood after its past cycles.
+
+    Everything but the gradients is done again, in the same order and from the same
+    random numbers, so that clocks, states, queues and histories are what they were:
+    nothing of them has to be saved. The model and the algorithm's state come from the
+    checkpoint afterwards.
+    """
+    state, parameters = RunState(), parameters_of(task.model)
+    expelled = [record for record in past if isinstance(record, Expelled)]
+    learning, crew.learning = crew.learning, False
+    for number in range(1, RunState(past).done + 1):
+        log = CycleLog(task, crew, observe, state, number)
+        begun = await algorithm.begin(log, patient=False)
+        outcome = await algorithm.cycle(log, begun, parameters)
+        log.aggregated(outcome.plan, outcome.error)
+        for record in expelled:
+            if record.cycle == number:
+                crew.expel(record.learner, record.reason)
+    crew.learning = learning
 
 
 class Cycles:
-    """Yields a diary for each cycle; ``end`` it when all of it is recorded.
+    """Yields a log for each cycle that is to come; ``end`` it once it is recorded.
 
-    Goes on after the ``past``. What was steered is recorded before the next cycle
-    begins, and kept, so that a run which is cut short in it goes on the same way.
+    What was asked of the control is recorded before the next cycle begins, and kept, so
+    that a run which is cut short in it goes on the same way.
     """
 
     def __init__(
-        self,
-        task: Task,
-        fleet: Fleet,
-        sink: Sink,
-        past: Iterable[Record],
-        keep: Keep,
-        steering: Steering | None,
+        self, task: Task, crew: Crew, note: Sink, run: RunWriter, control: Control
     ) -> None:
-        self._fleet, self._sink, self._keep = fleet, sink, keep
-        self._steering = steering or Steering()
-        self._steering.now_s = fleet.now_s
-        self._standing = Standing(past)
-        for name, reason in self._standing.expelled.items():
-            fleet.expel(name, reason)
-        self._task = replace(
-            task, deadline_s=self._standing.deadline_s or task.deadline_s
-        )
+        self._crew, self._note, self._run, self._control = crew, note, run, control
+        self._control.now_s = crew.now_s
+        self._state = RunState(run.past)
+        for name, reason in self._state.expelled.items():
+            crew.expel(name, reason)
+        self._task = replace(task, deadline_s=self._state.deadline_s or task.deadline_s)
         self._kept: tuple[int, Parameters] | None = None
 
-    def __aiter__(self) -> Self:
-        return self
+    async def __aiter__(self) -> AsyncIterator[CycleLog]:
+        while self._state.done < self._task.cycles:
+            goes_on = await self._control.goes_on()
+            number = self._state.done + 1
+            log = CycleLog(self._task, self._crew, self._note, self._state, number)
+            self._obey(log)
+            if not goes_on:
+                return
+            yield log
 
-    async def __anext__(self) -> Diary:
-        number = self._standing.done + 1
-        if number > self._task.cycles:
-            raise StopAsyncIteration
-        goes_on = await self._steering.goes_on()
-        diary = Diary(self._task, self._fleet, self._sink, self._standing, number)
-        self._obey(diary)
-        if not goes_on:
-            raise StopAsyncIteration
-        return diary
-
-    def _obey(self, diary: Diary) -> None:
+    def _obey(self, log: CycleLog) -> None:
         """Record what was asked for since the last cycle, and keep that."""
-        changed = self._expel(diary)
-        if deadline_s := self._steering.take_deadline():
+        changed = self._expel(log)
+        if deadline_s := self._control.take_deadline():
             self._task = replace(self._task, deadline_s=deadline_s)
-            diary.steered(self._task)
+            log.steered(self._task)
             changed = True
         if changed and self._kept:
             self._keep(*self._kept)
 
-    def _expel(self, diary: Diary) -> bool:
-        expelled = self._steering.take_expelled()
+    def _expel(self, log: CycleLog) -> bool:
+        expelled = self._control.take_expelled()
         for name, reason in expelled:
-            diary.expelled(name, reason)
+            log.expelled(name, reason)
         return bool(expelled)
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Return what ``work`` returns, or None if the run is to stop instead."""
-        return await self._steering.unless_stopped(work)
+        return await self._control.unless_stopped(work)
 
-    def begun(self, diary: Diary) -> None:
-        """Let who watches know since when a cycle is under way."""
-        self._steering.under_way[self._task.name] = UnderWay(
-            cycle=diary.cycle,
-            began_s=diary.began_s,
-            deadline_s=self._task.deadline_s,
+    def begun(self, log: CycleLog) -> None:
+        """Let watchers know since when a cycle is under way."""
+        self._control.under_way[self._task.name] = CycleUnderWay(
+            cycle=log.cycle, began_s=log.began_s, deadline_s=self._task.deadline_s
         )
 
-    def end(self, diary: Diary, parameters: Parameters) -> None:
-        """Send away who is to go, and keep what the cycle came to."""
-        diary.expel_offenders()
-        self._expel(diary)
-        self._steering.under_way.pop(self._task.name, None)
-        self._kept = diary.cycle, parameters
-        self._keep(diary.cycle, parameters)
+    def end(self, log: CycleLog, parameters: Parameters) -> None:
+        """Expel offenders, and keep what the cycle came to."""
+        log.expel_offenders()
+        self._expel(log)
+        self._control.under_way.pop(self._task.name, None)
+        self._kept = log.cycle, parameters
+        self._keep(log.cycle, parameters)
+
+    def _keep(self, cycle: int, parameters: Parameters) -> None:
+        self._run.keep(cycle, self._crew.now_s(), parameters)

@@ -6,37 +6,36 @@ and budget, is the association's.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 
 from melisma.algorithms.association import Association
-from melisma.algorithms.averaging import run, share_out, spread
-from melisma.algorithms.clock import BEGIN, COME, END, Turns
-from melisma.algorithms.control import Steering
-from melisma.algorithms.log import Sink
+from melisma.algorithms.averaging import Averaging, share_out, spread
+from melisma.algorithms.clock import BEGIN, COME, END, TaskClock
+from melisma.algorithms.control import Control
+from melisma.algorithms.loop import train
 from melisma.algorithms.task import Plan, Task
 from melisma.errors import InfeasibleError
-from melisma.fleets.protocols import Fleet, Probed, SharedFleet
+from melisma.fleets.protocols import Probed, SharedCrew, Trains
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs.records import Record, Refused
+from melisma.runs.store import RunWriter, ignore
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """A task, its view of the learners, and when it comes."""
+    """A task, its view of the learners, its run, and when it arrives."""
 
     task: Task
-    fleet: SharedFleet
+    crew: SharedCrew
+    run: RunWriter = field(default_factory=RunWriter)
     arrives_s: float = 0.0
-    past: Iterable[Record] = ()  #: of cycles that are behind it
-    #: Gets each cycle's number and parameters once it is recorded.
-    keep: Callable[[int, Parameters], None] = lambda cycle, parameters: None
 
 
 class Knowledge(Enum):
@@ -56,35 +55,36 @@ class Programme:
     """Tasks on one clock.
 
     ``look`` sees who is there, before a task is admitted and before each of its cycles.
-    ``patient`` and ``steering`` are as in `orchestrator.run`; a task that has not come
-    when the run is stopped does not come.
+    ``patient`` and ``control`` are as in `loop.train`; a task that has not arrived when
+    the run is stopped does not arrive. ``observe`` sees the records of all tasks.
     """
 
     def __init__(
         self,
         entries: Sequence[Entry],
         association: Association,
-        turns: Turns,
+        clock: TaskClock,
         knowledge: Knowledge = Knowledge.BEFOREHAND,
         *,
         look: Callable[[str], Awaitable[None]] = nobody_new,
         patient: bool = False,
-        steering: Steering | None = None,
+        control: Control | None = None,
+        observe: Callable[[Record], None] = ignore,
     ) -> None:
-        self._steering = steering or Steering()
+        self._control = control or Control()
         self._entries, self._association = entries, association
-        self._knowledge, self._turns = knowledge, turns
-        self._look, self._patient = look, patient
+        self._knowledge, self._clock = knowledge, clock
+        self._look, self._patient, self._observe = look, patient, observe
 
-    async def run(self, sink: Sink) -> dict[str, Parameters | None]:
+    async def run(self) -> dict[str, Parameters | None]:
         """Run all tasks; return their models, None of those that were refused.
 
         A task that fails does not end the others; its error is raised at the end.
         """
         for entry in self._entries:
-            self._turns.enter(entry.task.name, entry.arrives_s)
+            self._clock.enter(entry.task.name, entry.arrives_s)
         ended = await asyncio.gather(
-            *(self._run(i, entry, sink) for i, entry in enumerate(self._entries)),
+            *(self._run(i, entry) for i, entry in enumerate(self._entries)),
             return_exceptions=True,
         )
         models = {}
@@ -94,47 +94,50 @@ class Programme:
             models[entry.task.name] = end
         return models
 
-    async def _run(self, i: int, entry: Entry, sink: Sink) -> Parameters | None:
-        task, fleet = entry.task, entry.fleet
-        fleet.wait_until(entry.arrives_s)
+    async def _run(self, i: int, entry: Entry) -> Parameters | None:
+        task, crew = entry.task, entry.crew
+        crew.wait_until(entry.arrives_s)
         try:
-            come = self._steering.unless_stopped(self._come(entry))
+            come = self._control.unless_stopped(self._come(entry))
             if await come is None:
-                self._turns.leave(task.name)
+                self._clock.leave(task.name)
                 return None
             self._association.admit(i)
         except InfeasibleError as error:
-            reason = str(error)
-            sink(Refused(time_s=fleet.now_s(), task=task.name, cycle=0, reason=reason))
-            self._turns.leave(task.name)
+            refused = Refused(
+                time_s=crew.now_s(), task=task.name, cycle=0, reason=str(error)
+            )
+            entry.run.note(refused)
+            self._observe(refused)
+            self._clock.leave(task.name)
             return None
-        fleet.gather = lambda: self._gather(i, entry)
+        crew.gather = lambda: self._gather(i, entry)
+        averaging = Averaging(crew, _Planner(self, i))
         try:
-            return await run(
+            return await train(
                 task,
-                fleet,
-                sink,
-                past=entry.past,
-                keep=entry.keep,
+                crew,
+                averaging,
+                entry.run,
                 patient=self._patient,
-                planner=_Planner(self, i),
-                steering=self._steering,
+                control=self._control,
+                observe=self._observe,
             )
         finally:
-            await self._turns.take(task.name, fleet.now_s(), END)
+            await self._clock.take(task.name, crew.now_s(), END)
             self._association.finish(i)
-            self._turns.leave(task.name)
+            self._clock.leave(task.name)
 
     async def _come(self, entry: Entry) -> bool:
         """Wait until it is time for a task, and see who is there."""
-        await self._turns.take(entry.task.name, entry.arrives_s, COME)
+        await self._clock.take(entry.task.name, entry.arrives_s, COME)
         await self._look(entry.task.name)
         return True
 
     async def _gather(self, i: int, entry: Entry) -> Ints:
         """Wait for one's turn, and for learners that are free then."""
-        name, fleet = entry.task.name, entry.fleet
-        await self._turns.take(name, fleet.now_s(), BEGIN)
+        name, crew = entry.task.name, entry.crew
+        await self._clock.take(name, crew.now_s(), BEGIN)
         while True:
             await self._look(name)
             if self._knowledge == Knowledge.LATEST:
@@ -142,12 +145,12 @@ class Programme:
             members = self._association.members(i)
             if members.size:
                 return members
-            fleet.wait_until(await self._turns.pass_on(name, fleet.now_s()))
+            crew.wait_until(await self._clock.pass_on(name, crew.now_s()))
 
     async def plan(self, i: int, cycle: int) -> Plan:
         """What the members of a task do in the cycle that begins."""
         entry, association = self._entries[i], self._association
-        task, members = entry.task, entry.fleet.members
+        task, members = entry.task, entry.crew.members
         seconds, probed, there = None, None, np.arange(len(members))
         if self._knowledge in (Knowledge.NOW, Knowledge.LATEST):
             seconds = association.seconds(i, members)
@@ -167,11 +170,11 @@ class Programme:
 
     async def _probed(self, entry: Entry, cycle: int) -> Probed:
         """Have every member begin with a shard."""
-        task, one = entry.task, np.ones(len(entry.fleet.members), dtype=np.int64)
+        task, one = entry.task, np.ones(len(entry.crew.members), dtype=np.int64)
         first = Allocation(samples=one, steps=task.steps * one)
         orders = share_out(task, first, cycle)
         parameters = parameters_of(task.model)
-        return await entry.fleet.probe(orders, parameters, task.deadline_s)
+        return await entry.crew.probe(orders, parameters, task.deadline_s)
 
 
 class _Planner:
@@ -179,7 +182,7 @@ class _Planner:
         self._programme, self._i = programme, i
 
     async def __call__(
-        self, task: Task, fleet: Fleet, cycle: int, *, only_able: bool
+        self, task: Task, crew: Trains, cycle: int, *, only_able: bool
     ) -> Plan:
         return await self._programme.plan(self._i, cycle)
 

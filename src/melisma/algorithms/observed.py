@@ -27,7 +27,7 @@ from melisma.system.states import States
 REMEMBERED = 200
 
 
-class Learned:
+class ObservedStates:
     """States of every learner, from the records of its cycles.
 
     ``benchmarks`` returns the laws by the benchmark, one a task, and the names of the

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from melisma.rpc.tokens import Tokens
     from melisma.runs.records import Record
     from melisma.views.fog import Totals
-    from melisma.views.history import Course
+    from melisma.views.history import History
 
 app = typer.Typer(
     help="Train one model on many unlike devices by a deadline.",
@@ -164,11 +164,11 @@ def simulate(
 ) -> None:
     """Train a job on simulated learners: time is priced, gradients are real."""
     job = _job(job_file, scheme=scheme, seed=seed)
-    from melisma.jobs import families as building
+    from melisma.launch import simulate as building
     from melisma.runs.store import run_folder
 
     hardware = Hardware(threads=threads, device=device, precision=precision)
-    ready = building.ready(job, hardware)
+    ready = building.build(job, hardware)
     with run_folder(runs, job.name) as folder, _cycles(job, as_json) as watch:
         records = ready.run(folder, watch)
     _print_run(job, folder, records, as_json)
@@ -636,32 +636,27 @@ def compare(
     job = _job(job_file)
     from melisma.compare import report
     from melisma.compare.comparison import compare as run_all
-    from melisma.compare.comparison import compare_tasks, usual
     from melisma.compare.trials import SWEEP
+    from melisma.jobs.families import family_of
     from melisma.jobs.schema import dump
     from melisma.runs.store import run_folder
 
     if schemes is None:
-        schemes = ",".join(usual(job))
+        schemes = ",".join(family_of(job).usual)
     names = [name.strip() for name in schemes.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"--schemes {schemes!r}: give different names, e.g. csa,eta")
     if resume and not (resume / SWEEP).is_file():
         raise ConfigError(f"--resume {resume}: no comparison was begun there")
     own = nullcontext(resume) if resume else run_folder(runs, f"{job.name}-compared")
-    comparison: Any
     with (
         own as folder,
         _stoppable(None if resume else folder),
         _spread(engine, address, processes) as over,
         _progress(f"{job.name}: {len(names) * seeds} runs", as_json) as begin,
     ):
-        if job.task:
-            comparison = compare_tasks(job, names, seeds, folder, over, begin)
-            report.write_tasks(comparison, dump(job), folder)
-        else:
-            comparison = run_all(job, names, seeds, folder, over, begin)
-            report.write(comparison, dump(job), folder)
+        comparison = run_all(job, names, seeds, folder, over, begin)
+        report.write(comparison, dump(job), folder)
     if as_json:
         _print_json({"folder": str(folder), "comparison": comparison})
         return
@@ -960,7 +955,7 @@ def _bar(quiet: bool) -> Progress:
 @contextmanager
 def _cycles(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
     """A bar that moves with each cycle of a run, and says what happens in it."""
-    from melisma.compare.comparison import cycles_of
+    from melisma.jobs.families import cycles_of
     from melisma.runs.records import Allocated, Dropped, Evaluated, Uploaded
 
     working: set[str] = set()
@@ -970,7 +965,7 @@ def _cycles(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
     with _bar(quiet) as progress:
         bar = progress.add_task(
             f"{job.name} by {job.scheme}",
-            total=cycles_of(job, [job.scheme]),
+            total=cycles_of(job),
             state="waiting for learners",
         )
 
@@ -1064,8 +1059,8 @@ def _orchestrate(
 def _print_run(
     job: "Job", folder: Path, records: "list[Record]", as_json: bool
 ) -> None:
-    from melisma.jobs.fog import is_fog
-    from melisma.views.history import course
+    from melisma.jobs.families import family_of
+    from melisma.views.history import history
 
     told = {"job": job.name, "scheme": job.scheme, "seed": job.seed}
     told["folder"] = str(folder)
@@ -1073,13 +1068,13 @@ def _print_run(
         _print_tasks(job, told, records, as_json)
         return
     if as_json:
-        _print_json(told | {"cycles": course(records)})
+        _print_json(told | {"cycles": history(records)})
         return
-    if is_fog(job.scheme):
+    if family_of(job).moves_data:
         _print_devices(job, _moves(records).get("devices", {}))
     else:
         _print_learners(records)
-    _print_cycles(course(records))
+    _print_cycles(history(records))
     out.print(f"Configuration, records and model: {folder}")
 
 
@@ -1217,7 +1212,7 @@ def _moves(records: "list[Record]") -> dict[str, Any]:
 
 def _print_devices(job: "Job", devices: "dict[str, Totals]") -> None:
     """What each device of a fog did with data, over all slots."""
-    from melisma.jobs.fog import CENTRAL
+    from melisma.jobs.families import CENTRAL
 
     table = Table(
         *("device", "collected", "trained", "sent", "arrived", "discarded", "cost"),
@@ -1247,7 +1242,7 @@ def _known(value: float | None, digits: int) -> str:
 _SHOWN = 30
 
 
-def _print_cycles(course: "Course") -> None:
+def _print_cycles(course: "History") -> None:
     table = Table(title="Cycles", title_justify="left", header_style="bold", box=None)
     last = "collected" if course.collected else "staleness"
     for title in ("cycle", "time (s)", "accuracy (%)", "loss", "samples", last):
@@ -1264,7 +1259,7 @@ def _print_cycles(course: "Course") -> None:
     out.print(table)
 
 
-def _print_comparison(comparison: "Comparison[Any]") -> None:
+def _print_comparison(comparison: "Comparison") -> None:
     from melisma.compare.report import caption, cells
 
     table = Table("", title=caption(comparison), title_justify="left", box=None)

@@ -3,13 +3,21 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeGuard
 
 import msgspec
 import numpy as np
 from matplotlib.figure import Figure
 
-from melisma.compare.comparison import FOG_COLUMNS, Comparison, Outcome, TaskOutcome
-from melisma.jobs.fog import CENTRAL, FEDERATED, is_fog
+from melisma.compare.comparison import (
+    AnyOutcome,
+    Comparison,
+    Outcome,
+    TaskOutcome,
+    figure_of,
+)
+from melisma.jobs.columns import FOG_COLUMNS
+from melisma.jobs.families import CENTRAL, FEDERATED, family_of_scheme
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
 from melisma.views import plots
@@ -20,32 +28,46 @@ RESULTS, PICTURE, PAGE = "comparison.json", "accuracy.png", "report.html"
 COSTS_PICTURE = "costs.png"
 
 
-def write(comparison: Comparison[Outcome], config: str, folder: Path) -> None:
+def write(comparison: Comparison, config: str, folder: Path) -> None:
     """Write results, pictures and page into ``folder``."""
+    tasks = [outcome for outcome in comparison.finished if _is_of_tasks(outcome)]
+    page = _write_tasks if tasks else _write_single
+    page(comparison, config, folder)
+
+
+def _is_of_tasks(outcome: AnyOutcome) -> TypeGuard[TaskOutcome]:
+    return isinstance(outcome, TaskOutcome)
+
+
+def _write_single(comparison: Comparison, config: str, folder: Path) -> None:
+    shown = _single(comparison)
     plots.save(folder / PICTURE, lambda figure: accuracy_figure(figure, comparison))
     if priced(comparison):
         plots.save(
             folder / COSTS_PICTURE, lambda figure: costs_figure(figure, comparison)
         )
-    curves = [_curve(outcome) for outcome in comparison.finished]
+    curves = [_curve(outcome) for outcome in shown]
     costs = [_costs(outcome) for outcome in priced(comparison)]
-    told = _page(comparison, config, _notes(comparison))
-    _leave(comparison, told | {"curves": curves, "costs": costs}, folder)
+    facts = _page(comparison, config, _notes(comparison))
+    _leave(comparison, facts | {"curves": curves, "costs": costs}, folder)
+
+
+def _single(comparison: Comparison) -> list[Outcome]:
+    """The schemes of one task that ran to the end."""
+    return [o for o in comparison.finished if isinstance(o, Outcome)]
 
 
 def _leave(
-    comparison: Comparison[Outcome] | Comparison[TaskOutcome],
-    told: dict[str, object],
+    comparison: Comparison,
+    facts: dict[str, object],
     folder: Path,
 ) -> None:
     (folder / RESULTS).write_bytes(msgspec.json.encode(comparison))
     title = f"{comparison.job}: schemes compared"
-    offline.write([{"comparison": told}], folder / PAGE, title)
+    offline.write([{"comparison": facts}], folder / PAGE, title)
 
 
-def _page(
-    comparison: Comparison[Outcome] | Comparison[TaskOutcome], config: str, notes: str
-) -> dict[str, object]:
+def _page(comparison: Comparison, config: str, notes: str) -> dict[str, object]:
     """What every comparison's page shows; a row that failed is one text."""
     return {
         "job": comparison.job,
@@ -78,21 +100,21 @@ def _curve(outcome: Outcome) -> dict[str, object]:
 
 def _costs(outcome: Outcome) -> dict[str, object]:
     """What a sample that is collected costs, in parts."""
-    parts = {column.figure: column.of(outcome).mean for column in FOG_COLUMNS}
-    told = {name: parts[f"{name}_cost"] for name in plots.COSTS}
-    return {"scheme": outcome.scheme, **told}
+    means = {column.figure: figure_of(outcome, column).mean for column in FOG_COLUMNS}
+    costs = {name: means[f"{name}_cost"] for name in plots.COSTS}
+    return {"scheme": outcome.scheme, **costs}
 
 
-def priced(comparison: Comparison[Outcome]) -> list[Outcome]:
+def _is_priced(scheme: str) -> bool:
+    return family_of_scheme(scheme).columns is FOG_COLUMNS and scheme != CENTRAL
+
+
+def priced(comparison: Comparison) -> list[Outcome]:
     """The schemes under which data have a price."""
-    return [
-        outcome
-        for outcome in comparison.finished
-        if is_fog(outcome.scheme) and outcome.scheme != CENTRAL
-    ]
+    return [outcome for outcome in _single(comparison) if _is_priced(outcome.scheme)]
 
 
-def write_tasks(comparison: Comparison[TaskOutcome], config: str, folder: Path) -> None:
+def _write_tasks(comparison: Comparison, config: str, folder: Path) -> None:
     """Write results, picture and page of a job with several tasks into ``folder``."""
     plots.save(folder / PICTURE, lambda figure: tasks_figure(figure, comparison))
     notes = (
@@ -103,7 +125,7 @@ def write_tasks(comparison: Comparison[TaskOutcome], config: str, folder: Path) 
     _leave(comparison, _page(comparison, config, notes), folder)
 
 
-def tasks_figure(figure: Figure, comparison: Comparison[TaskOutcome]) -> None:
+def tasks_figure(figure: Figure, comparison: Comparison) -> None:
     """Draw each scheme's figures, one panel a figure."""
     shown = comparison.finished
     figure.set_size_inches(7.2, 1.3 + 0.5 * len(shown))
@@ -113,10 +135,10 @@ def tasks_figure(figure: Figure, comparison: Comparison[TaskOutcome]) -> None:
             ax.set_visible(False)
             continue
         for row, outcome in enumerate(shown):
-            look, told = plots.LOOKS[outcome.scheme], outcome.figures()[number]
-            half = 0.0 if math.isnan(told.half) else told.half
+            look, value = plots.look(outcome.scheme), outcome.figures()[number]
+            half = 0.0 if math.isnan(value.half) else value.half
             ax.errorbar(
-                told.mean, row, xerr=half, color=look.colour, marker=look.marker
+                value.mean, row, xerr=half, color=look.colour, marker=look.marker
             )
         ax.set_title(comparison.titles[number], fontsize="small")
         ax.set_yticks(range(len(shown)), [outcome.scheme for outcome in shown])
@@ -124,7 +146,7 @@ def tasks_figure(figure: Figure, comparison: Comparison[TaskOutcome]) -> None:
         ax.margins(x=0.15)
 
 
-def accuracy_figure(figure: Figure, comparison: Comparison[Outcome]) -> None:
+def accuracy_figure(figure: Figure, comparison: Comparison) -> None:
     """Draw test accuracy against cycles, and against time on the learners' clock."""
     by_cycle, by_time = figure.subplots(1, 2, sharey=True)
     plots.curves(by_cycle, _lines(comparison, _cycles))
@@ -133,7 +155,7 @@ def accuracy_figure(figure: Figure, comparison: Comparison[Outcome]) -> None:
     by_time.set(title="By time", xlabel="time on the learners' clock (s)")
 
 
-def costs_figure(figure: Figure, comparison: Comparison[Outcome]) -> None:
+def costs_figure(figure: Figure, comparison: Comparison) -> None:
     """Draw what a sample that is collected costs, a bar a scheme."""
     shown = priced(comparison)
     figure.set_size_inches(7.2, 1.1 + 0.4 * len(shown))
@@ -141,7 +163,7 @@ def costs_figure(figure: Figure, comparison: Comparison[Outcome]) -> None:
         figure.subplots(),
         {
             outcome.scheme: {
-                column.figure: column.of(outcome) for column in FOG_COLUMNS
+                column.figure: figure_of(outcome, column) for column in FOG_COLUMNS
             }
             for outcome in shown
         },
@@ -149,27 +171,25 @@ def costs_figure(figure: Figure, comparison: Comparison[Outcome]) -> None:
 
 
 def _cycles(outcome: Outcome) -> Floats:
-    return np.arange(1.0, len(outcome.courses[0].accuracy) + 1)
+    return np.arange(1.0, len(outcome.histories[0].accuracy) + 1)
 
 
 def _times_s(outcome: Outcome) -> Floats:
     return np.asarray(outcome.over_seeds("time_s").mean(axis=0))
 
 
-def _lines(
-    comparison: Comparison[Outcome], x: Callable[[Outcome], Floats]
-) -> list[plots.Line]:
+def _lines(comparison: Comparison, x: Callable[[Outcome], Floats]) -> list[plots.Line]:
     return [
         plots.Line(
             outcome.scheme,
             x(outcome),
             *mean_interval(100.0 * outcome.over_seeds("accuracy")),
         )
-        for outcome in comparison.finished
+        for outcome in _single(comparison)
     ]
 
 
-def caption(comparison: Comparison[Outcome] | Comparison[TaskOutcome]) -> str:
+def caption(comparison: Comparison) -> str:
     """How many runs stand behind the figures."""
     seeds = len(comparison.seeds)
     if seeds == 1:
@@ -177,7 +197,7 @@ def caption(comparison: Comparison[Outcome] | Comparison[TaskOutcome]) -> str:
     return f"Mean of {seeds} seeds; bands and ± are 95 % intervals (Student's t)."
 
 
-def cells(outcome: Outcome | TaskOutcome) -> list[str]:
+def cells(outcome: AnyOutcome) -> list[str]:
     """One scheme's row of the table, as text."""
     row = []
     for mean, half, digits in outcome.figures():
@@ -186,10 +206,10 @@ def cells(outcome: Outcome | TaskOutcome) -> list[str]:
     return row
 
 
-def _notes(comparison: Comparison[Outcome]) -> str:
+def _notes(comparison: Comparison) -> str:
     """What the figures mean."""
     schemes = [outcome.scheme for outcome in comparison.outcomes]
-    if not is_fog(schemes[0]):
+    if family_of_scheme(schemes[0]).columns is not FOG_COLUMNS:
         return (
             "Accuracy and loss are of the last cycle, the rest means over cycles. "
             "Staleness is the difference between learners in steps."

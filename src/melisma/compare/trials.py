@@ -22,29 +22,28 @@ import tomli_w
 from melisma import __version__
 from melisma.compare.sweeps import Parts, Tick
 from melisma.errors import ConfigError, DataError, MelismaError
-from melisma.jobs.families import ready
-from melisma.jobs.multitask import jobs_of
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.schema import Job, dump, tasks_of
+from melisma.launch.simulate import build
 from melisma.runs.records import Evaluated, Record
-from melisma.views.history import Course, course
+from melisma.views.history import History, history
 from melisma.views.tasks import COLUMNS, served, together
 
 SWEEP = "sweep.toml"
 _RESULT = "result"
 
-#: A run's course, or the figures of several tasks together.
-Came = Course | list[float]
+#: A run's history, or the figures of several tasks together.
+Result = History | list[float]
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """A run that ended, by itself or by an error."""
 
     files: dict[str, bytes]  #: by their place in the run's folder
-    came: Came | None = None  #: to what; None: it failed
+    result: Result | None = None  #: None: it failed
     failed: str = ""  #: why
 
 
-def simulated(job: Job, tick: Tick) -> Ran:
+def simulated(job: Job, tick: Tick) -> Trial:
     """Run a job, with a tick for every cycle; DataError if this machine has no data.
 
     What else is wrong with it is its result.
@@ -57,24 +56,24 @@ def simulated(job: Job, tick: Tick) -> Ran:
     with TemporaryDirectory(prefix="melisma-") as own:
         folder = Path(own)
         try:
-            came = _figures(job, ready(job).run(folder, watch))
+            result = _figures(job, build(job).run(folder, watch))
         except DataError as error:
             raise DataError(
                 f"on {socket.gethostname()}: {error}; data sets lie on every machine "
                 "that runs trials, where its MELISMA_DATA says"
             ) from error
         except MelismaError as error:
-            return Ran(files=_files(folder), failed=str(error))
-        if isinstance(came, str):
-            return Ran(files=_files(folder), failed=came)
-        return Ran(files=_files(folder), came=came)
+            return Trial(files=_files(folder), failed=str(error))
+        if isinstance(result, str):
+            return Trial(files=_files(folder), failed=result)
+        return Trial(files=_files(folder), result=result)
 
 
-def _figures(job: Job, records: list[Record]) -> Came | str:
+def _figures(job: Job, records: list[Record]) -> Result | str:
     """What a run came to, or which tasks were refused."""
     if not job.task:
-        return course(records)
-    jobs = jobs_of(job)
+        return history(records)
+    jobs = tasks_of(job)
     _, refused = served(jobs, records)
     if refused:
         return "; ".join(f"{name} was refused: {why}" for name, why in refused.items())
@@ -89,29 +88,29 @@ def _files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def leave(ran: Ran, folder: Path) -> None:
+def leave(trial: Trial, folder: Path) -> None:
     """Put a run into a folder of its own, all of it or nothing."""
-    if not ran.files:
+    if not trial.files:
         return
     half = folder.with_name(f".{folder.name}")
     shutil.rmtree(half, ignore_errors=True)
-    for name, data in ran.files.items():
+    for name, data in trial.files.items():
         (half / name).parent.mkdir(parents=True, exist_ok=True)
         (half / name).write_bytes(data)
-    if ran.came is not None:
-        _parts(half).write(_RESULT, ran.came)
+    if trial.result is not None:
+        _parts(half).write(_RESULT, trial.result)
     shutil.rmtree(folder, ignore_errors=True)
     half.rename(folder)
 
 
-def left(folder: Path) -> Came | None:
+def left(folder: Path) -> Result | None:
     """What the run in a folder came to; None if it did not end, or failed."""
     parts = _parts(folder)
     return parts.read(_RESULT) if _RESULT in parts else None
 
 
-def _parts(folder: Path) -> Parts[Came]:
-    return Parts(folder, Came)
+def _parts(folder: Path) -> Parts[Result]:
+    return Parts(folder, Result)
 
 
 def open_sweep(folder: Path, job: Job, schemes: Sequence[str], seeds: int) -> None:
@@ -146,9 +145,9 @@ def open_sweep(folder: Path, job: Job, schemes: Sequence[str], seeds: int) -> No
         )
 
 
-def _flat(told: dict[str, Any]) -> dict[str, Any]:
-    job = told.pop("job", {})
-    return told | {f"job.{key}": value for key, value in job.items()}
+def _flat(sweep: dict[str, Any]) -> dict[str, Any]:
+    job = sweep.pop("job", {})
+    return sweep | {f"job.{key}": value for key, value in job.items()}
 
 
 def _short(value: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from melisma.fleets.protocols import Fleet, Lost, Updates
+from melisma.fleets.protocols import Crew, Lost, Updates
 from melisma.learning.parameters import Parameters
 
 
@@ -41,8 +41,8 @@ class Done:
     delivered: Mapping[str, int]  #: to whom; what was not is its own in the next slot
 
 
-class Devices(Fleet, Protocol):
-    """A fleet that collects data, and moves it."""
+class Moves(Crew, Protocol):
+    """A crew that collects data slot by slot, and moves it."""
 
     async def start(
         self, parameters: Parameters, slot: int, deadline_s: float

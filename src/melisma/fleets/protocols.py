@@ -1,8 +1,9 @@
 """The seam between the orchestrator and its learners, wherever they are.
 
-A fleet takes orders and yields updates as they arrive. The orchestrator cannot tell a
-simulated fleet from real devices: it reads the fleet's clock, asks what is known of its
-learners or for their own bids, and waits.
+An algorithm cannot tell a simulated crew from real devices: it reads the crew's clock,
+asks what is known of its learners or for their own bids, gives orders and waits. The
+protocols are narrow: `Crew` is what every algorithm needs, and `Trains`, `Sums`
+(`fleets.sums`) and `Moves` (`fleets.moves`) add what one family does.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -73,8 +74,8 @@ class Probed:
     waits_s: Floats | None = None  #: idle, until they are told the rest (simulated)
 
 
-class Fleet(Protocol):
-    """Learners that can be given orders."""
+class Crew(Protocol):
+    """Learners as every algorithm sees them: who is there, and how fast."""
 
     @property
     def learners(self) -> Sequence[str]:
@@ -84,28 +85,35 @@ class Fleet(Protocol):
     def own_samples(self) -> Sequence[int] | None:
         """Samples that lie on each learner (federated); None where they are sent."""
 
-    async def muster(self) -> None:
-        """See who is there, at the start of a cycle."""
+    async def ready(self) -> None:
+        """See who is ready, at the start of a cycle."""
 
     def now_s(self) -> float:
-        """Seconds on the fleet's clock since the run began."""
+        """Seconds on the crew's clock since the run began."""
 
     async def law(self) -> DelayLaw:
-        """What the orchestrator knows of the learners' speed, per sample."""
+        """Return what the orchestrator knows of the learners' speed, per sample."""
+
+    def expel(self, name: str, reason: str) -> None:
+        """Let a learner take no part any more."""
+
+
+class Trains(Crew, Protocol):
+    """A crew that trains and answers with updates."""
 
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
         """Ask each learner how many shards it will take, by its own measure (DAB)."""
 
-    def carry_out(
+    def train(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> AsyncIterator[Updates | Lost]:
-        """Have the orders carried out; yield updates as they arrive."""
+        """Have orders carried out; yield updates as they arrive.
 
-    def expel(self, name: str, reason: str) -> None:
-        """Send a learner away for good."""
+        May be called for some learners while others are still at work.
+        """
 
 
-class SharedFleet(Fleet, Protocol):
+class SharedCrew(Trains, Protocol):
     """Learners that several tasks share."""
 
     members: Ints  #: places of those who take part in this cycle, among all
@@ -117,4 +125,4 @@ class SharedFleet(Fleet, Protocol):
     async def probe(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> Probed:
-        """Have the members begin with these orders, and tell how fast it goes."""
+        """Have the members begin with these orders, and report how fast it goes."""

@@ -40,7 +40,7 @@ class Conditions:
     changing: float = 0.0  #: chance that a state changes once, within a cycle
     noise: float = 0.0  #: spread (σ of the logarithm) of compute and network times
     late: Late = Late.HALT  #: what becomes of who is not done by the deadline
-    learning: bool = True  #: train for real; else time passes, and models stay
+    timing: bool = False  #: only time is of interest: nothing is ever trained
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.noise) and self.noise >= 0):
@@ -73,8 +73,11 @@ class SimulatedFleet:
         self.gather: Callable[[], Awaitable[Ints]] | None = None
         self._names = names
         self._own_rows = own_rows
+        self._expelled: set[str] = set()
         self._take_in(np.arange(len(names)))
         self._law = law
+        #: Compute gradients; else time passes and models stay as they are.
+        self.learning = not (conditions and conditions.timing)
         self._coming: _Chance | None = None
         self._model, self._data, self._training = model, data, training
         self._conditions = conditions or Conditions()
@@ -90,12 +93,16 @@ class SimulatedFleet:
         """Let time pass."""
         self._now_s = max(self._now_s, time_s)
 
-    async def muster(self) -> None:
-        """Everybody is there, or those whom ``gather`` names."""
+    async def ready(self) -> None:
+        """Everybody is there who was not expelled, or those whom ``gather`` names."""
         if self.gather:
             self._take_in(await self.gather())
+        elif self._expelled:
+            self._take_in(np.arange(len(self._names)))
 
     def _take_in(self, members: Ints) -> None:
+        gone = [self._names[k] in self._expelled for k in members]
+        members = members[~np.array(gone, dtype=bool)]
         self.members = members
         self.learners = [self._names[k] for k in members]
         rows = self._own_rows
@@ -145,7 +152,7 @@ class SimulatedFleet:
             waits_s=np.maximum(0.0, told_s - (first_s + law.step_s * passes)),
         )
 
-    async def carry_out(
+    async def train(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> AsyncIterator[Updates | Lost]:
         """Train for real, in the order in which the updates would arrive."""
@@ -157,11 +164,28 @@ class SimulatedFleet:
             arrival, cut_off = arrival[~late], arrival[late]
         else:
             cut_off = arrival[:0]
-        if not self._conditions.learning:
+        plans = []
+        if not self._conditions.timing:
+            plans = [self._plan(orders[i])[: prices.batches[i]] for i in arrival]
+        async for updates in self._trained(orders, prices, arrival, plans, parameters):
+            yield updates
+        for i in cut_off.tolist():
+            yield Lost(learner=orders[i].learner, reason=NOT_THERE, after_s=deadline_s)
+        ended_s = prices.uploaded_s[arrival].max(initial=0.0)
+        self._now_s += float(deadline_s if cut_off.size else ended_s)
+
+    async def _trained(
+        self,
+        orders: Sequence[Order],
+        prices: "_Prices",
+        arrival: Ints,
+        plans: Sequence[Ints],
+        parameters: Parameters,
+    ) -> AsyncIterator[Updates]:
+        """Yield the updates of batched training, some learners at a time."""
+        if not self.learning:
             yield _unlearnt(prices, orders, arrival, parameters)
-            self._now_s += float(prices.uploaded_s.max(initial=0.0))
             return
-        plans = [self._plan(orders[i])[: prices.batches[i]] for i in arrival]
         lesson = Lesson(
             self._model,
             parameters,
@@ -178,14 +202,10 @@ class SimulatedFleet:
                 )
             ]
             yield Updates(reports, chunk.parameters)
-        for i in cut_off.tolist():
-            yield Lost(learner=orders[i].learner, reason=NOT_THERE, after_s=deadline_s)
-        ended_s = prices.uploaded_s[arrival].max(initial=0.0)
-        self._now_s += float(deadline_s if cut_off.size else ended_s)
 
     def expel(self, name: str, reason: str) -> None:
-        """Simulated learners do as they are told."""
-        raise ValueError(f"{name} cannot be expelled: {reason}")
+        """Let a learner take no part from the next cycle on."""
+        self._expelled.add(name)
 
     def _plan(self, order: Order) -> Ints:
         rows = order.rows

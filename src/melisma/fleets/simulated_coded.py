@@ -4,7 +4,7 @@ Models come and answers go at the worker's own rate, or over shared channels. Da
 taken to be where it is needed: shards lie on a worker once it has had them.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from melisma.coding import combine
 from melisma.coding.uploads import Schedule, Uploads
 from melisma.errors import ConfigError
-from melisma.fleets.protocols import Lost, Order, Updates
+from melisma.fleets.protocols import Lost
 from melisma.fleets.sums import Answer, Work
 from melisma.learning.data import Dataset
 from melisma.learning.gradients import gradient_sum, size_of
@@ -65,32 +65,28 @@ class SimulatedWorkers:
         self.model, self.data = model, data
         self._rng = np.random.default_rng([seed, Stream.STRAGGLERS])
         self._air = Uploads(workers=len(names), channels=channels) if channels else None
+        #: Compute gradients; else time passes and models stay as they are.
+        self.learning = True
         self._now_s = 0.0
 
     def now_s(self) -> float:
         """Virtual seconds since the run began."""
         return self._now_s
 
-    async def muster(self) -> None:
-        """Everybody is there."""
+    async def ready(self) -> None:
+        """Everybody is there who was not expelled."""
 
     async def law(self) -> DelayLaw:
-        """The law of workers that do not straggle."""
+        """Return the law of workers that do not straggle."""
         return self._law
 
-    async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
-        """Workers are told their part."""
-        raise ValueError("workers do not bid")
-
-    def carry_out(
-        self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
-    ) -> AsyncIterator[Updates | Lost]:
-        """Workers send gradients, not updates."""
-        raise ValueError("workers do not train")
-
     def expel(self, name: str, reason: str) -> None:
-        """Simulated workers do as they are told."""
-        raise ValueError(f"{name} cannot be expelled: {reason}")
+        """Let a worker take no part from the next cycle on."""
+        if name not in self.learners:
+            return
+        k = self.learners.index(name)
+        del self.learners[k]
+        self._law = self._law.only(np.delete(np.arange(len(self._law.step_s)), k))
 
     def session(self, parameters: Parameters, deadline_s: float) -> "VirtualSession":
         """Begin a cycle, in which some straggle."""
@@ -178,6 +174,8 @@ class VirtualSession:
         """Σ weight · answer. Each part's gradient is computed once, for all."""
         model, data = self._fleet.model, self._fleet.data
         rows = np.zeros((len(answers), size_of(model)))
+        if not self._fleet.learning:
+            return np.zeros(size_of(model))
         for part, holders in _by_part([answer.work for answer in answers]):
             vector, _ = gradient_sum(model, data.train_x[part], data.train_y[part])
             for i, coefficient in holders:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import numpy as np
 
 from melisma.fleets.moves import Done, Move
-from melisma.fleets.protocols import Lost, Order, Report, Updates
+from melisma.fleets.protocols import Lost, Report, Updates
 from melisma.learning.batched import Lesson, train_many
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, Parameters
@@ -46,32 +46,28 @@ class SimulatedDevices:
         self._law, self._steps, self._hardware = law, steps, hardware
         self._model, self._data, self._training = model, data, training
         self._inbox: dict[str, list[Ints]] = {name: [] for name in names}
+        #: Compute gradients; else time passes and models stay as they are.
+        self.learning = True
         self._now_s = self._began_s = 0.0
 
     def now_s(self) -> float:
         """Virtual seconds since the run began."""
         return self._now_s
 
-    async def muster(self) -> None:
-        """Everybody is there."""
+    async def ready(self) -> None:
+        """Everybody is there who was not expelled."""
 
     async def law(self) -> DelayLaw:
-        """How fast devices compute, and receive samples."""
+        """Return how fast devices compute, and receive samples."""
         return self._law
 
-    async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
-        """Devices are told their part."""
-        raise ValueError("devices of a fog do not bid")
-
-    def carry_out(
-        self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
-    ) -> AsyncIterator[Updates | Lost]:
-        """Devices take moves, not orders."""
-        raise ValueError("devices of a fog take no orders")
-
     def expel(self, name: str, reason: str) -> None:
-        """Simulated devices do as they are told."""
-        raise ValueError(f"{name} cannot be expelled: {reason}")
+        """Let a device take no part from now on; what lies on it is lost."""
+        if name not in self.learners:
+            return
+        k = self.learners.index(name)
+        del self.learners[k], self.own_samples[k]
+        self._law = self._law.only(np.delete(np.arange(len(self._law.step_s)), k))
 
     async def start(
         self, parameters: Parameters, slot: int, deadline_s: float
@@ -86,7 +82,7 @@ class SimulatedDevices:
         self, number: int, moves: Mapping[str, Move], slot_s: float
     ) -> dict[str, Done | Lost]:
         """Hand samples on; what is to be trained on is trained when the cycle ends."""
-        inbox, done = {name: list[Ints]() for name in self.learners}, {}
+        inbox, done = {name: list[Ints]() for name in self._own}, {}
         for name, move in moves.items():
             rows = self._own[name][move.skipped : move.skipped + move.collected]
             parts = np.split(rows, np.cumsum([move.kept, *move.sent.values()]))
@@ -110,6 +106,8 @@ class SimulatedDevices:
         precision = self._hardware.precision
         lesson = Lesson(self._model, self._parameters, x, y, self._training, precision)
         after_s = self._now_s - self._began_s
+        if not self.learning:
+            return
         for chunk in train_many(lesson, plans, self._hardware.threads):
             reports = [
                 Report(

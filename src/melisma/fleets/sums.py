@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from melisma.fleets.protocols import Fleet, Lost
+from melisma.fleets.protocols import Crew, Lost
 from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Floats, Ints
 
@@ -17,7 +17,7 @@ from melisma.maths.arrays import Floats, Ints
 class Work:
     """One worker's part: Σ coefficient · gradient over parts of the data."""
 
-    worker: int  #: its place in the fleet
+    worker: int  #: its place in the crew
     parts: list[Ints]  #: rows of each part
     coefficients: Floats
 
@@ -43,7 +43,7 @@ class Answer:
 
 
 class Session(Protocol):
-    """One cycle of a fleet of workers."""
+    """One cycle of a crew of workers."""
 
     lost: list[Lost]  #: workers who failed so far
 
@@ -57,11 +57,11 @@ class Session(Protocol):
         """Return Σ weight · answer."""
 
     def end(self) -> None:
-        """Need no more answers; the fleet's clock stands where the last one came."""
+        """Need no more answers; the crew's clock stands where the last one came."""
 
 
-class Workers(Fleet, Protocol):
-    """A fleet that computes gradients."""
+class Sums(Crew, Protocol):
+    """A crew that answers with coded sums of gradients."""
 
     def session(self, parameters: Parameters, deadline_s: float) -> Session:
         """Begin a cycle."""

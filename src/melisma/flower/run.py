@@ -5,7 +5,8 @@ from flwr.serverapp import Grid
 
 from melisma.flower.fleet import FlowerFleet
 from melisma.flower.job import asked_of
-from melisma.launch.serve import Desk, orchestrate_on
+from melisma.jobs.live_task import LiveTask
+from melisma.launch.serve import orchestrate_on
 from melisma.runs.records import Evaluated, Record
 from melisma.runs.store import run_folder
 
@@ -18,15 +19,15 @@ def run(grid: Grid, run_config: UserConfig) -> None:
     asked = asked_of(run_config)
     job = asked.job
 
-    def fleet_of(desk: Desk) -> FlowerFleet:
+    def fleet_of(task: LiveTask) -> FlowerFleet:
         return FlowerFleet(
             grid,
-            desk.posting,
-            desk.goods,
+            task.posting,
+            task.goods,
             nodes=asked.nodes,
-            deadline_s=desk.task.deadline_s,
+            deadline_s=task.task.deadline_s,
             late=job.late,
-            audit=desk.audit(),
+            audit=task.audit(),
         )
 
     def say(record: Record) -> None:
@@ -35,5 +36,5 @@ def run(grid: Grid, run_config: UserConfig) -> None:
             print(f"{done}: accuracy {record.accuracy:.1%} after {record.time_s:.0f} s")
 
     with run_folder(asked.runs, job.name) as folder:
-        orchestrate_on(fleet_of, job, folder, say)
+        orchestrate_on(fleet_of, job, folder, say, engine="flower")
         print(f"Run: {folder.resolve()}")

@@ -1,87 +1,43 @@
-"""From a job to a simulated run."""
+"""What every family builds from a job: task, training, names, delay law, data."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from melisma.algorithms.averaging import run
-from melisma.algorithms.log import Sink
+from melisma.algorithms.control import Control
+from melisma.algorithms.loop import Algorithm, train
 from melisma.algorithms.task import Task
 from melisma.errors import ConfigError
-from melisma.fleets.simulated import Conditions, SimulatedFleet
-from melisma.jobs.schema import Job, LearnersTable, Split, dump, probabilities
+from melisma.jobs.schema import Job, LearnersTable, Split, probabilities
 from melisma.learning import data, models, splits
 from melisma.learning.data import Dataset
 from melisma.learning.devices import placed
-from melisma.learning.parameters import Model, Parameters, save
-from melisma.learning.settings import HERE, Hardware, Merging, Training
+from melisma.learning.parameters import Model
+from melisma.learning.settings import Hardware, Merging, Training
 from melisma.maths.arrays import Floats, Ints
-from melisma.runs.records import Record, write
-from melisma.runs.store import CONFIG, MODEL, RECORDS
-from melisma.schemes import find
+from melisma.runs.store import RunWriter
 from melisma.system.cell import Channel
 from melisma.system.law import DelayLaw, Mode, Workload
 from melisma.system.streams import Stream
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Simulation:
-    """A job made ready: its data loaded, its model built, its learners priced."""
+class Prepared(NamedTuple):
+    """A job made ready to simulate: data loaded, model built, learners priced."""
 
     job: Job
     task: Task
-    fleet: SimulatedFleet
+    crew: Any  #: as the algorithm needs it
+    algorithm: Algorithm[Any]
 
-    def run(
-        self,
-        folder: Path | None = None,
-        watch: Callable[[Record], None] = lambda record: None,
-    ) -> list[Record]:
-        """Run on a virtual clock with real gradients; return what happened.
-
-        With a ``folder``, which must exist, configuration, records and model are
-        written there: records as they come, the model at the end.
-        """
-        return written(
-            self.job, folder, watch, lambda sink: run(self.task, self.fleet, sink)
-        )
-
-
-def written(
-    job: Job,
-    folder: Path | None,
-    watch: Callable[[Record], None],
-    train: Callable[[Sink], Coroutine[Any, Any, Parameters]],
-) -> list[Record]:
-    """Train, and return what happened; as in `Simulation.run`."""
-    happened: list[Record] = []
-    with ExitStack() as stack:
-        file = None
-
-        def sink(record: Record) -> None:
-            nonlocal file
-            if folder is not None and file is None:
-                (folder / CONFIG).write_text(dump(job), encoding="utf-8")
-                file = stack.enter_context((folder / RECORDS).open("wb"))
-            if file is not None:
-                write(record, file)
-            happened.append(record)
-            watch(record)
-
-        parameters = asyncio.run(train(sink))
-    if folder is not None:
-        save(parameters, folder / MODEL)
-    return happened
-
-
-def simulate(job: Job) -> list[Record]:
-    """Run a job and return what happened, leaving nothing on disk."""
-    return build(job).run()
+    async def train(
+        self, runs: Mapping[str, RunWriter], control: Control | None = None
+    ) -> None:
+        """Train on the virtual clock with real gradients."""
+        run = runs[self.job.name]
+        await train(self.task, self.crew, self.algorithm, run, control=control)
 
 
 def task_of(job: Job) -> Task:
@@ -128,50 +84,10 @@ def names_of(job: Job) -> list[str]:
     ]
 
 
-def build(job: Job, hardware: Hardware = HERE) -> Simulation:
-    """Load, build and price what a job describes; ConfigError or DataError if wrong."""
-    check_single(job)
-    return prepared(job, hardware)
-
-
-def check_single(job: Job) -> None:
-    """Raise ConfigError unless a job has one task, and a scheme for it."""
-    if job.task:
-        raise ConfigError(
-            f"{job.name!r} has several tasks, and this takes one: take out [[task]]"
-        )
-    find(job.scheme)
-
-
-def prepared(job: Job, hardware: Hardware = HERE) -> Simulation:
-    """Load, build and price one task, whatever decides on its split."""
-    names = names_of(job)
-    task = task_on(hardware, job)
-    model, dataset = task.model, task.data
-    law, gamma = state_law(job, workload_of(job, model, dataset))
-    uncertain = gamma.shape[1] > 1
-    fleet = SimulatedFleet(
-        names,
-        law if uncertain else law.expected(gamma),
-        model=model,
-        data=dataset,
-        training=Training(
-            optimiser=job.training.optimiser,
-            rate=job.training.rate,
-            batch=job.training.batch,
-        ),
-        seed=job.seed,
-        conditions=Conditions(
-            probability=gamma if uncertain else None,
-            changing=job.changing if uncertain else 0.0,
-            noise=job.noise,
-            late=job.late,
-        ),
-        own_rows=own_rows(job, dataset),
-        hardware=hardware,
-    )
-    task.cycle_samples(fleet.own_samples)  # a job that asks for too much fails now
-    return Simulation(job, task, fleet)
+def training_of(job: Job) -> Training:
+    """Return how every learner of a job trains."""
+    table = job.training
+    return Training(optimiser=table.optimiser, rate=table.rate, batch=table.batch)
 
 
 def workload_of(job: Job, model: Model, dataset: Dataset) -> Workload:

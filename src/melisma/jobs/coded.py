@@ -1,44 +1,21 @@
-"""From a job to coded training: simulated here, live in `serving`."""
+"""Coded training from a job: simulated and live."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-
-from melisma.algorithms.coded import run_coded
+from melisma.algorithms.coded import Coded
 from melisma.algorithms.coder import Coding
-from melisma.algorithms.task import Task
-from melisma.coding import CODES
-from melisma.errors import ConfigError, unknown
+from melisma.algorithms.control import Control
+from melisma.algorithms.loop import train
+from melisma.errors import ConfigError
+from melisma.fleets.live_coded import LiveWorkers
+from melisma.fleets.roster import Company
 from melisma.fleets.simulated_coded import SimulatedWorkers, Straggling
-from melisma.jobs.building import names_of, state_law, task_on, workload_of, written
+from melisma.jobs.building import Prepared, names_of, state_law, task_on, workload_of
+from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job
-from melisma.learning.settings import HERE, Hardware, Optimiser, Precision
-from melisma.runs.records import Record
-from melisma.system.law import Mode
-
-#: The scheme; `coded:NAME` is the same with another code than the job's.
-SCHEME = "coded"
-NAMES = (SCHEME, *(f"{SCHEME}:{code}" for code in CODES))
-
-
-def is_coded(scheme: str) -> bool:
-    """Whether a scheme trains by coded gradients."""
-    return scheme.partition(":")[0] == SCHEME
+from melisma.learning.settings import HERE, Hardware, Precision
 
 
 def coding_of(job: Job) -> Coding:
-    """How a job codes gradients; ConfigError if it cannot be done."""
-    if job.scheme not in NAMES:
-        raise unknown("scheme", job.scheme, NAMES)
-    if job.mode != Mode.PARALLEL:
-        raise ConfigError("coded training needs mode 'parallel': shards have copies")
-    if job.training.optimiser != Optimiser.SGD:
-        raise ConfigError(
-            f"coded training with {job.training.optimiser.value!r}: use 'sgd', with "
-            "training.momentum if you like"
-        )
-    if job.stragglers is not None and job.stragglers < 0:
-        raise ConfigError(f"stragglers = {job.stragglers}: give 0 or more")
+    """Return how a job codes gradients."""
     return Coding(
         code=job.scheme.partition(":")[2] or job.code,
         stragglers=job.stragglers,
@@ -48,45 +25,12 @@ def coding_of(job: Job) -> Coding:
     )
 
 
-def check_coded(job: Job) -> None:
-    """Raise ConfigError for what is simulated only."""
-    coding_of(job)
-    if job.channels is not None:
-        raise ConfigError(
-            f"channels = {job.channels}: shared channels are simulated, a live run has "
-            "those that there are: leave it out"
-        )
-
-
 def straggling_of(job: Job) -> Straggling:
     """Who is to be slow."""
     return Straggling(number=job.straggling.number, slower=job.straggling.slower)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CodedSimulation:
-    """A job made ready: its data loaded, its model built, its workers priced."""
-
-    job: Job
-    task: Task
-    workers: SimulatedWorkers
-    coding: Coding
-
-    def run(
-        self,
-        folder: Path | None = None,
-        watch: Callable[[Record], None] = lambda record: None,
-    ) -> list[Record]:
-        """Run on a virtual clock with real gradients; as `Simulation.run`."""
-        return written(
-            self.job,
-            folder,
-            watch,
-            lambda sink: run_coded(self.task, self.workers, sink, self.coding),
-        )
-
-
-def build_coded(job: Job, hardware: Hardware = HERE) -> CodedSimulation:
+def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
     coding = coding_of(job)
     if hardware.precision != Precision.FP32:
@@ -102,7 +46,7 @@ def build_coded(job: Job, hardware: Hardware = HERE) -> CodedSimulation:
             f"{learners - 1}"
         )
     law, gamma = state_law(job, workload_of(job, task.model, task.data))
-    workers = SimulatedWorkers(
+    crew = SimulatedWorkers(
         names_of(job),
         law.expected(gamma),
         model=task.model,
@@ -112,4 +56,29 @@ def build_coded(job: Job, hardware: Hardware = HERE) -> CodedSimulation:
         straggling=straggling_of(job),
         channels=job.channels,
     )
-    return CodedSimulation(job, task, workers, coding)
+    return Prepared(job, task, crew, Coded(task, crew, coding))
+
+
+async def live(
+    job: Job,
+    tasks: list[LiveTask],
+    roster: Company,
+    control: Control,
+    services: list[object],
+) -> None:
+    """Train with the learners that joined."""
+    (seat,) = tasks
+    crew = LiveWorkers(
+        roster,
+        seat.goods,
+        seed=job.seed,
+        straggling=straggling_of(job),
+        began_s=seat.began_s,
+    )
+    algorithm = Coded(seat.task, crew, coding_of(job))
+    await train(seat.task, crew, algorithm, seat.run, patient=True, control=control)
+
+
+def services(job: Job) -> list[object]:
+    """Return what learners may call beside the model server: nothing."""
+    return []

@@ -1,22 +1,18 @@
-"""From a job to fog training: simulated here, live in `serving`.
-
-fog                the job's own way to plan
-fog:PLAN           another: alone, known, windows or rolling
-fog:federated      nothing moves, and all average after every slot
-fog:central        one device trains on all that is collected: a yardstick of
-                   accuracy, without costs
-"""
+"""Fog training from a job: simulated and live."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from melisma.algorithms.fog import Fogging, Nature, run_fog
-from melisma.algorithms.task import Task
+from melisma.algorithms.control import Control
+from melisma.algorithms.fog import Environment, Fog, FogSettings
+from melisma.algorithms.loop import train
 from melisma.errors import ConfigError, unknown
+from melisma.fleets.live_fog import LiveDevices, Relay
+from melisma.fleets.roster import Company
 from melisma.fleets.simulated_fog import SimulatedDevices
 from melisma.fog import Links, Movement, averages
 from melisma.fog.mobility import Waypoint
@@ -33,90 +29,27 @@ from melisma.fog.topologies import (
     social,
 )
 from melisma.jobs.building import (
+    Prepared,
     names_of,
     own_rows,
     state_law,
     task_on,
+    training_of,
     workload_of,
-    written,
 )
+from melisma.jobs.families import CENTRAL
+from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Costs, FogTable, Job, Moving
-from melisma.learning.settings import HERE, Hardware, Optimiser, Training
+from melisma.learning.settings import HERE, Hardware
 from melisma.maths.arrays import Floats
-from melisma.runs.records import Record
 from melisma.system.law import DelayLaw, Mode
 from melisma.system.streams import Stream
-from melisma.units import Seconds
-
-SCHEME, FEDERATED, CENTRAL = "fog", "fog:federated", "fog:central"
-NAMES = (SCHEME, *(f"{SCHEME}:{plan.value}" for plan in Moving), FEDERATED, CENTRAL)
-#: Links by name; all else is a file.
-TOPOLOGIES = ("full", "random", "social", "hierarchical", "scale-free", "waypoint")
 
 
-def is_fog(scheme: str) -> bool:
-    """Whether devices of this scheme move data."""
-    return scheme.partition(":")[0] == SCHEME
-
-
-def check_fog(job: Job) -> None:
-    """Raise ConfigError for what a fog cannot do."""
-    if job.scheme not in NAMES:
-        raise unknown("scheme", job.scheme, NAMES)
-    if job.mode != Mode.FEDERATED:
-        raise ConfigError(
-            f"mode = {job.mode.value!r}: devices of a fog collect data themselves: "
-            "give mode = 'federated'"
-        )
-    if job.training.optimiser != Optimiser.SGD:
-        raise ConfigError(
-            f"a fog with {job.training.optimiser.value!r}: use 'sgd', which needs no "
-            "memory of the slots before"
-        )
-    if job.checks:
-        raise ConfigError(
-            "checks redo work, and data of a fog is elsewhere: use checks = 0"
-        )
-    if job.cycles * job.fog.period < (job.fog.windows or 1):
-        raise ConfigError(
-            f"fog.windows = {job.fog.windows} of {job.cycles * job.fog.period} slots: "
-            "give fewer"
-        )
-
-
-def check_live(job: Job) -> None:
-    """Raise ConfigError for what is simulated only."""
-    check_fog(job)
-    if job.scheme == CENTRAL:
-        raise ConfigError(f"{CENTRAL!r} is simulated: live devices move data or do not")
-
-
-def as_meant(job: Job) -> Job:
-    """Return a fog job with everything that its scheme's name says written out."""
-    check_fog(job)
-    plan = job.scheme.partition(":")[2]
-    if job.scheme in (FEDERATED, CENTRAL):
-        plan = Moving.ALONE.value
-    fog = job.fog
-    if plan:
-        fog = msgspec.structs.replace(fog, plan=Moving(plan))
-    if job.scheme not in (FEDERATED, CENTRAL):
-        return msgspec.structs.replace(job, fog=fog)
-    fog = msgspec.structs.replace(fog, capacities=False)
-    if job.scheme == CENTRAL:
-        return msgspec.structs.replace(job, fog=fog)
-    return msgspec.structs.replace(
-        job,
-        cycles=job.cycles * fog.period,
-        deadline=Seconds(float(job.deadline) / fog.period),
-        fog=msgspec.structs.replace(fog, period=1),
-    )
-
-
-def fogging_of(job: Job) -> Fogging:
-    """How a job, with everything written out, moves data."""
-    return Fogging(
-        period=job.fog.period, planner=planner_of(job), nature=nature_of(job)
+def settings_of(job: Job) -> FogSettings:
+    """Return how a job, with everything written out, moves data."""
+    return FogSettings(
+        period=job.fog.period, planner=planner_of(job), environment=environment_of(job)
     )
 
 
@@ -133,13 +66,15 @@ def planner_of(job: Job) -> Planner:
             return Rolling(job.fog.horizon, averages)
 
 
-def nature_of(job: Job) -> Nature:
+def environment_of(job: Job) -> Environment:
     """What devices collect, who is linked to whom, and what that costs."""
 
     def chance(stream: int) -> np.random.Generator:
         return np.random.default_rng([job.seed, Stream.FOG, stream])
 
-    def nature(names: Sequence[str], own: Sequence[int], law: DelayLaw) -> Movement:
+    def environment(
+        names: Sequence[str], own: Sequence[int], law: DelayLaw
+    ) -> Movement:
         fog, n, T = job.fog, len(names), job.cycles * job.fog.period
         pass_s = job.steps * law.step_s
         slot_s = float(job.deadline) / fog.period
@@ -179,7 +114,7 @@ def nature_of(job: Job) -> Nature:
             link_capacity=np.floor(link_capacity),
         )
 
-    return nature
+    return environment
 
 
 def _profile(fog: FogTable) -> Uniform | Profile:
@@ -230,56 +165,53 @@ def _from_file(path: Path, devices: int, slots: int) -> Links:
         ) from error
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FogSimulation:
-    """A job made ready: its data loaded, its model built, its devices priced."""
-
-    job: Job
-    task: Task
-    devices: SimulatedDevices
-    fogging: Fogging
-
-    def run(
-        self,
-        folder: Path | None = None,
-        watch: Callable[[Record], None] = lambda record: None,
-    ) -> list[Record]:
-        """Run on a virtual clock with real gradients; as `Simulation.run`."""
-        return written(
-            self.job,
-            folder,
-            watch,
-            lambda sink: run_fog(self.task, self.devices, sink, self.fogging),
-        )
-
-
-def build_fog(job: Job, hardware: Hardware = HERE) -> FogSimulation:
+def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
-    job = as_meant(job)
     task, names = replace(task_on(hardware, job), shard=1), names_of(job)
     # Samples travel, so what their transfer takes is in the law.
     sending = msgspec.structs.replace(job, mode=Mode.PARALLEL)
     law, gamma = state_law(sending, workload_of(job, task.model, task.data))
-    rows, fogging = own_rows(job, task.data) or [], fogging_of(job)
+    rows, settings = own_rows(job, task.data) or [], settings_of(job)
     if job.scheme == CENTRAL:
-        data = collected(job, [len(some) for some in rows])
-        fogging = replace(fogging, nature=_central(data))
+        data = collected(job, [len(own) for own in rows])
+        settings = replace(settings, environment=_central(data))
         names, rows = ["central"], [np.concatenate(rows)]
-    devices = SimulatedDevices(
+    crew = SimulatedDevices(
         names,
         law.expected(gamma),
         model=task.model,
         data=task.data,
         own_rows=rows,
-        training=Training(rate=job.training.rate, batch=job.training.batch),
+        training=training_of(job),
         steps=job.steps,
         seed=job.seed,
         hardware=hardware,
     )
-    return FogSimulation(job, task, devices, fogging)
+    return Prepared(job, task, crew, Fog(crew, settings))
 
 
-def _central(data: Floats) -> Nature:
+def services(job: Job) -> list[object]:
+    """Return what devices may call beside the model server: the relay."""
+    return [Relay(job.name)]
+
+
+async def live(
+    job: Job,
+    tasks: list[LiveTask],
+    roster: Company,
+    control: Control,
+    services: list[object],
+) -> None:
+    """Train with the devices that joined."""
+    (seat,), (relay,) = tasks, services
+    assert isinstance(relay, Relay)
+    crew = LiveDevices(roster, seat.goods, relay, began_s=seat.began_s)
+    task = replace(seat.task, shard=1)  # single samples move; benchmarks take shards
+    algorithm = Fog(crew, settings_of(job), seat.run.past)
+    await train(task, crew, algorithm, seat.run, patient=True, control=control)
+
+
+def _central(data: Floats) -> Environment:
     """All that devices collect, on one that costs nothing."""
 
     def central(names: Sequence[str], own: Sequence[int], law: DelayLaw) -> Movement:

@@ -1,38 +1,38 @@
-"""From a job of several tasks to a run of all of them, simulated or live."""
+"""Several tasks from a job: simulated and live."""
 
-import asyncio
 import math
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 import numpy as np
 
 from melisma.algorithms.association import Association, Solve, Terms
-from melisma.algorithms.clock import VirtualTurns
+from melisma.algorithms.clock import RealClock, VirtualClock
+from melisma.algorithms.control import Control
 from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
-from melisma.algorithms.observed import Learned
+from melisma.algorithms.observed import ObservedStates
 from melisma.algorithms.task import Task
-from melisma.errors import ConfigError, unknown
-from melisma.jobs.building import names_of, prepared, state_law, workload_of
-from melisma.jobs.schema import Job, LearnersTable, dump, tasks_of
-from melisma.learning.parameters import save
+from melisma.fleets.live import law_of
+from melisma.fleets.roster import Company
+from melisma.fleets.simulated import SimulatedFleet
+from melisma.jobs.averaging import learners_of
+from melisma.jobs.building import names_of, state_law, workload_of
+from melisma.jobs.live_task import LiveTask
+from melisma.jobs.schema import Job, LearnersTable, tasks_of
+from melisma.learning.parameters import parameters_of
 from melisma.learning.settings import HERE, Hardware
 from melisma.maths.arrays import Floats, Ints
-from melisma.runs.records import Record, write
-from melisma.runs.store import CONFIG, MODEL, RECORDS
+from melisma.runs.store import RunWriter
 from melisma.schemes.multitask import solve
 from melisma.schemes.multitask.rmed import rmed
-from melisma.system.law import DelayLaw, Mode
+from melisma.system.law import DelayLaw
 from melisma.system.multitask import MultiTaskProblem, Solved
 from melisma.system.states import States
 from melisma.system.streams import Stream
 
-#: Schemes for several tasks, and what a cycle's split is made by under each.
-SCHEMES = {
+#: What a cycle's split is made by under each scheme.
+KNOWLEDGE = {
     "med": Knowledge.BEFOREHAND,
     "mmtt": Knowledge.BEFOREHAND,
     "mmtt-ideal": Knowledge.NOW,
@@ -43,92 +43,49 @@ SCHEMES = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ManySimulation:
-    """A job of several tasks made ready."""
+class PreparedTasks:
+    """A job of several tasks made ready to simulate."""
 
     job: Job
-    jobs: list[Job]  #: each task as a job of its own
-    programme: Programme
-    learned: Learned  #: from the records, for who asks
+    tasks: list[Task]
+    crews: list[SimulatedFleet]
+    association: Association
+    observed: ObservedStates  #: from the records, for schemes that ask
 
-    def run(
-        self,
-        folder: Path | None = None,
-        watch: Callable[[Record], None] = lambda record: None,
-    ) -> list[Record]:
-        """Run all tasks on one virtual clock; return what happened.
-
-        With a ``folder``, each task leaves configuration, records and model in a folder
-        of its name there.
-        """
-        happened: list[Record] = []
-        with ExitStack() as stack:
-            files: dict[str, BinaryIO] = {}
-            if folder:
-                (folder / CONFIG).write_text(dump(self.job), encoding="utf-8")
-            for job in self.jobs if folder else ():
-                assert folder is not None
-                (folder / job.name).mkdir()
-                (folder / job.name / CONFIG).write_text(dump(job), encoding="utf-8")
-                file = (folder / job.name / RECORDS).open("wb")
-                files[job.name] = stack.enter_context(file)
-
-            def sink(record: Record) -> None:
-                if record.task in files:
-                    write(record, files[record.task])
-                happened.append(record)
-                self.learned.see(record)
-                watch(record)
-
-            models = asyncio.run(self.programme.run(sink))
-        for name, parameters in models.items():
-            if folder and parameters is not None:
-                save(parameters, folder / name / MODEL)
-        return happened
+    async def train(
+        self, runs: Mapping[str, RunWriter], control: Control | None = None
+    ) -> None:
+        """Run all tasks on one virtual clock."""
+        entries = [
+            Entry(task=task, crew=crew, run=runs[task.name], arrives_s=float(t.arrives))
+            for task, crew, t in zip(self.tasks, self.crews, self.job.task, strict=True)
+        ]
+        await Programme(
+            entries,
+            self.association,
+            VirtualClock(),
+            KNOWLEDGE[self.job.scheme],
+            control=control,
+            observe=self.observed.see,
+        ).run()
 
 
-def jobs_of(job: Job) -> list[Job]:
-    """Return each task as a job of its own; ConfigError if they cannot be run."""
-    if job.scheme not in SCHEMES:
-        raise unknown("scheme for several tasks", job.scheme, SCHEMES)
-    if job.mode != Mode.PARALLEL:
-        raise ConfigError("several tasks need mode 'parallel': their shards are sent")
-    jobs = tasks_of(job)
-    if len({one.name for one in jobs}) < len(jobs):
-        raise ConfigError("two tasks have the same name: give each its own")
-    return jobs
-
-
-def check_live(scheme: str) -> None:
-    """Raise ConfigError for a scheme that needs to know the future."""
-    if scheme == "mmtt-ideal":
-        raise ConfigError(
-            "'mmtt-ideal' knows the states that learners will be in, which live nobody "
-            "does: simulate it, or use 'med-probe'"
-        )
-
-
-def build_many(job: Job, hardware: Hardware = HERE) -> ManySimulation:
+def simulated(job: Job, hardware: Hardware = HERE) -> PreparedTasks:
     """Load, build and price several tasks; ConfigError or DataError if wrong."""
-    jobs = jobs_of(job)
-    ready = [prepared(one, hardware) for one in jobs]
-    entries = [
-        Entry(task=one.task, fleet=one.fleet, arrives_s=float(table.arrives))
-        for one, table in zip(ready, job.task, strict=True)
-    ]
-    tasks, fleets = [one.task for one in ready], [one.fleet for one in ready]
+    jobs = tasks_of(job)
+    made = [learners_of(task_job, hardware) for task_job in jobs]
+    tasks, crews = [task for task, _ in made], [crew for _, crew in made]
     laws, gamma = _state_laws(jobs, tasks)
     states = _states(laws, gamma, tasks)
     benchmarked = states.draw(np.random.default_rng([job.seed, Stream.BENCHMARK]))
     seen = [law.at(np.arange(len(gamma)), benchmarked) for law in laws]
     names = names_of(job)
-    learned = Learned(
-        tasks, [one.training.batch for one in jobs], lambda: (seen, names)
-    )
+    batches = [task_job.training.batch for task_job in jobs]
+    observed = ObservedStates(tasks, batches, lambda: (seen, names))
     known = {
-        "mmtt-ideal": lambda: _seconds([f.true_law() for f in fleets], tasks),
+        "mmtt-ideal": lambda: _seconds([crew.true_law() for crew in crews], tasks),
         "mmtt": lambda: states.at(benchmarked),
-        "med-learned": learned.expected,
+        "med-learned": observed.expected,
     }.get(job.scheme, states.expected)
     prices = prices_of(job)
     association = Association(
@@ -137,10 +94,100 @@ def build_many(job: Job, hardware: Hardware = HERE) -> ManySimulation:
         known,
         solver_of(job.scheme, lambda: states),
     )
-    turns, knowledge = VirtualTurns(), SCHEMES[job.scheme]
-    return ManySimulation(
-        job, jobs, Programme(entries, association, turns, knowledge), learned
+    return PreparedTasks(job, tasks, crews, association, observed)
+
+
+def services(job: Job) -> list[object]:
+    """Return what learners may call beside the model server: nothing."""
+    return []
+
+
+async def live(
+    job: Job,
+    tasks: list[LiveTask],
+    roster: Company,
+    control: Control,
+    services: list[object],
+) -> None:
+    """Run several tasks at once, on the learners that they share."""
+    began_s = max(seat.began_s for seat in tasks)
+    for seat in tasks:
+        if seat.is_done:
+            seat.run.finish(parameters_of(seat.task.model))
+    tasks = [seat for seat in tasks if not seat.is_done]
+    if not tasks:
+        return
+    await roster.muster(tasks[0].job.name)  # time counts from when all are there
+    benchmarks = _Benchmarks(roster, [seat.task for seat in tasks])
+    batches = [seat.job.training.batch for seat in tasks]
+    observed = ObservedStates(benchmarks.tasks, batches, benchmarks)
+    past = [record for seat in tasks for record in seat.run.past]
+    for record in sorted(past, key=lambda record: record.time_s):
+        observed.see(record)
+    jobs = [seat.job for seat in tasks]
+    states = live_states(job, jobs, benchmarks.tasks, benchmarks)
+    association = Association(
+        terms_of(job, benchmarks.tasks),
+        np.zeros(0),
+        known_live(job.scheme, states, benchmarks.tasks, benchmarks, observed),
+        solver_of(job.scheme, states),
     )
+    arrives_s = {table.name: float(table.arrives) for table in job.task}
+    entries = [
+        Entry(
+            task=seat.task,
+            crew=seat.learners(roster, began_s),
+            run=seat.run,
+            arrives_s=arrives_s[seat.job.name],
+        )
+        for seat in tasks
+    ]
+    await Programme(
+        entries,
+        association,
+        RealClock(began_s),
+        KNOWLEDGE[job.scheme],
+        look=_look(job, benchmarks, association),
+        patient=True,
+        control=control,
+        observe=observed.see,
+    ).run()
+
+
+class _Benchmarks:
+    """What the learners of a roster reported of their speed, for every task."""
+
+    def __init__(self, roster: Company, tasks: Sequence[Task]) -> None:
+        self.roster, self.tasks = roster, tasks
+
+    def __call__(self) -> tuple[list[DelayLaw], list[str]]:
+        """Return one law a task, and the learners that it is of."""
+        names = self.roster.roster
+        return [
+            law_of([self.roster.speeds(task.name, name) for name in names])
+            for task in self.tasks
+        ], names
+
+
+def _look(
+    job: Job, benchmarks: _Benchmarks, association: Association
+) -> Callable[[str], Awaitable[None]]:
+    """Let the association know who is there now."""
+    roster = benchmarks.roster
+    numbers = {task.name: i for i, task in enumerate(benchmarks.tasks)}
+    prices = prices_of(job)
+
+    async def look(task: str) -> None:
+        busy = association.busy(numbers[task])
+        await roster.muster(task, [roster.roster[j] for j in busy])
+        names = roster.roster
+        there = [j for j, name in enumerate(names) if name in roster.present]
+        association.take_in(
+            np.array(there, dtype=np.int64),
+            np.array([prices.get(name, 1.0) for name in names]),
+        )
+
+    return look
 
 
 def solver_of(scheme: str, states: Callable[[], States]) -> Solve:
@@ -233,7 +280,7 @@ def known_live(
     states: Callable[[], States],
     tasks: Sequence[Task],
     benchmarks: Benchmarks,
-    learned: Learned,
+    learned: ObservedStates,
 ) -> Callable[[], tuple[Floats, Floats]]:
     """What is known of real learners, seconds of tasks × learners."""
     match scheme:

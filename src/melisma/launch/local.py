@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from melisma import rpc
 from melisma.errors import ConfigError, DataError, unknown
 from melisma.jobs.building import names_of, own_rows, task_of
-from melisma.jobs.fog import is_fog
+from melisma.jobs.families import family_of
 from melisma.jobs.schema import (
     Job,
     LearnersTable,
@@ -23,11 +23,11 @@ from melisma.jobs.schema import (
     probabilities,
     tasks_of,
 )
-from melisma.launch.serve import Watch, orchestrate
+from melisma.launch.serve import orchestrate
 from melisma.learner.background import Owner, State
 from melisma.learning.data import save_own
 from melisma.runs.records import Record
-from melisma.runs.store import CONFIG
+from melisma.runs.store import CONFIG, Watch, ignore
 from melisma.runtime.devices import DEVICES
 from melisma.runtime.testbed import Testbed
 from melisma.system.law import Mode
@@ -63,7 +63,7 @@ DEMO = Job(
 def run_locally(
     job: Job,
     folder: Path,
-    watch: Watch = lambda record: None,
+    watch: Watch = ignore,
     show: Callable[[str], None] = lambda link: None,
 ) -> list[Record]:
     """Run a job with its learners as processes here, slowed down to their rates."""
@@ -87,7 +87,7 @@ def run_locally(
                 if not owner:
                     command += ["--rate", f"{float(group.rate or 0)} samples/s"]
                     command += ["--bandwidth", f"{float(group.bandwidth or 0)} B/s"]
-                if is_fog(job.scheme):
+                if family_of(job).moves_data:
                     command += ["--listen", "127.0.0.1"]
                 start([*command, "--until-eof"])
 
@@ -204,7 +204,7 @@ def run_on_testbed(
     job: Job,
     folder: Path,
     devices: Sequence[str],
-    watch: Watch = lambda record: None,
+    watch: Watch = ignore,
     show: Callable[[str], None] = lambda link: None,
 ) -> list[Record]:
     """Run a job with learners in namespaces, as slow as these devices; needs root.
@@ -254,7 +254,7 @@ def run_on_testbed(
 def run_on_ray(
     job: Job,
     folder: Path,
-    watch: Watch = lambda record: None,
+    watch: Watch = ignore,
     show: Callable[[str], None] = lambda link: None,
     *,
     address: str,
@@ -266,7 +266,7 @@ def run_on_ray(
     own data in ``data/NAME``, where it is. Raises ConfigError if there is no such
     cluster, or the job is one that cannot run there.
     """
-    if is_fog(job.scheme):
+    if family_of(job).moves_data:
         raise ConfigError(
             f"scheme {job.scheme!r} moves data between devices, which nodes of a "
             "cluster do not: run it by `melisma serve`"

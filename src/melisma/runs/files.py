@@ -1,4 +1,4 @@
-"""What the files of a run are called, for who reads them without torch."""
+"""What the files of a run are called, for readers without torch."""
 
 CONFIG, RECORDS, MODEL = "config.toml", "records.jsonl", "model.safetensors"
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT, START = "checkpoint.safetensors", "run.toml"

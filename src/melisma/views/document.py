@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from melisma.errors import DataError
+from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job, load, tasks_of
 from melisma.runs.files import CONFIG, RECORDS
 from melisma.runs.lock import is_held
@@ -34,14 +35,6 @@ def encoded(folder: Path) -> bytes:
     run = Document(folder)
     run.refresh()
     return msgspec.json.encode(run.since(0))
-
-
-def kind_of(job: Job) -> str:
-    """Return "single", "tasks", "coded" or "fog"."""
-    family = job.scheme.partition(":")[0]
-    if job.task:
-        return "tasks"
-    return family if family in ("coded", "fog") else "single"
 
 
 def folders_of(job: Job, folder: Path) -> list[Path]:
@@ -113,7 +106,7 @@ class Document:
             "name": job.name,
             "scheme": job.scheme,
             "mode": job.mode.value,
-            "kind": kind_of(job),
+            "kind": family_of(job).kind,
             "seed": job.seed,
             "cycles": sum(task.cycles for task in self.tasks),
             "deadline_s": self.rows.courses[0].deadline_s,

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from melisma.jobs.fog import CENTRAL
+from melisma.jobs.families import CENTRAL
 from melisma.runs.records import Moved
 from melisma.views import fog, fog_pictures, parts, plots
 from melisma.views.accounts import Account

@@ -9,7 +9,7 @@ from melisma.runs.records import Aggregated, Moved, Record, evaluations
 from melisma.views.fog import by_cycle
 
 
-class Course(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a run came to, cycle by cycle."""
 
     time_s: list[float]  #: at the end of each cycle
@@ -38,13 +38,13 @@ _MOVES = (
 )
 
 
-def course(records: Sequence[Record]) -> Course:
+def history(records: Sequence[Record]) -> History:
     """Pick the cycle-wide figures from a run's records."""
     merged = [record for record in records if isinstance(record, Aggregated)]
     tested = evaluations(records)
     moved = by_cycle(record for record in records if isinstance(record, Moved))
     ended = [moved[r.cycle] for r in tested if r.cycle in moved]
-    return Course(
+    return History(
         time_s=[record.time_s for record in tested],
         accuracy=[record.accuracy for record in tested],
         loss=[math.nan if r.loss is None else r.loss for r in tested],

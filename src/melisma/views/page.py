@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from melisma.errors import DataError
-from melisma.jobs.fog import is_fog
+from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job, tasks_of
 from melisma.runs.records import Record
 from melisma.views import document, fog_page, ledger, overview, parts, pictures, plots
@@ -60,7 +60,7 @@ def _leave(job: Job, records: Sequence[Record], folder: Path) -> None:
     run = account(job, records)
     _write_rows(folder / ROWS, run.turns)
     _course(run, folder)
-    if is_fog(job.scheme):
+    if family_of(job).moves_data:
         fog_page.write_rows(folder / fog_page.ROWS, run.moved)
         fog_page.draw(run, folder)
     else:

@@ -4,6 +4,7 @@ A scheme has one colour and one marker everywhere.
 """
 
 import warnings
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -60,8 +61,22 @@ LOOKS = {
 COSTS = {"process": "#0072B2", "transfer": "#E69F00", "error": "#D55E00"}
 
 
-#: A scheme that is not ours.
-OTHER = Look("#000000", "o")
+#: Schemes that are not ours.
+_OTHERS = (
+    Look("#000000", "o"),
+    Look("#AA4499", "s"),
+    Look("#117733", "^"),
+    Look("#882255", "v"),
+    Look("#DDCC77", "D"),
+    Look("#44AA99", "P"),
+)
+OTHER = _OTHERS[0]
+
+
+def look(scheme: str) -> Look:
+    """Return how a scheme is drawn; a user's own has one look in all pictures too."""
+    others = _OTHERS[zlib.crc32(scheme.encode()) % len(_OTHERS)]
+    return LOOKS.get(scheme, others)
 
 
 class Line(NamedTuple):
@@ -76,12 +91,12 @@ class Line(NamedTuple):
 def curves(ax: Axes, lines: Sequence[Line]) -> None:
     """Draw a line per scheme, named at its end, with its interval as a band."""
     for line in lines:
-        look = LOOKS[line.scheme]
+        colour, marker = look(line.scheme)
         ax.plot(
             line.x,
             line.mean,
-            color=look.colour,
-            marker=look.marker,
+            color=colour,
+            marker=marker,
             markevery=max(1, len(line.x) // 20),
         )
         if not np.isnan(line.half).any():
@@ -89,14 +104,14 @@ def curves(ax: Axes, lines: Sequence[Line]) -> None:
                 line.x,
                 line.mean - line.half,
                 line.mean + line.half,
-                color=look.colour,
+                color=colour,
                 alpha=0.15,
                 linewidth=0,
             )
     label_ends(
         ax,
         [
-            (line.scheme, LOOKS[line.scheme].colour, float(line.mean[-1]))
+            (line.scheme, look(line.scheme).colour, float(line.mean[-1]))
             for line in lines
         ],
     )

@@ -7,12 +7,13 @@ from statistics import fmean
 import msgspec
 
 from melisma.errors import DataError
+from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job, load, tasks_of
 from melisma.runs import records
 from melisma.runs.files import CONFIG, RECORDS
 from melisma.runs.lock import is_held
 from melisma.runs.records import Evaluated, Joined, Record, Refused
-from melisma.views.document import CUT_SHORT, FINISHED, RUNNING, folders_of, kind_of
+from melisma.views.document import CUT_SHORT, FINISHED, RUNNING, folders_of
 
 #: Of all records only these are decoded.
 _TELLING = tuple(
@@ -83,7 +84,7 @@ def _read(
         id=folder.resolve().name,
         name=job.name,
         scheme=job.scheme,
-        kind=kind_of(job),
+        kind=family_of(job).kind,
         seed=job.seed,
         state=FINISHED if whole else CUT_SHORT,
         cycles_done=sum(done),

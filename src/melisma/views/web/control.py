@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 from aiohttp import web
 
-from melisma.algorithms.control import Wish
+from melisma.algorithms.control import Intent
 from melisma.rpc.post import problem
 from melisma.views.document import Document
 from melisma.views.web.live import Live
@@ -39,16 +39,16 @@ def steer(asked: Asked, live: Live | None, document: Document | None) -> None:
     """Do it; an HTTP error if it cannot be done."""
     if live is None or live.over or document is None:
         raise problem(web.HTTPConflict, "no run goes on here")
-    steering = live.steering
-    if steering.wish == Wish.STOPPING and asked.action != "expel":
+    control = live.control
+    if control.intent == Intent.STOPPING and asked.action != "expel":
         raise problem(web.HTTPConflict, "the run stops after this cycle")
     match asked.action:
         case "pause":
-            steering.pause()
+            control.pause()
         case "resume":
-            steering.resume()
+            control.resume()
         case "stop":
-            steering.stop()
+            control.stop()
         case "expel":
             _expel(asked.learner, live, document)
         case "deadline":
@@ -64,7 +64,7 @@ def _expel(name: str | None, live: Live, document: Document) -> None:
     ):
         raise problem(web.HTTPNotFound, f"there is no learner {name[:80]!r}")
     server.expel(name, REASON)
-    live.steering.expelled(name, REASON)
+    live.control.expelled(name, REASON)
 
 
 def _deadline(deadline_s: float | None, live: Live) -> None:
@@ -74,4 +74,4 @@ def _deadline(deadline_s: float | None, live: Live) -> None:
         )
     if live.fixed:
         raise problem(web.HTTPConflict, live.fixed)
-    live.steering.set_deadline(deadline_s)
+    live.control.set_deadline(deadline_s)

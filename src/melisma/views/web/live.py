@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from melisma.algorithms.control import Steering
+from melisma.algorithms.control import Control
 from melisma.fleets.peers import Peers
 from melisma.views.document import CUT_SHORT, FINISHED, Document
 
@@ -11,8 +11,8 @@ from melisma.views.document import CUT_SHORT, FINISHED, Document
 class Live:
     """The run that goes on in this process."""
 
-    def __init__(self, folder: Path, steering: Steering, fixed: str = "") -> None:
-        self.folder, self.steering = folder, steering
+    def __init__(self, folder: Path, control: Control, fixed: str = "") -> None:
+        self.folder, self.control = folder, control
         self.fixed = fixed  #: why its deadline cannot be changed, if so
         self.server: Peers | None = None
         self.over = False
@@ -26,15 +26,15 @@ class Live:
     def state(self, document: Document) -> str:
         """Return what it is about to do, or what became of it."""
         if not self.over:
-            return self.steering.wish.value
+            return self.control.intent.value
         return FINISHED if document.is_whole else CUT_SHORT
 
     def status(self, document: Document) -> dict[str, Any]:
         """Return how it stands now; times are on the run's clock."""
-        steering, server = self.steering, self.server
+        control, server = self.control, self.server
         rows = document.rows
-        now_s = steering.now_s()
-        first = next(iter(list(steering.under_way.values())), None)
+        now_s = control.now_s()
+        first = next(iter(list(control.under_way.values())), None)
         done = sum(course.done for course in rows.courses)
         return {
             "live": self.id,

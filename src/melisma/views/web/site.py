@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from melisma.algorithms.control import Steering
+from melisma.algorithms.control import Control
 from melisma.errors import MelismaError
 from melisma.fleets.peers import Peers
 from melisma.rpc import Server
@@ -56,9 +56,9 @@ class Dashboard:
         self._ending: asyncio.Event
 
     @classmethod
-    def of(cls, folder: Path, steering: Steering, fixed: str = "") -> "Dashboard":
+    def of(cls, folder: Path, control: Control, fixed: str = "") -> "Dashboard":
         """The dashboard of a run that goes on in this process."""
-        return cls(folder.resolve().parent, Live(folder, steering, fixed))
+        return cls(folder.resolve().parent, Live(folder, control, fixed))
 
     def attend(self, server: Server, learners: Peers | None = None) -> str:
         """Be on this server, and watch its learners, or those that are given.
@@ -107,7 +107,7 @@ class Dashboard:
         told = [msgspec.to_builtins(run) for run in runs]
         for run in told:
             if run["id"] == live and self._live and not self._live.over:
-                run["state"] = self._live.steering.wish.value  # it may be paused
+                run["state"] = self._live.control.intent.value  # it may be paused
         return _json({"live": live, "runs": told})
 
     async def _run(self, request: web.Request) -> web.StreamResponse:

@@ -1,0 +1,70 @@
+"""Averaging from a job: simulated and live."""
+
+from melisma.algorithms.averaging import Averaging
+from melisma.algorithms.control import Control
+from melisma.algorithms.loop import train
+from melisma.algorithms.task import Task
+from melisma.fleets.roster import Company
+from melisma.fleets.simulated import Conditions, SimulatedFleet
+from melisma.jobs.building import (
+    Prepared,
+    names_of,
+    own_rows,
+    state_law,
+    task_on,
+    training_of,
+    workload_of,
+)
+from melisma.jobs.live_task import LiveTask
+from melisma.jobs.schema import Job
+from melisma.learning.settings import HERE, Hardware
+
+
+def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
+    """Load, build and price what a job describes; ConfigError or DataError if wrong."""
+    task, crew = learners_of(job, hardware)
+    return Prepared(job, task, crew, Averaging(crew))
+
+
+def learners_of(job: Job, hardware: Hardware) -> tuple[Task, SimulatedFleet]:
+    """One task and its simulated learners, whatever decides on its split."""
+    task = task_on(hardware, job)
+    law, gamma = state_law(job, workload_of(job, task.model, task.data))
+    is_uncertain = gamma.shape[1] > 1
+    crew = SimulatedFleet(
+        names_of(job),
+        law if is_uncertain else law.expected(gamma),
+        model=task.model,
+        data=task.data,
+        training=training_of(job),
+        seed=job.seed,
+        conditions=Conditions(
+            probability=gamma if is_uncertain else None,
+            changing=job.changing if is_uncertain else 0.0,
+            noise=job.noise,
+            late=job.late,
+        ),
+        own_rows=own_rows(job, task.data),
+        hardware=hardware,
+    )
+    task.cycle_samples(crew.own_samples)  # a job that asks for too much fails now
+    return task, crew
+
+
+async def live(
+    job: Job,
+    tasks: list[LiveTask],
+    roster: Company,
+    control: Control,
+    services: list[object],
+) -> None:
+    """Train with the learners that joined."""
+    (seat,) = tasks
+    crew = seat.learners(roster, seat.began_s)
+    algorithm = Averaging(crew)
+    await train(seat.task, crew, algorithm, seat.run, patient=True, control=control)
+
+
+def services(job: Job) -> list[object]:
+    """Return what learners may call beside the model server: nothing."""
+    return []

@@ -1,0 +1,90 @@
+"""One task of a live run, as the orchestrator holds it."""
+
+from dataclasses import dataclass
+
+from melisma.algorithms.task import Task
+from melisma.fleets.audit import Audit
+from melisma.fleets.live import Goods, LiveFleet
+from melisma.fleets.messages import Brief
+from melisma.fleets.roster import Company, Posting
+from melisma.jobs.building import task_of, training_of
+from melisma.jobs.families import family_of
+from melisma.jobs.schema import Job
+from melisma.learning.parameters import parameters_of
+from melisma.learning.shards import Shelf
+from melisma.runs.store import RunWriter
+from melisma.schemes import DECENTRALISED
+from melisma.system.law import Mode
+
+#: Shards on which a learner benchmarks itself.
+BENCHMARK_SHARDS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveTask:
+    """A task, what learners fetch for it, and the run that records it."""
+
+    job: Job
+    task: Task
+    goods: Goods
+    run: RunWriter
+
+    @classmethod
+    def of(cls, job: Job, run: RunWriter) -> "LiveTask":
+        """Load and build a task where its run stands; ConfigError or DataError."""
+        task = task_of(job)
+        run.restore(task.model)
+        done = run.checkpoint
+        shelf = Shelf(task.data, task.shard)
+        cycle = done.cycle if done else 0
+        goods = Goods(job.name, parameters_of(task.model), shelf, cycle=cycle)
+        return cls(job, task, goods, run)
+
+    @property
+    def began_s(self) -> float:
+        """Seconds of the run that are over already."""
+        return self.run.checkpoint.time_s if self.run.checkpoint else 0.0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all its cycles are over."""
+        done = self.run.checkpoint
+        return done is not None and done.cycle == self.task.cycles
+
+    @property
+    def posting(self) -> Posting:
+        """What learners are told of it."""
+        job, training = self.job, training_of(self.job)
+        brief = Brief(
+            task=job.name,
+            model=job.model,
+            seed=job.seed,
+            optimiser=training.optimiser.value,
+            rate=training.rate,
+            batch=training.batch,
+            shard=self.task.shard,
+            federated=job.mode == Mode.FEDERATED,
+            private=job.scheme in DECENTRALISED,
+            steps=job.steps,
+            moving=family_of(job).moves_data,
+        )
+        shards = len(self.task.data.train_y) // self.task.shard
+        benchmark = self.goods.shelf.first(min(BENCHMARK_SHARDS, shards))
+        return Posting(brief=brief, benchmark=benchmark)
+
+    def audit(self) -> Audit | None:
+        """What redoes a share of its updates, if the job asks for that."""
+        if not self.job.checks:
+            return None
+        brief = self.posting.brief
+        return Audit(self.task.model, self.goods.shelf, brief, self.job.checks)
+
+    def learners(self, roster: Company, began_s: float) -> LiveFleet:
+        """Its learners, of those who joined."""
+        return LiveFleet(
+            roster,
+            self.goods,
+            late=self.job.late,
+            audit=self.audit(),
+            began_s=began_s,
+        )

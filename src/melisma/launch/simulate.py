@@ -1,0 +1,101 @@
+"""From a job to a simulated run: virtual time, real gradients."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from melisma import __version__
+from melisma.algorithms.control import Control
+from melisma.jobs.families import family_of
+from melisma.jobs.schema import Job, dump, tasks_of
+from melisma.learning.settings import HERE, Hardware
+from melisma.runs.records import Record
+from melisma.runs.store import CONFIG, RunWriter, Watch, ignore, write_text
+
+
+class Trainable(Protocol):
+    """A job whose data is loaded, whose models are built and learners priced."""
+
+    async def train(
+        self, runs: Mapping[str, RunWriter], control: Control | None = None
+    ) -> None:
+        """Train every task, and record it in the run of its name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulation:
+    """A job of any family, made ready to simulate."""
+
+    job: Job
+    built: Any  #: as its family builds it; a `Trainable`
+    hardware: Hardware
+
+    def run(
+        self,
+        folder: Path | None = None,
+        watch: Watch = ignore,
+        control: Control | None = None,
+    ) -> list[Record]:
+        """Run on the virtual clock; return all records.
+
+        With a ``folder``, which must exist, the run is written there, and goes on from
+        the checkpoint that is there already.
+        """
+        start = {"engine": "simulation", **_chosen(self.hardware)}
+        with opened(self.job, folder, start, watch, seldom=True) as runs:
+            asyncio.run(self.built.train(runs, control))
+            return [record for run in runs.values() for record in run.records]
+
+
+def build(job: Job, hardware: Hardware = HERE) -> Simulation:
+    """Make a job ready; ConfigError or DataError if something is wrong with it."""
+    family = family_of(job)
+    job = family.checked(job)
+    return Simulation(job, family.builder.simulated(job, hardware), hardware)
+
+
+def simulate(job: Job) -> list[Record]:
+    """Run a job of any family and return its records, leaving nothing on disk."""
+    return build(job).run()
+
+
+@contextmanager
+def opened(
+    job: Job,
+    folder: Path | None,
+    start: dict[str, Any],
+    watch: Watch = ignore,
+    *,
+    seldom: bool = False,
+) -> Iterator[dict[str, RunWriter]]:
+    """Begin or go on with the runs of a job: one for each task, by its name."""
+    start = {"melisma": __version__} | start
+    with ExitStack() as stack:
+        runs = {}
+        if folder and job.task:
+            stack.enter_context(_kept_with_its_runs(folder))
+        for task in tasks_of(job):
+            own = folder / task.name if folder and job.task else folder
+            runs[task.name] = stack.enter_context(
+                RunWriter.open(own, dump(task), start=start, watch=watch, seldom=seldom)
+            )
+        if folder and job.task:
+            write_text(folder / CONFIG, dump(job))
+        yield runs
+
+
+@contextmanager
+def _kept_with_its_runs(folder: Path) -> Iterator[None]:
+    """Remove the configuration of several tasks again if none of their runs is left."""
+    try:
+        yield
+    finally:
+        if [path.name for path in folder.iterdir()] == [CONFIG]:
+            (folder / CONFIG).unlink()
+
+
+def _chosen(hardware: Hardware) -> dict[str, Any]:
+    return {key: str(value) for key, value in asdict(hardware).items()}
