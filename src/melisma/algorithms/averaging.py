@@ -87,7 +87,7 @@ async def run(
         orders = share_out(
             task, plan.allocation, diary.cycle, fleet.own_samples, plan.probed
         )
-        updates = fleet.carry_out(orders, parameters, task.deadline_s)
+        updates = fleet.train(orders, parameters, task.deadline_s)
         better = await merged(task, diary, parameters, updates)
         fruitless = 0 if better else fruitless + 1
         if better:
@@ -127,7 +127,7 @@ async def _begin(
     """See who is there, and plan; wait for others if it cannot be done."""
     until_s, said = fleet.now_s() + (WAIT_S if patient else 0.0), ""
     while True:
-        await fleet.muster()
+        await fleet.ready()
         try:
             plan = await planner(task, fleet, diary.cycle, only_able=patient)
         except InfeasibleError as error:

@@ -97,7 +97,7 @@ async def _begin(
     """See who is there, and code for them; wait for others if they are too few."""
     until_s = fleet.now_s() + (WAIT_S if patient else 0.0)
     while True:
-        await fleet.muster()
+        await fleet.ready()
         try:
             return coder.code(fleet.learners, await fleet.law())
         except InfeasibleError:

@@ -94,7 +94,7 @@ async def run_fog(
 
 
 async def _mustered(fleet: Devices) -> bool:
-    await fleet.muster()
+    await fleet.ready()
     return True
 
 

@@ -84,7 +84,7 @@ class Fleet(Protocol):
     def own_samples(self) -> Sequence[int] | None:
         """Samples that lie on each learner (federated); None where they are sent."""
 
-    async def muster(self) -> None:
+    async def ready(self) -> None:
         """See who is there, at the start of a cycle."""
 
     def now_s(self) -> float:
@@ -96,7 +96,7 @@ class Fleet(Protocol):
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
         """Ask each learner how many shards it will take, by its own measure (DAB)."""
 
-    def carry_out(
+    def train(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> AsyncIterator[Updates | Lost]:
         """Have the orders carried out; yield updates as they arrive."""

@@ -90,7 +90,7 @@ class SimulatedFleet:
         """Let time pass."""
         self._now_s = max(self._now_s, time_s)
 
-    async def muster(self) -> None:
+    async def ready(self) -> None:
         """Everybody is there, or those whom ``gather`` names."""
         if self.gather:
             self._take_in(await self.gather())
@@ -145,7 +145,7 @@ class SimulatedFleet:
             waits_s=np.maximum(0.0, told_s - (first_s + law.step_s * passes)),
         )
 
-    async def carry_out(
+    async def train(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> AsyncIterator[Updates | Lost]:
         """Train for real, in the order in which the updates would arrive."""

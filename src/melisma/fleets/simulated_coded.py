@@ -71,7 +71,7 @@ class SimulatedWorkers:
         """Virtual seconds since the run began."""
         return self._now_s
 
-    async def muster(self) -> None:
+    async def ready(self) -> None:
         """Everybody is there."""
 
     async def law(self) -> DelayLaw:
@@ -82,7 +82,7 @@ class SimulatedWorkers:
         """Workers are told their part."""
         raise ValueError("workers do not bid")
 
-    def carry_out(
+    def train(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> AsyncIterator[Updates | Lost]:
         """Workers send gradients, not updates."""

@@ -52,7 +52,7 @@ class SimulatedDevices:
         """Virtual seconds since the run began."""
         return self._now_s
 
-    async def muster(self) -> None:
+    async def ready(self) -> None:
         """Everybody is there."""
 
     async def law(self) -> DelayLaw:
@@ -63,7 +63,7 @@ class SimulatedDevices:
         """Devices are told their part."""
         raise ValueError("devices of a fog do not bid")
 
-    def carry_out(
+    def train(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> AsyncIterator[Updates | Lost]:
         """Devices take moves, not orders."""

@@ -21,8 +21,8 @@ def run(grid: Grid, run_config: UserConfig) -> None:
     def fleet_of(desk: Desk) -> FlowerFleet:
         return FlowerFleet(
             grid,
-            desk.posting,
-            desk.goods,
+            desk.announcement,
+            desk.served,
             nodes=asked.nodes,
             deadline_s=desk.task.deadline_s,
             late=job.late,

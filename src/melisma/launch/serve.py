@@ -25,13 +25,13 @@ from melisma.algorithms.observed import Learned
 from melisma.algorithms.task import Task
 from melisma.errors import MelismaError
 from melisma.fleets.audit import Audit
-from melisma.fleets.live import Goods, LiveFleet, Stock, law_of
+from melisma.fleets.live import LiveLearners, ModelServer, ServedTask, law_of
 from melisma.fleets.live_coded import LiveWorkers
 from melisma.fleets.live_fog import LiveDevices, Relay
-from melisma.fleets.messages import Brief
+from melisma.fleets.messages import TaskSpec
 from melisma.fleets.peers import Peers
 from melisma.fleets.protocols import Fleet
-from melisma.fleets.roster import Company, Posting
+from melisma.fleets.roster import Announcement, Roster
 from melisma.jobs import fog as moving
 from melisma.jobs import multitask as programme
 from melisma.jobs.building import check_single, task_of
@@ -50,7 +50,7 @@ from melisma.views.web import Dashboard
 log = logging.getLogger("melisma.orchestrator")
 
 Watch = Callable[[Record], None]
-Elsewhere = Callable[[Sequence[Goods]], AbstractContextManager[Peers]]
+Elsewhere = Callable[[Sequence[ServedTask]], AbstractContextManager[Peers]]
 
 #: Shards on which a learner benchmarks itself.
 BENCHMARK_SHARDS = 8
@@ -75,7 +75,7 @@ def orchestrate(
     Starts when ``learners`` are there. ``ready`` is called once they can dial in, and
     ``show`` with the dashboard's link, whose bearer may stop the run early; ``options``
     are those of ``rpc.serve``. Learners are who dials in, or are ``elsewhere``: that
-    gets the goods of all tasks. Returns all records of the run.
+    gets the served of all tasks. Returns all records of the run.
     """
     if is_fog(job.scheme) and not job.task:
         moving.check_live(job)
@@ -96,7 +96,7 @@ def orchestrate(
             stack.enter_context(_desk(one, folder, watch))
             for one, folder in zip(jobs, folders, strict=True)
         ]
-        targets: list[object] = [Stock(desk.goods for desk in desks)]
+        targets: list[object] = [ModelServer(desk.served for desk in desks)]
         relay = Relay(job.name)
         targets += [relay] if is_fog(job.scheme) else []
         steering = Steering()
@@ -106,10 +106,10 @@ def orchestrate(
         stack.callback(dashboard.close)
         peers: Peers = server
         if elsewhere:
-            peers = stack.enter_context(elsewhere([desk.goods for desk in desks]))
+            peers = stack.enter_context(elsewhere([desk.served for desk in desks]))
         show(dashboard.attend(server, peers))
-        postings = [desk.posting for desk in desks]
-        company = Company(peers, postings, least=learners, at_once=at_once)
+        announcements = [desk.announcement for desk in desks]
+        roster = Roster(peers, announcements, least=learners, at_once=at_once)
         ready(server)
         if job.task:
             train = _run_all
@@ -117,7 +117,7 @@ def orchestrate(
             train = partial(_run_fog, relay=relay)
         else:
             train = _run_coded if is_coded(job.scheme) else _run_one
-        asyncio.run(train(job, desks, company, steering))
+        asyncio.run(train(job, desks, roster, steering))
     for folder in [*folders, *([run_folder] if job.task else [])]:
         _write_report(folder)
     return [record for folder in folders for record in read(folder / RECORDS)]
@@ -152,7 +152,7 @@ class Desk:
 
     job: Job
     task: Task
-    goods: Goods
+    served: ServedTask
     folder: Path
     file: BinaryIO
     watch: Watch
@@ -160,10 +160,10 @@ class Desk:
     past: list[Record]
 
     @property
-    def posting(self) -> Posting:
+    def announcement(self) -> Announcement:
         """What learners are told of it."""
-        job, shelf = self.job, self.goods.shelf
-        brief = Brief(
+        job, shelf = self.job, self.served.shelf
+        spec = TaskSpec(
             task=job.name,
             model=job.model,
             seed=job.seed,
@@ -177,22 +177,22 @@ class Desk:
             moving=is_fog(job.scheme),
         )
         shards = len(self.task.data.train_y) // self.task.shard
-        return Posting(
-            brief=brief, benchmark=shelf.first(min(BENCHMARK_SHARDS, shards))
+        return Announcement(
+            spec=spec, benchmark=shelf.first(min(BENCHMARK_SHARDS, shards))
         )
 
     def audit(self) -> Audit | None:
         """What redoes a share of its updates, if the job asks for that."""
         if not self.job.checks:
             return None
-        brief = self.posting.brief
-        return Audit(self.task.model, self.goods.shelf, brief, self.job.checks)
+        spec = self.announcement.spec
+        return Audit(self.task.model, self.served.shelf, spec, self.job.checks)
 
-    def fleet(self, company: Company, began_s: float) -> LiveFleet:
+    def fleet(self, roster: Roster, began_s: float) -> LiveLearners:
         """Its learners."""
-        return LiveFleet(
-            company,
-            self.goods,
+        return LiveLearners(
+            roster,
+            self.served,
             late=self.job.late,
             audit=self.audit(),
             began_s=began_s,
@@ -231,7 +231,7 @@ def _desk(job: Job, folder: Path, watch: Watch) -> Iterator[Desk]:
         yield Desk(
             job=job,
             task=task,
-            goods=Goods(
+            served=ServedTask(
                 job.name,
                 parameters_of(task.model),
                 Shelf(task.data, task.shard),
@@ -246,10 +246,10 @@ def _desk(job: Job, folder: Path, watch: Watch) -> Iterator[Desk]:
 
 
 async def _run_one(
-    job: Job, desks: Sequence[Desk], company: Company, steering: Steering
+    job: Job, desks: Sequence[Desk], roster: Roster, steering: Steering
 ) -> None:
     (desk,) = desks
-    fleet = desk.fleet(company, desk.done.time_s if desk.done else 0.0)
+    fleet = desk.fleet(roster, desk.done.time_s if desk.done else 0.0)
     await _train(desk, fleet, steering)
 
 
@@ -267,12 +267,12 @@ async def _train(desk: Desk, fleet: Fleet, steering: Steering) -> None:
 
 
 async def _run_coded(
-    job: Job, desks: Sequence[Desk], company: Company, steering: Steering
+    job: Job, desks: Sequence[Desk], roster: Roster, steering: Steering
 ) -> None:
     (desk,) = desks
     workers = LiveWorkers(
-        company,
-        desk.goods,
+        roster,
+        desk.served,
         seed=job.seed,
         straggling=straggling_of(job),
         began_s=desk.done.time_s if desk.done else 0.0,
@@ -294,14 +294,14 @@ async def _run_coded(
 async def _run_fog(
     job: Job,
     desks: Sequence[Desk],
-    company: Company,
+    roster: Roster,
     steering: Steering,
     *,
     relay: Relay,
 ) -> None:
     (desk,) = desks
     devices = LiveDevices(
-        company, desk.goods, relay, began_s=desk.done.time_s if desk.done else 0.0
+        roster, desk.served, relay, began_s=desk.done.time_s if desk.done else 0.0
     )
     parameters = await run_fog(
         replace(desk.task, shard=1),  # single samples move; benchmarks take shards
@@ -317,7 +317,7 @@ async def _run_fog(
 
 
 async def _run_all(
-    job: Job, desks: Sequence[Desk], company: Company, steering: Steering
+    job: Job, desks: Sequence[Desk], roster: Roster, steering: Steering
 ) -> None:
     """Run several tasks at once, on the learners that they share."""
     began_s = max([desk.done.time_s for desk in desks if desk.done], default=0.0)
@@ -328,8 +328,8 @@ async def _run_all(
     desks = [d for d in desks if not (d.done and d.done.cycle == d.task.cycles)]
     if not desks:
         return
-    await company.muster(desks[0].job.name)  # time counts from when all are there
-    benchmarks = _Benchmarks(company, [desk.task for desk in desks])
+    await roster.ready(desks[0].job.name)  # time counts from when all are there
+    benchmarks = _Benchmarks(roster, [desk.task for desk in desks])
     learned = Learned(
         benchmarks.tasks, [desk.job.training.batch for desk in desks], benchmarks
     )
@@ -349,7 +349,7 @@ async def _run_all(
         programme.solver_of(job.scheme, states),
     )
     running = Programme(
-        [_entry(job, desk, company, began_s) for desk in desks],
+        [_entry(job, desk, roster, began_s) for desk in desks],
         association,
         RealTurns(began_s),
         programme.SCHEMES[job.scheme],
@@ -367,8 +367,8 @@ def _past(desks: Sequence[Desk]) -> Iterator[Record]:
         yield from desk.past
 
 
-def _entry(job: Job, desk: Desk, company: Company, began_s: float) -> Entry:
-    fleet = desk.fleet(company, began_s)
+def _entry(job: Job, desk: Desk, roster: Roster, began_s: float) -> Entry:
+    fleet = desk.fleet(roster, began_s)
     arrives_s = {table.name: float(table.arrives) for table in job.task}
     return Entry(
         task=desk.task,
@@ -380,36 +380,35 @@ def _entry(job: Job, desk: Desk, company: Company, began_s: float) -> Entry:
 
 
 class _Benchmarks:
-    """What the learners of a company told of themselves, for every task."""
+    """What the learners of a roster told of themselves, for every task."""
 
-    def __init__(self, company: Company, tasks: Sequence[Task]) -> None:
-        self.company, self.tasks = company, tasks
+    def __init__(self, roster: Roster, tasks: Sequence[Task]) -> None:
+        self.roster, self.tasks = roster, tasks
 
     def __call__(self) -> tuple[list[DelayLaw], list[str]]:
         """One law a task, and the learners that it is of."""
-        roster = self.company.roster
+        names = self.roster.known
         return [
-            law_of([self.company.speeds(task.name, name) for name in roster])
+            law_of([self.roster.speeds(task.name, name) for name in names])
             for task in self.tasks
-        ], roster
+        ], names
 
 
 def _look(
     job: Job, benchmarks: _Benchmarks, association: Association
 ) -> Callable[[str], Awaitable[None]]:
     """Let the association know who is there now."""
-    company = benchmarks.company
+    roster = benchmarks.roster
     numbers = {task.name: i for i, task in enumerate(benchmarks.tasks)}
     prices = programme.prices_of(job)
 
     async def look(task: str) -> None:
         busy = association.busy(numbers[task])
-        await company.muster(task, [company.roster[j] for j in busy])
-        roster = company.roster
-        there = [j for j, name in enumerate(roster) if name in company.present]
+        await roster.ready(task, [roster.known[j] for j in busy])
+        there = [j for j, name in enumerate(roster.known) if name in roster.present]
         association.take_in(
             np.array(there, dtype=np.int64),
-            np.array([prices.get(name, 1.0) for name in roster]),
+            np.array([prices.get(name, 1.0) for name in roster.known]),
         )
 
     return look
@@ -433,7 +432,7 @@ def _write_report(folder: Path) -> None:
 def _limits(desks: Sequence[Desk]) -> rpc.Limits:
     """Take no more from a learner at a time than a few models."""
     model_bytes = max(
-        sum(tensor.nbytes for tensor in desk.goods.parameters.values())
+        sum(tensor.nbytes for tensor in desk.served.parameters.values())
         for desk in desks
     )
     return rpc.Limits(message_bytes=LEAST_MESSAGE_BYTES + 2 * model_bytes)
