@@ -4,13 +4,13 @@
 
 Overhead: four unlike learners, a process each, slow themselves down to 4,000 to 400
 samples/s and 8 to 1 MB/s and train TwoNN by csa, two seconds a cycle. Each writes down
-how long it was busy with an errand, by its own clock: from its arrival until the update
+how long it was busy with a request, by its own clock: from its arrival until the update
 is handed over, transfers included. A cycle's time, from one evaluation to the next,
-holds all else as well: muster, allocation, calls, aggregation, evaluation, checkpoint.
-Their ratio is measured in every cycle; the median counts.
+holds all else as well: waiting for learners, allocation, calls, aggregation,
+evaluation, checkpoint. Their ratio is measured in every cycle; the median counts.
 
 Bytes: what the orchestrator sent and received in those cycles, over the model once per
-errand each way and every shard once per learner.
+request each way and every shard once per learner.
 
 Crowd: 500 learners in four processes join, benchmark themselves and train one cycle.
 

@@ -4,10 +4,10 @@
 
 Three learners, as fast as this machine lets them be, train on 100 samples each for two
 seconds a cycle, once as processes that `melisma join` and once as nodes of a Ray
-cluster of three raylets on loopback. By the records of each errand: seconds until the
+cluster of three raylets on loopback. By the records of each request: seconds until the
 learner has model and shards, seconds from the end of its training until its update has
 arrived, and seconds of the cycle, from one evaluation to the next, beside the slowest
-learner's training. Medians over all errands, or cycles, but the first.
+learner's training. Medians over all requests, or cycles, but the first.
 """
 
 import os
@@ -94,23 +94,23 @@ def seconds(happened: list[Record]) -> tuple[float, float, float]:
         for record in happened
         if isinstance(record, records.LearnerEvent)
     }
-    errands = [
+    requests = [
         (cycle, learner)
         for kind, cycle, learner in times_s
         if kind is records.Uploaded and cycle > 1
     ]
 
     def between(first: Any, last: Any) -> list[float]:
-        return [times_s[last, *one] - times_s[first, *one] for one in errands]
+        return [times_s[last, *one] - times_s[first, *one] for one in requests]
 
     trained_s = dict(
-        zip(errands, between(records.Downloaded, records.Trained), strict=True)
+        zip(requests, between(records.Downloaded, records.Trained), strict=True)
     )
     ended_s = [record.time_s for record in records.evaluations(happened)]
     beside = [
         ended_s[cycle - 1]
         - ended_s[cycle - 2]
-        - max(trained_s[one] for one in errands if one[0] == cycle)
+        - max(trained_s[one] for one in requests if one[0] == cycle)
         for cycle in range(2, len(ended_s) + 1)
     ]
     return (

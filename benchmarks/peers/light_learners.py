@@ -7,7 +7,7 @@ import sys
 import typer
 
 from melisma import rpc
-from melisma.fleets.messages import Brief, Errand, Ready, Speeds, Update
+from melisma.fleets.messages import Ready, Speeds, TaskSpec, TrainRequest, Update
 
 SAMPLES = 100  #: that each claims to have
 AT_ONCE = 20  #: that dial at a time
@@ -18,7 +18,7 @@ class Light:
     """Fetches the model, as any learner does, and sends it back as its update."""
 
     @rpc.expose(idempotent=True)
-    async def prepare(self, brief: Brief) -> Ready:
+    async def prepare(self, spec: TaskSpec) -> Ready:
         """Be ready, and need no benchmark."""
         return Ready(measured=True, samples=SAMPLES)
 
@@ -28,15 +28,15 @@ class Light:
         return Speeds(step_s=1.0, sample_s=0.0, fixed_s=1.0)
 
     @rpc.expose
-    async def carry_out(self, errand: Errand) -> Update:
+    async def train(self, request: TrainRequest) -> Update:
         """Answer as soon as the model is here."""
         orchestrator = rpc.current().peer
         assert orchestrator is not None
-        parameters = await orchestrator.parameters(errand.task, errand.cycle)
+        parameters = await orchestrator.parameters(request.task, request.cycle)
         return Update(
-            cycle=errand.cycle,
+            cycle=request.cycle,
             parameters=parameters,
-            samples=errand.samples,
+            samples=request.samples,
             batches=1,
             loss=1.0,
             halted=False,

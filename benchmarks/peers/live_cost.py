@@ -53,7 +53,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     sent_bytes: int
     received_bytes: int
     records_bytes: int
-    connected_bytes: int  #: of memory that came with the learners, before any errand
+    connected_bytes: int  #: of memory that came with the learners, before any request
     cycle_bytes: int  #: of memory that the cycles took at most, beyond that
 
     @property

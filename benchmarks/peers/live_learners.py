@@ -11,27 +11,27 @@ import msgspec
 import typer
 
 from melisma import rpc
-from melisma.fleets.messages import Errand, Update
+from melisma.fleets.messages import TrainRequest, Update
 from melisma.learner.learner import Learner
-from melisma.learner.throttle import Pace
+from melisma.learner.throttle import Throttle
 from melisma.learning.training import use_threads
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Timed(Learner):
-    """Writes down how long each errand took."""
+    """Writes down how long each request took."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.busy_s: dict[int, float] = {}
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
+    def train(self, request: TrainRequest) -> Update:
         """Carry out, by the clock."""
         began = time.monotonic()
-        update = super().carry_out(errand)
-        self.busy_s[errand.cycle] = time.monotonic() - began
+        update = super().train(request)
+        self.busy_s[request.cycle] = time.monotonic() - began
         return update
 
 
@@ -39,16 +39,16 @@ class Hasty(Learner):
     """One of a crowd: does one step, however long the deadline."""
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
+    def train(self, request: TrainRequest) -> Update:
         """Carry out one step."""
-        return super().carry_out(msgspec.structs.replace(errand, steps=1))
+        return super().train(msgspec.structs.replace(request, steps=1))
 
 
 @app.command()
 def learner(address: str, name: str, rate: float, bandwidth: float, file: Path) -> None:
     """Be one of the four."""
     use_threads(1)
-    own = Timed(name=name, pace=Pace(rate, bandwidth))
+    own = Timed(name=name, pace=Throttle(rate, bandwidth))
     with rpc.connect(address, own, name=name, patience_s=30.0) as line:
         sys.stdin.read()  # until the benchmark is over
         line.close()

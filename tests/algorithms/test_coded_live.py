@@ -13,7 +13,7 @@ from tests.fleets.learners import changed, live, of, slow
 from melisma import rpc
 from melisma.coding import CODES
 from melisma.errors import ConfigError
-from melisma.fleets.messages import Gradient, GradientErrand
+from melisma.fleets.messages import Gradient, GradientRequest
 from melisma.jobs.building import task_of
 from melisma.jobs.schema import Job, StragglingTable, TrainingTable
 from melisma.learner.learner import Learner
@@ -44,10 +44,10 @@ class Missing(Learner):
         return "abcdef".index(self._name) == cycle % 6
 
     @rpc.expose
-    def gradient(self, errand: GradientErrand) -> Gradient:
-        if self._is_missing(errand.cycle):
+    def gradient(self, request: GradientRequest) -> Gradient:
+        if self._is_missing(request.cycle):
             rpc.current().sleep(120.0)
-        return super().gradient(errand)
+        return super().gradient(request)
 
 
 def workers(kind: type[Learner] = Learner) -> list[Learner]:
@@ -94,9 +94,9 @@ def test_helpers_may_be_reserved(tmp_path: Path) -> None:
 def test_one_that_is_slow_is_helped(tmp_path: Path) -> None:
     class Slowing(Learner):
         @rpc.expose
-        def gradient(self, errand: GradientErrand) -> Gradient:
+        def gradient(self, request: GradientRequest) -> Gradient:
             self._device.owner = slow(5.0)
-            return super().gradient(errand)
+            return super().gradient(request)
 
     learners = [Slowing(name="a"), *(Learner(name=name) for name in "bcd")]
     happened = live(JOB, tmp_path, learners)
@@ -120,8 +120,8 @@ def test_a_wrong_answer_is_refused_and_decoded_around(
 ) -> None:
     class Wrong(Learner):
         @rpc.expose
-        def gradient(self, errand: GradientErrand) -> Any:
-            told = super().gradient(errand)
+        def gradient(self, request: GradientRequest) -> Any:
+            told = super().gradient(request)
             match kind:
                 case "nan":
                     vector = np.full_like(told.vector, np.nan)
@@ -160,10 +160,10 @@ def test_a_run_that_was_cut_short_goes_on_with_its_momentum(tmp_path: Path) -> N
 def test_a_cycle_without_an_answer_does_not_end_the_run(tmp_path: Path) -> None:
     class Away(Learner):
         @rpc.expose
-        def gradient(self, errand: GradientErrand) -> Gradient:
-            if errand.cycle == 2:
+        def gradient(self, request: GradientRequest) -> Gradient:
+            if request.cycle == 2:
                 rpc.current().sleep(60.0)
-            return super().gradient(errand)
+            return super().gradient(request)
 
     job = msgspec.structs.replace(JOB, code="fractional", deadline=Seconds(3.0))
     happened = live(job, tmp_path, [Away(name=name) for name in "abc"])

@@ -203,7 +203,7 @@ class Deserted:
     def now_s(self) -> float:
         return 0.0
 
-    async def muster(self) -> None:
+    async def ready(self) -> None:
         self._reached.set()
         await asyncio.Event().wait()
 

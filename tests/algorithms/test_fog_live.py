@@ -22,12 +22,12 @@ from melisma.errors import (
     RpcError,
 )
 from melisma.fleets.live_fog import Relay
-from melisma.fleets.messages import Brief, SlotDone, SlotErrand, Speeds, Update
+from melisma.fleets.messages import SlotDone, SlotRequest, Speeds, TaskSpec, Update
 from melisma.fleets.moves import Move
 from melisma.jobs.schema import FogTable, Job, LearnersTable, Moving, TrainingTable
 from melisma.launch.local import run_locally
 from melisma.learner import delivery as neighbours
-from melisma.learner.delivery import Door, Inbox
+from melisma.learner.delivery import Inbox, Listener
 from melisma.learner.learner import Learner
 from melisma.learner.training import batch_order
 from melisma.learning import data, models
@@ -73,8 +73,8 @@ class Told(Learner):
         return Speeds(step_s=STEP_S[self._name], sample_s=1e-4, fixed_s=0.1)
 
     @rpc.expose
-    def slot(self, errand: SlotErrand) -> SlotDone:
-        done = super().slot(errand)
+    def slot(self, request: SlotRequest) -> SlotDone:
+        done = super().slot(request)
         self.directly += done.directly
         return done
 
@@ -107,7 +107,7 @@ class Replay:
         self.model = models.build(job.model, job.seed)
         self.training = Training(rate=job.training.rate, batch=job.training.batch)
         self.seed, self.taken = job.seed, dict.fromkeys("abc", 0)
-        self.brief = Brief(
+        self.spec = TaskSpec(
             task=job.name,
             model=job.model,
             seed=job.seed,
@@ -131,7 +131,7 @@ class Replay:
 
     def trained(self, w: Parameters, row: Moved, shards: list[Shard]) -> Parameters:
         x, y = unpacked(shards)
-        rng = batch_order(self.brief, row.slot, row.learner)
+        rng = batch_order(self.spec, row.slot, row.learner)
         plan = batch_plan(np.arange(len(y)), 1, self.training, rng)
         put(w, self.model)
         Session(self.model, self.training).train(x, y, plan)
@@ -211,10 +211,10 @@ class Vanishing(Told):
     """Is gone in the second slot of the first cycle, and back in the second cycle."""
 
     @rpc.expose
-    def slot(self, errand: SlotErrand) -> SlotDone:
-        if errand.slot == 2:
+    def slot(self, request: SlotRequest) -> SlotDone:
+        if request.slot == 2:
             raise ConfigError("I have had enough")
-        return super().slot(errand)
+        return super().slot(request)
 
 
 @pytest.mark.slow
@@ -254,15 +254,15 @@ def test_what_nobody_takes_comes_back_and_is_trained_on(tmp_path: Path) -> None:
 
 class Boasting(Told):
     @rpc.expose
-    def slot(self, errand: SlotErrand) -> SlotDone:
-        done = super().slot(errand)
+    def slot(self, request: SlotRequest) -> SlotDone:
+        done = super().slot(request)
         return msgspec.structs.replace(done, trained=done.trained + 100)
 
 
 class Inventing(Told):
     @rpc.expose
-    def slot(self, errand: SlotErrand) -> SlotDone:
-        return msgspec.structs.replace(super().slot(errand), delivered={"c": 10_000})
+    def slot(self, request: SlotRequest) -> SlotDone:
+        return msgspec.structs.replace(super().slot(request), delivered={"c": 10_000})
 
 
 class Swelling(Told):
@@ -318,7 +318,7 @@ def opened() -> Iterator[tuple[Inbox, str]]:
     inbox.checks["t"] = Learner(name="x", own=own("a"))._fitting(
         models.build("FogMLP", 0)
     )
-    door = Door(inbox, "127.0.0.1")
+    door = Listener(inbox, "127.0.0.1")
     try:
         yield inbox, str(door.admit("a"))
     finally:

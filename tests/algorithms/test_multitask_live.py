@@ -12,7 +12,7 @@ from tests.fleets.learners import Steady, changed, joined, live, of, slow
 
 from melisma import rpc
 from melisma.errors import ConfigError
-from melisma.fleets.messages import Errand
+from melisma.fleets.messages import TrainRequest
 from melisma.jobs.schema import LearnersTable, StateTable, TaskTable
 from melisma.launch.serve import orchestrate
 from melisma.learner.learner import Learner
@@ -82,9 +82,9 @@ def test_who_turns_out_slow_is_given_little(tmp_path: Path) -> None:
         """Fast when it benchmarks itself, then slow."""
 
         @rpc.expose
-        def probe(self, errand: Errand) -> Any:
+        def probe(self, request: TrainRequest) -> Any:
             self._device.owner = slow(100.0)
-            return super().probe(errand)
+            return super().probe(request)
 
     job = changed(JOB, scheme="med-probe", cycles=1, task=JOB.task[:1])
     learners = [Learner(name="a", owner=slow(2000.0)), Busier(name="b")]
@@ -108,7 +108,7 @@ def test_what_was_probed_passes_every_check(tmp_path: Path) -> None:
 def test_who_does_not_answer_a_probe_costs_nobody_else(tmp_path: Path) -> None:
     class Unwilling(Learner):
         @rpc.expose
-        def probe(self, errand: Errand) -> Any:
+        def probe(self, request: TrainRequest) -> Any:
             raise ConfigError("not today")
 
     job = changed(JOB, scheme="med-probe", cycles=1, task=JOB.task[:1])

@@ -68,7 +68,7 @@ def carried_out(
 ) -> list[Updates]:
     async def collect() -> list[Updates]:
         parameters, arrived = parameters_of(small_model()), []
-        async for updates in fleet.carry_out(orders, parameters, deadline_s):
+        async for updates in fleet.train(orders, parameters, deadline_s):
             assert isinstance(updates, Updates)
             arrived.append(updates)
         return arrived

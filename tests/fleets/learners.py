@@ -11,7 +11,7 @@ from melisma import rpc
 from melisma.fleets.messages import Speeds
 from melisma.jobs.schema import Job, LearnersTable
 from melisma.launch.serve import orchestrate
-from melisma.learner.background import Owner, State
+from melisma.learner.background import BackgroundLoad, State
 from melisma.learner.learner import Learner
 from melisma.runs.records import Record
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
@@ -42,9 +42,9 @@ class Steady(Learner):
         return Speeds(step_s=0.01, sample_s=0.001, fixed_s=0.1)
 
 
-def slow(samples_per_s: float) -> Owner:
+def slow(samples_per_s: float) -> BackgroundLoad:
     """An owner who leaves a learner no more than that."""
-    return Owner([State(samples_per_s=samples_per_s)])
+    return BackgroundLoad([State(samples_per_s=samples_per_s)])
 
 
 def changed(job: Job | None = None, **changes: Any) -> Job:

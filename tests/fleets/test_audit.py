@@ -8,7 +8,7 @@ import torch
 from tests.fleets.learners import Steady, changed, live, of, slow
 
 from melisma import rpc
-from melisma.fleets.messages import Errand, Speeds, Update
+from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.learner.learner import Learner
 from melisma.learning.checks import FALSE_FROM
 from melisma.learning.parameters import Parameters
@@ -35,11 +35,11 @@ class Lazy(Steady):
         return sent
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
+    def train(self, request: TrainRequest) -> Update:
         peer = rpc.current().peer
         assert peer is not None
-        sent: Parameters = peer.parameters(errand.task, errand.cycle)
-        update = super().carry_out(errand)
+        sent: Parameters = peer.parameters(request.task, request.cycle)
+        update = super().train(request)
         return msgspec.structs.replace(update, parameters=self._model(update, sent))
 
 
@@ -54,13 +54,13 @@ class Skimping(Steady):
     """Trains on a tenth of its shards and claims all."""
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
-        tenth = errand.keys[: max(1, len(errand.keys) // 10)]
-        few = msgspec.structs.replace(errand, keys=tenth)
-        update = super().carry_out(few)
-        batches = errand.steps * -(-errand.samples // 32)
+    def train(self, request: TrainRequest) -> Update:
+        tenth = request.keys[: max(1, len(request.keys) // 10)]
+        few = msgspec.structs.replace(request, keys=tenth)
+        update = super().train(few)
+        batches = request.steps * -(-request.samples // 32)
         return msgspec.structs.replace(
-            update, samples=errand.samples, batches=batches, halted=False
+            update, samples=request.samples, batches=batches, halted=False
         )
 
 
@@ -83,8 +83,8 @@ def test_a_claim_beyond_the_batches_done_is_refused_without_redoing(
 ) -> None:
     class Inflating(Steady):
         @rpc.expose
-        def carry_out(self, errand: Errand) -> Update:
-            return msgspec.structs.replace(super().carry_out(errand), batches=1)
+        def train(self, request: TrainRequest) -> Update:
+            return msgspec.structs.replace(super().train(request), batches=1)
 
     job = changed(JOB, checks=1e-9, cycles=1)
     happened = live(job, tmp_path, [Steady(name="a"), Inflating(name="b")])

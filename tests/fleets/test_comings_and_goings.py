@@ -15,8 +15,8 @@ from melisma import rpc
 from melisma.algorithms import averaging as orchestrator
 from melisma.algorithms.log import OFFENCES
 from melisma.errors import InfeasibleError, TrainingError
-from melisma.fleets import roster as company
-from melisma.fleets.messages import Brief, Errand, Ready, Speeds, Update
+from melisma.fleets import roster
+from melisma.fleets.messages import Ready, Speeds, TaskSpec, TrainRequest, Update
 from melisma.fleets.protocols import NOT_THERE
 from melisma.jobs.schema import AggregationTable
 from melisma.launch.serve import orchestrate
@@ -89,18 +89,18 @@ def test_who_has_left_is_recorded_and_not_waited_for(tmp_path: Path) -> None:
     assert [r.learners for r in of(records.Aggregated, happened)] == [2, 1, 1]
 
 
-def test_a_muster_does_not_wait_for_who_is_frozen(
+def test_a_cycle_does_not_wait_for_who_is_frozen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(company, "HURRY_S", 0.3)
+    monkeypatch.setattr(roster, "HURRY_S", 0.3)
     thawed = threading.Event()
 
     class Freezing(Steady):
         @rpc.expose(idempotent=True)
-        def prepare(self, brief: Brief) -> Ready:
+        def prepare(self, spec: TaskSpec) -> Ready:
             if self._kept:  # from its second cycle on
                 thawed.wait(30.0)
-            return super().prepare(brief)
+            return super().prepare(spec)
 
     happened = live(changed(cycles=4), tmp_path, [Steady(name="a"), Freezing(name="b")])
     thawed.set()
@@ -111,8 +111,8 @@ def test_a_muster_does_not_wait_for_who_is_frozen(
 
 class Nan(Steady):
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
-        update = super().carry_out(errand)
+    def train(self, request: TrainRequest) -> Update:
+        update = super().train(request)
         for tensor in update.parameters.values():
             tensor.fill_(torch.nan)
         return update
@@ -120,22 +120,22 @@ class Nan(Steady):
 
 class Failing(Steady):
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
+    def train(self, request: TrainRequest) -> Update:
         raise OSError("the disk is full")
 
 
 class Stale(Steady):
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
-        return msgspec.structs.replace(super().carry_out(errand), cycle=0)
+    def train(self, request: TrainRequest) -> Update:
+        return msgspec.structs.replace(super().train(request), cycle=0)
 
 
 class Huge(Steady):
     """Sends ten gigabytes: pages of nothing, which take no memory unless read."""
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
-        update = super().carry_out(errand)
+    def train(self, request: TrainRequest) -> Update:
+        update = super().train(request)
         much = torch.from_numpy(np.zeros(2_500_000_000, dtype=np.float32))
         return msgspec.structs.replace(update, parameters={"1.weight": much})
 
@@ -175,10 +175,10 @@ class Tardy(Steady):
     """Not done by the deadline in its first cycle."""
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
-        if errand.cycle == 1:
+    def train(self, request: TrainRequest) -> Update:
+        if request.cycle == 1:
             rpc.current().sleep(1.5)
-        return super().carry_out(errand)
+        return super().train(request)
 
 
 def test_who_is_late_is_dropped_if_so_configured(tmp_path: Path) -> None:
@@ -205,9 +205,9 @@ class Hopeless(Steady):
     cycle = 0
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
-        self.cycle = errand.cycle
-        return super().carry_out(errand)
+    def train(self, request: TrainRequest) -> Update:
+        self.cycle = request.cycle
+        return super().train(request)
 
     @rpc.expose
     def speeds(self, task: str, drifted: bool) -> Speeds:
@@ -226,10 +226,10 @@ def test_who_can_no_longer_meet_the_deadline_sits_out(tmp_path: Path) -> None:
 def test_a_cycle_without_an_update_does_not_end_the_run(tmp_path: Path) -> None:
     class Away(Steady):
         @rpc.expose
-        def carry_out(self, errand: Errand) -> Update:
-            if errand.cycle == 2:
+        def train(self, request: TrainRequest) -> Update:
+            if request.cycle == 2:
                 rpc.current().sleep(5.0)
-            return super().carry_out(errand)
+            return super().train(request)
 
     job = changed(samples=100, deadline=Seconds(2.0), cycles=3)
     happened = live(job, tmp_path, [Away(name="a")])
@@ -245,7 +245,7 @@ def test_a_run_without_updates_ends_at_last(
 
     class Idle(Steady):
         @rpc.expose
-        def carry_out(self, errand: Errand) -> Update:
+        def train(self, request: TrainRequest) -> Update:
             rpc.current().sleep(5.0)
             raise AssertionError("it was cut off before")
 
@@ -285,8 +285,8 @@ class Poisoning(Steady):
     """Sends a model that leads far away."""
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
-        update = super().carry_out(errand)
+    def train(self, request: TrainRequest) -> Update:
+        update = super().train(request)
         poison = {name: t + 100.0 for name, t in update.parameters.items()}
         return msgspec.structs.replace(update, parameters=poison)
 
@@ -316,10 +316,10 @@ def test_poison_of_a_minority_does_little_where_the_job_defends_itself(
 def test_a_device_that_slows_down_is_given_less(tmp_path: Path) -> None:
     class Heating(Learner):
         @rpc.expose
-        def carry_out(self, errand: Errand) -> Update:
-            if errand.cycle == 2:
+        def train(self, request: TrainRequest) -> Update:
+            if request.cycle == 2:
                 self._device.owner = slow(300.0)
-            return super().carry_out(errand)
+            return super().train(request)
 
     job = changed(scheme="dab", cycles=5, deadline=Seconds(1.0), shard=10)
     hot = Heating(name="a", owner=slow(1500.0))
@@ -330,13 +330,15 @@ def test_a_device_that_slows_down_is_given_less(tmp_path: Path) -> None:
     assert 0 < given[-1] < 300
 
 
-def test_who_was_started_anew_since_the_muster_has_not_offended(tmp_path: Path) -> None:
+def test_who_was_started_anew_since_it_was_ready_has_not_offended(
+    tmp_path: Path,
+) -> None:
     class Forgetful(Steady):
         @rpc.expose
-        def carry_out(self, errand: Errand) -> Update:
-            if errand.cycle == 1:
+        def train(self, request: TrainRequest) -> Update:
+            if request.cycle == 1:
                 self._kept.clear()  # as in a fresh process
-            return super().carry_out(errand)
+            return super().train(request)
 
     happened = live(changed(), tmp_path, [Steady(name="a"), Forgetful(name="b")])
     (dropped,) = of(records.Dropped, happened)

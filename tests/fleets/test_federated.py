@@ -10,10 +10,10 @@ from tests.fleets.learners import Steady, changed, live, of
 
 from melisma import rpc
 from melisma.errors import ConfigError
-from melisma.fleets.messages import Errand, Update
+from melisma.fleets.messages import TrainRequest, Update
 from melisma.launch.local import own_data, run_locally
 from melisma.learner.learner import Learner
-from melisma.learner.training import Line, Routine
+from melisma.learner.training import Link, LocalTraining
 from melisma.learning.data import Dataset, load
 from melisma.runs import records
 from melisma.system.law import Mode
@@ -44,13 +44,13 @@ def test_learners_train_on_what_they_have(tmp_path: Path, scheme: str) -> None:
 def test_no_data_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[str] = set()
 
-    fetch = Line.fetch
+    fetch = Link.fetch
 
-    def noted(self: Line, name: str, *rest: Any) -> Any:
+    def noted(self: Link, name: str, *rest: Any) -> Any:
         asked.add(name)
         return fetch(self, name, *rest)
 
-    monkeypatch.setattr(Line, "fetch", noted)
+    monkeypatch.setattr(Link, "fetch", noted)
     live(JOB, tmp_path, [owner("a", range(500), Steady)])
     assert asked == {"filler", "parameters"}
 
@@ -60,14 +60,14 @@ def test_part_of_the_data_is_another_part_in_each_cycle(
 ) -> None:
     seen: list[float] = []
 
-    examples = Routine.examples
+    examples = LocalTraining.examples
 
-    def noted(self: Routine, *which: Any) -> Any:
+    def noted(self: LocalTraining, *which: Any) -> Any:
         x, y = examples(self, *which)
         seen.append(float(x.sum()))
         return x, y
 
-    monkeypatch.setattr(Routine, "examples", noted)
+    monkeypatch.setattr(LocalTraining, "examples", noted)
     live(changed(JOB, samples=100), tmp_path, [owner("a", range(500), Steady)])
     assert len(set(seen)) == len(seen) == 2
 
@@ -100,8 +100,8 @@ def test_a_learner_whose_data_does_not_fit_the_model_does_not_take_part(
 def test_a_claim_of_more_samples_than_asked_for_is_refused(tmp_path: Path) -> None:
     class Boastful(Steady):
         @rpc.expose
-        def carry_out(self, errand: Errand) -> Update:
-            update = super().carry_out(errand)
+        def train(self, request: TrainRequest) -> Update:
+            update = super().train(request)
             return msgspec.structs.replace(update, samples=10**6)
 
     learners = [owner("a", range(500)), owner("b", range(500), Boastful)]

@@ -11,11 +11,11 @@ from tests.fleets.learners import JOB, Steady, changed, joined, live, of, slow
 
 from melisma import rpc
 from melisma.errors import RemoteError
-from melisma.fleets.messages import Brief, Errand, Speeds, Update
+from melisma.fleets.messages import Speeds, TaskSpec, TrainRequest, Update
 from melisma.launch.local import resumable
 from melisma.launch.serve import orchestrate
 from melisma.learner.learner import Learner
-from melisma.learner.training import Line
+from melisma.learner.training import Link
 from melisma.learning.parameters import load
 from melisma.learning.settings import Late
 from melisma.runs import records
@@ -59,14 +59,14 @@ def test_a_shard_is_sent_to_a_learner_once(
 ) -> None:
     asked: list[str] = []
 
-    fetch = Line.fetch
+    fetch = Link.fetch
 
-    def counted(self: Line, name: str, argument: Any, *limit: Any) -> Any:
+    def counted(self: Link, name: str, argument: Any, *limit: Any) -> Any:
         if name == "shards":
             asked.extend(argument)
         return fetch(self, name, argument, *limit)
 
-    monkeypatch.setattr(Line, "fetch", counted)
+    monkeypatch.setattr(Link, "fetch", counted)
     learner = Steady(name="a")
     # All 80 shards in every cycle; 8 of them were fetched for the benchmark before,
     # at two sizes with a warm-up and repeats, which time the transfer for real.
@@ -125,14 +125,14 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
 
 
 class Frozen(Steady):
-    """A learner that never comes back from its first errand."""
+    """A learner that never comes back from its first request."""
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
-        if errand.cycle == 1:
+    def train(self, request: TrainRequest) -> Update:
+        if request.cycle == 1:
             self.noticed = rpc.current()
             rpc.current().sleep(60.0)
-        return super().carry_out(errand)
+        return super().train(request)
 
 
 @pytest.mark.slow
@@ -152,13 +152,13 @@ def test_a_learner_that_leaves_costs_its_share_of_the_cycle(tmp_path: Path) -> N
 
     class Leaving(Steady):
         @rpc.expose
-        def carry_out(self, errand: Errand) -> Update:
-            if errand.cycle == 2:
+        def train(self, request: TrainRequest) -> Update:
+            if request.cycle == 2:
                 lines["b"]._exchange.loop.call_soon_threadsafe(
                     lines["b"]._exchange.end, "unplugged"
                 )
                 rpc.current().sleep(60.0)
-            return super().carry_out(errand)
+            return super().train(request)
 
     def start(server: rpc.Server) -> None:
         for learner in (Steady(name="a"), Leaving(name="b")):
@@ -190,8 +190,8 @@ class Wrong(Steady):
         self._changes = changes
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Any:
-        update = super().carry_out(errand)
+    def train(self, request: TrainRequest) -> Any:
+        update = super().train(request)
         if "anything" in self._changes:
             return self._changes["anything"]
         return msgspec.structs.replace(update, **self._changes)
@@ -220,8 +220,8 @@ def test_a_wrong_update_is_refused_and_recorded(
 def test_nan_is_refused(tmp_path: Path) -> None:
     class NotANumber(Steady):
         @rpc.expose
-        def carry_out(self, errand: Errand) -> Update:
-            update = super().carry_out(errand)
+        def train(self, request: TrainRequest) -> Update:
+            update = super().train(request)
             for tensor in update.parameters.values():
                 tensor.fill_(torch.nan)
             return update
@@ -271,7 +271,7 @@ def test_a_learner_trains_no_model_because_somebody_names_it() -> None:
         rpc.connect(device) as caller,
         pytest.raises(RemoteError, match="unknown model 'os:system'"),
     ):
-        caller.prepare(_brief("os:system"))
+        caller.prepare(_spec("os:system"))
 
 
 def test_under_a_decentralised_scheme_no_speed_is_told() -> None:
@@ -279,13 +279,13 @@ def test_under_a_decentralised_scheme_no_speed_is_told() -> None:
         rpc.serve(Learner(name="a"), port=None) as device,
         rpc.connect(device) as caller,
     ):
-        caller.prepare(_brief("TwoNN"))
+        caller.prepare(_spec("TwoNN"))
         with pytest.raises(RemoteError, match="keeps its speed to itself"):
             caller.speeds("t", True)
 
 
-def _brief(model: str) -> Any:
-    return Brief(
+def _spec(model: str) -> Any:
+    return TaskSpec(
         task="t",
         model=model,
         seed=0,

@@ -13,7 +13,7 @@ import torch
 from tests.fleets.learners import slow
 
 from melisma import rpc
-from melisma.fleets.messages import Errand, Ready, Speeds, Update
+from melisma.fleets.messages import Ready, Speeds, TrainRequest, Update
 from melisma.jobs.schema import Job
 from melisma.launch.serve import orchestrate
 from melisma.learner.learner import Learner
@@ -118,15 +118,15 @@ def values(heads: list[Any], memory: dict[int, bytearray]) -> Iterator[Any]:
             yield unpack(body, parts)
 
 
-#: What the errands of that learner said of their deadlines.
+#: What the requests of that learner said of their deadlines.
 deadlines: list[float] = []
 
 
 class Noting(Learner):
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
-        deadlines.append(errand.deadline_s)
-        return super().carry_out(errand)
+    def train(self, request: TrainRequest) -> Update:
+        deadlines.append(request.deadline_s)
+        return super().train(request)
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,7 @@ def test_no_speed_time_or_hardware_leaves_a_learner(learner_said: bytes) -> None
             assert not any(isinstance(part, float) for part in _leaves(value))
     called = {head.function for head in heads if isinstance(head, frames.Call)}
     assert called == {"parameters", "shards"}
-    # A time limit is the one that the errand came with, not what is left of it.
+    # A time limit is the one that the request came with, not what is left of it.
     limits = {head.within_s for head in heads if isinstance(head, frames.Call)}
     assert limits <= {None, *deadlines}
 

@@ -67,7 +67,7 @@ def test_cut_off_a_late_learner_is_lost_at_the_deadline() -> None:
 
     async def collect() -> list[Updates | Lost]:
         parameters = parameters_of(small_model())
-        return [item async for item in fleet.carry_out(orders, parameters, 5.0)]
+        return [item async for item in fleet.train(orders, parameters, 5.0)]
 
     update, lost = asyncio.run(collect())
     assert isinstance(update, Updates)

@@ -230,7 +230,7 @@ def test_a_node_that_tells_nonsense_takes_no_part(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, told: Any, said: str
 ) -> None:
     def nonsense(reply: Message) -> Message:
-        reply.content.config_records[messages.TOLD].update(told)
+        reply.content.config_records[messages.STATUS].update(told)
         return reply
 
     change = {3: nonsense}

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.flower.grids import LocalGrid, carried
 
 from melisma.errors import DataError
-from melisma.fleets.messages import Brief, Errand, Speeds, Update
+from melisma.fleets.messages import Speeds, TaskSpec, TrainRequest, Update
 from melisma.flower import messages
-from melisma.flower.messages import Told, Word
+from melisma.flower.messages import NodeStatus, Word
 from melisma.learning.shards import Shard
 
-KINDS: list[type[msgspec.Struct]] = [Brief, Errand, Word, Speeds, Told]
+KINDS: list[type[msgspec.Struct]] = [TaskSpec, TrainRequest, Word, Speeds, NodeStatus]
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 #: What a field of a type can hold; a table travels by itself.
 HOLDS: dict[Any, st.SearchStrategy[Any]] = {
@@ -54,9 +54,9 @@ def test_what_is_said_arrives(kind: type[msgspec.Struct], data: st.DataObject) -
 @given(*[st.floats(0, 1e9)] * 3)
 def test_speeds_arrive(step_s: float, sample_s: float, fixed_s: float) -> None:
     speeds = Speeds(step_s=step_s, sample_s=sample_s, fixed_s=fixed_s)
-    told = Told(name="a", samples=3, speeds=speeds)
+    told = NodeStatus(name="a", samples=3, speeds=speeds)
     content = sent(told=messages.config_of(told), speeds=messages.config_of(speeds))
-    assert messages.told_of(content) == told
+    assert messages.status_of(content) == told
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -107,7 +107,7 @@ def test_an_update_arrives() -> None:
 
 
 def test_a_number_that_flower_cannot_carry_is_named() -> None:
-    word = Told(name="a", samples=2**63)
+    word = NodeStatus(name="a", samples=2**63)
     with pytest.raises(DataError, match=r"samples = 9223372036854775808"):
         messages.config_of(word)
 

@@ -10,9 +10,9 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict, UserConfig
 from tests.flower.grids import LocalGrid, carried, context_of
 
 from melisma.errors import ConfigError
-from melisma.fleets.messages import Brief, Errand
+from melisma.fleets.messages import TaskSpec, TrainRequest
 from melisma.flower import messages, node
-from melisma.flower.messages import Told, Word
+from melisma.flower.messages import NodeStatus, Word
 from melisma.flower.node import Memory
 from melisma.learner.speed import Speed
 from melisma.learning import data, models
@@ -21,7 +21,7 @@ from melisma.learning.data import save_own
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.shards import Shelf
 
-BRIEF = Brief(
+SPEC = TaskSpec(
     task="test",
     model="TwoNN",
     seed=0,
@@ -37,13 +37,15 @@ WORD = Word(deadline_s=30.0)
 SHELF = Shelf(data.load("mnist-5k"), 50)
 
 
-def message(kind: str, brief: Brief = BRIEF, word: Word = WORD, **more: Any) -> Message:
+def message(
+    kind: str, spec: TaskSpec = SPEC, word: Word = WORD, **more: Any
+) -> Message:
     LocalGrid({}, {})  # says which task this is
-    model = parameters_of(models.build(brief.model, brief.seed))
+    model = parameters_of(models.build(spec.model, spec.seed))
     sent = Message(
         RecordDict(
             {
-                messages.BRIEF: messages.config_of(brief),
+                messages.SPEC: messages.config_of(spec),
                 messages.WORD: messages.config_of(word),
                 messages.PARAMETERS: messages.arrays_of(model),
                 **more,
@@ -60,19 +62,19 @@ def shards(number: int) -> Any:
     return messages.shards_in(SHELF.take(SHELF.first(number)))
 
 
-def told(reply: Message) -> Told:
-    return messages.told_of(carried(reply).content)
+def told(reply: Message) -> NodeStatus:
+    return messages.status_of(carried(reply).content)
 
 
-def measured(context: Context, brief: Brief = BRIEF, way_s: float = 4.0) -> Told:
+def measured(context: Context, spec: TaskSpec = SPEC, way_s: float = 4.0) -> NodeStatus:
     """Send what comes before any work."""
-    first = message("query", brief)
+    first = message("query", spec)
     node.query(first, context)
     busy_s = remembered(context).busy_s
     word = msgspec.structs.replace(
         WORD, previous=first.metadata.message_id, previous_s=busy_s + way_s
     )
-    return told(node.query(message("query", brief, word, shards=shards(8)), context))
+    return told(node.query(message("query", spec, word, shards=shards(8)), context))
 
 
 def remembered(context: Context) -> Memory:
@@ -80,9 +82,9 @@ def remembered(context: Context) -> Memory:
     return msgspec.json.decode(kept, type=Memory)
 
 
-def errand(samples: int, deadline_s: float, steps: int = 1) -> Any:
+def request(samples: int, deadline_s: float, steps: int = 1) -> Any:
     return messages.config_of(
-        Errand(
+        TrainRequest(
             task="test",
             cycle=1,
             keys=SHELF.first(samples // 50),
@@ -101,7 +103,7 @@ def near(one: Parameters, other: Parameters) -> bool:
 def test_a_node_measures_itself_once_it_knows_what_flower_takes() -> None:
     context = context_of(7, {"name": "pi"}, {})
     first = node.query(message("query"), context)
-    assert told(first) == Told(name="pi")
+    assert told(first) == NodeStatus(name="pi")
     speeds = measured(context_of(7, {"name": "pi"}, {}), way_s=4.0).speeds
     assert speeds is not None
     assert speeds.fixed_s > 3.999
@@ -118,15 +120,15 @@ def test_the_model_goes_there_and_back_with_a_query() -> None:
 
 
 def test_a_private_node_bids_and_tells_no_time() -> None:
-    brief = msgspec.structs.replace(BRIEF, private=True)
+    spec = msgspec.structs.replace(SPEC, private=True)
     context = context_of(7, {"rate": "5000 samples/s"}, {})
-    bid = measured(context, brief, way_s=10.0).bid
+    bid = measured(context, spec, way_s=10.0).bid
     # 30 s less 3 % and 12 s of care leave 17 s for 5000 samples a second at most,
     # twice each, 50 a shard: 855, and no more but for noise.
     assert bid is not None
     assert 0 < bid <= 900
-    work = {"errand": errand(100, 30.0), "shards": shards(2)}
-    reply = carried(node.train(message("train", brief, **work), context))
+    work = {"request": request(100, 30.0), "shards": shards(2)}
+    reply = carried(node.train(message("train", spec, **work), context))
     update = messages.update_of(reply.content)
     assert (update.downloaded_s, update.trained_s) == (None, None)
     assert messages.SPEEDS not in reply.content.config_records
@@ -135,7 +137,7 @@ def test_a_private_node_bids_and_tells_no_time() -> None:
 def test_work_that_fits_is_done() -> None:
     context = context_of(7, {}, {})
     measured(context)
-    work = {"errand": errand(200, 30.0, steps=3), "shards": shards(4)}
+    work = {"request": request(200, 30.0, steps=3), "shards": shards(4)}
     sent = message("train", **work)
     update = messages.update_of(carried(node.train(sent, context)).content)
     assert (update.samples, update.batches, update.halted) == (200, 60, False)
@@ -148,7 +150,7 @@ def test_a_small_budget_gives_a_partial_update() -> None:
     context = context_of(7, {"rate": "200 samples/s"}, {})
     speed = Speed(4 * 41_350, link=Line(latency_s=2.25, rate=1e12))
     remember(context, Memory(speed))
-    work = {"errand": errand(400, 5.0), "shards": shards(8)}
+    work = {"request": request(400, 5.0), "shards": shards(8)}
     sent = message("train", **work)
     update = messages.update_of(carried(node.train(sent, context)).content)
     assert update.halted
@@ -164,7 +166,7 @@ def remember(context: Context, memory: Memory) -> None:
 def test_no_time_at_all_trains_nothing() -> None:
     context = context_of(7, {}, {})
     remember(context, Memory(Speed(1, link=Line(latency_s=10.0, rate=1e12))))
-    work = {"errand": errand(50, 5.0), "shards": shards(1)}
+    work = {"request": request(50, 5.0), "shards": shards(1)}
     update = messages.update_of(node.train(message("train", **work), context).content)
     assert (update.samples, update.halted) == (0, True)
 
@@ -186,19 +188,19 @@ def test_the_way_of_another_message_is_not_taken_for_it() -> None:
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_a_node_has_its_part_of_the_jobs_data(part: int) -> None:
-    brief = msgspec.structs.replace(BRIEF, federated=True)
+    spec = msgspec.structs.replace(SPEC, federated=True)
     config: UserConfig = {"partition-id": part, "num-partitions": 2}
     run: UserConfig = {"mode": "federated", "data.name": "mnist-5k"}
     context = context_of(7, config, run)
-    assert told(node.query(message("query", brief), context)).samples == 2000
+    assert told(node.query(message("query", spec), context)).samples == 2000
 
 
 def test_a_node_has_data_of_its_own(tmp_path: Path) -> None:
     whole = data.load("mnist-5k")
     save_own(whole.train_x[:30], whole.train_y[:30], tmp_path)
-    brief = msgspec.structs.replace(BRIEF, federated=True)
+    spec = msgspec.structs.replace(SPEC, federated=True)
     context = context_of(7, {"data": str(tmp_path)}, {})
-    assert told(node.query(message("query", brief), context)).samples == 30
+    assert told(node.query(message("query", spec), context)).samples == 30
 
 
 @pytest.mark.parametrize(
@@ -209,6 +211,6 @@ def test_a_node_has_data_of_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_node_without_data_says_so(config: UserConfig, said: str) -> None:
-    brief = msgspec.structs.replace(BRIEF, federated=True)
+    spec = msgspec.structs.replace(SPEC, federated=True)
     with pytest.raises(ConfigError, match=said):
-        node.query(message("query", brief), context_of(7, config, {}))
+        node.query(message("query", spec), context_of(7, config, {}))

@@ -31,7 +31,7 @@ from tests.launch.chaos.processes import (
     until,
 )
 
-from melisma.fleets.messages import Brief
+from melisma.fleets.messages import TaskSpec
 from melisma.learner.learner import Learner
 from melisma.learning.benchmark import Line
 
@@ -222,7 +222,7 @@ def test_a_monkey_costs_no_update_and_no_accuracy(
 
 def test_who_was_cut_off_once_takes_work_again() -> None:
     learner = Learner(name="a")
-    learner.prepare(BRIEF)
+    learner.prepare(SPEC)
     speed = learner._prepared("t").speed
     speed.link = Line(latency_s=0.0, rate=8e6)
     speed.compute = Line(latency_s=0.0, rate=5000.0)
@@ -234,7 +234,7 @@ def test_who_was_cut_off_once_takes_work_again() -> None:
     assert bids[-1] == usual
 
 
-BRIEF = Brief(
+SPEC = TaskSpec(
     task="t",
     model="TwoNN",
     seed=0,

@@ -31,7 +31,7 @@ from tests.launch.chaos.processes import (
 
 from melisma import rpc
 from melisma.coding import Plan, choose
-from melisma.fleets.live import Stock
+from melisma.fleets.live import ModelServer
 from melisma.jobs.coded import build_coded
 from melisma.jobs.schema import StragglingTable
 from melisma.launch.serve import orchestrate
@@ -110,10 +110,10 @@ class Blows:
                 self._strike(name)
 
 
-def telling(fetched: Callable[[str, int], None]) -> type[Stock]:
-    """A stock that tells who fetches the model of which cycle, before it is sent."""
+def telling(fetched: Callable[[str, int], None]) -> type[ModelServer]:
+    """Tells who fetches the model of which cycle, before it is sent."""
 
-    class Telling(Stock):
+    class Telling(ModelServer):
         @rpc.expose(idempotent=True)
         def parameters(self, task: str, cycle: int) -> Parameters:
             fetched(rpc.current().caller, cycle)
@@ -131,7 +131,7 @@ def survived(six: Six, name: str, code: str, blows: Blows) -> list[Record]:
     folder = six.start.folder / name
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("melisma.launch.serve.Stock", telling(blows.fetched))
+        patch.setattr("melisma.launch.serve.ModelServer", telling(blows.fetched))
         # A busy machine may take long to start a learner.
         patch.setattr("melisma.algorithms.coded.WAIT_S", GUARD_S)
         happened = orchestrate(

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.fleets.learners import changed, live
 
-from melisma.fleets.live import Stock
+from melisma.fleets.live import ModelServer
 from melisma.jobs.schema import TaskTable
 from melisma.learner import background as owners
-from melisma.learner.background import Activity, Owner, State
+from melisma.learner.background import Activity, BackgroundLoad, State
 from melisma.learner.learner import Learner
 from melisma.units import Seconds
 
@@ -35,7 +35,7 @@ def test_a_computing_owner_multiplies_matrices(monkeypatch: pytest.MonkeyPatch) 
         return product
 
     monkeypatch.setattr(owners, "_products", lambda: counted)
-    owner = Owner([State(activity=Activity.COMPUTING)])
+    owner = BackgroundLoad([State(activity=Activity.COMPUTING)])
     owner.begin(60.0, lambda: None)
     assert done.wait(20.0)
     owner.rest()
@@ -44,7 +44,7 @@ def test_a_computing_owner_multiplies_matrices(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_downloading_owner_downloads_until_the_next_routine() -> None:
     fetched = threading.Semaphore(0)
-    owner = Owner([State(activity=Activity.DOWNLOADING)])
+    owner = BackgroundLoad([State(activity=Activity.DOWNLOADING)])
     owner.begin(60.0, fetched.release)
     for _ in range(3):
         assert fetched.acquire(timeout=20.0)
@@ -59,14 +59,14 @@ def test_a_downloading_owner_downloads_until_the_next_routine() -> None:
 
 
 def test_nothing_goes_on_for_longer_than_it_may() -> None:
-    Owner([State(activity=Activity.DOWNLOADING)]).begin(0.05, lambda: None)
+    BackgroundLoad([State(activity=Activity.DOWNLOADING)]).begin(0.05, lambda: None)
     ended()
     assert not threads()
 
 
 def test_states_come_as_often_as_they_are_likely() -> None:
     slow, fast = State(probability=0.25, bytes_per_s=1.0), State(probability=0.75)
-    owner = Owner([slow, fast], seed=1)
+    owner = BackgroundLoad([slow, fast], seed=1)
     paces = []
     for _ in range(2000):
         owner.begin(1.0, lambda: None)
@@ -81,7 +81,7 @@ def test_an_owner_may_turn_to_something_else_in_between() -> None:
     states = [State(probability=0.5, bytes_per_s=float(rate)) for rate in (1, 2)]
     changed = 0
     for seed in range(40):
-        owner = Owner(states, seed=seed, changing=1.0)
+        owner = BackgroundLoad(states, seed=seed, changing=1.0)
         owner.begin(1e-3, lambda: None)
         first = owner.pace("t")
         ended()
@@ -104,21 +104,23 @@ def test_a_live_learner_downloads_for_its_owner_too(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    filler = Stock.filler
+    filler = ModelServer.filler
 
-    def counted(self: Stock, task: str, size: int) -> object:
+    def counted(self: ModelServer, task: str, size: int) -> object:
         asked.append(size)
         return filler(self, task, size)
 
     counted.__dict__.update(filler.__dict__)  # exposed, as it was
-    monkeypatch.setattr(Stock, "filler", counted)
+    monkeypatch.setattr(ModelServer, "filler", counted)
     job = changed(
         scheme="med",
         cycles=1,
         deadline=Seconds(10.0),
         task=(TaskTable(name="t", samples=200, shard=20, steps=1),),
     )
-    busy = Learner(name="a", owner=Owner([State(activity=Activity.DOWNLOADING)]))
+    busy = Learner(
+        name="a", owner=BackgroundLoad([State(activity=Activity.DOWNLOADING)])
+    )
     live(job, tmp_path, [busy])  # type: ignore[arg-type]
     busy._device.owner.rest()
     ended()

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from melisma.errors import ConfigError
-from melisma.learner.throttle import Pace
+from melisma.learner.throttle import Throttle
 
 
 class Clock:
@@ -21,7 +21,7 @@ class Clock:
 
 def test_batches_take_as_long_as_on_the_slow_device() -> None:
     clock = Clock()
-    pace = Pace(100.0, clock=clock, sleep=clock.sleep)
+    pace = Throttle(100.0, clock=clock, sleep=clock.sleep)
     for _ in range(3):  # what the machine itself takes is learnt
         pace.batch(10)
         clock.now += 0.02
@@ -34,7 +34,7 @@ def test_batches_take_as_long_as_on_the_slow_device() -> None:
 
 def test_a_pause_between_batches_does_not_count_as_work() -> None:
     clock = Clock()
-    pace = Pace(100.0, clock=clock, sleep=clock.sleep)
+    pace = Throttle(100.0, clock=clock, sleep=clock.sleep)
     for _ in range(3):
         pace.batch(10)
         clock.now += 0.02
@@ -46,7 +46,7 @@ def test_a_pause_between_batches_does_not_count_as_work() -> None:
 
 def test_a_machine_that_is_slower_than_the_device_is_not_slowed_down() -> None:
     clock = Clock()
-    pace = Pace(1000.0, clock=clock, sleep=clock.sleep)
+    pace = Throttle(1000.0, clock=clock, sleep=clock.sleep)
     pace.batch(10)
     clock.now += 0.5
     began = clock.now
@@ -56,7 +56,7 @@ def test_a_machine_that_is_slower_than_the_device_is_not_slowed_down() -> None:
 
 def test_a_transfer_takes_its_size_over_the_bandwidth() -> None:
     clock = Clock()
-    pace = Pace(bytes_per_s=1000.0, clock=clock, sleep=clock.sleep)
+    pace = Throttle(bytes_per_s=1000.0, clock=clock, sleep=clock.sleep)
     pace.transferred(500, began=99.9)  # 0.1 s of it were real
     assert clock.now == pytest.approx(100.4)
     pace.transferred(500, began=0.0)
@@ -65,7 +65,7 @@ def test_a_transfer_takes_its_size_over_the_bandwidth() -> None:
 
 def test_no_pace_is_no_pause() -> None:
     clock = Clock()
-    pace = Pace(clock=clock, sleep=clock.sleep)
+    pace = Throttle(clock=clock, sleep=clock.sleep)
     pace.batch(10)
     pace.transferred(10**9, began=100.0)
     assert clock.now == 100.0
@@ -74,6 +74,6 @@ def test_no_pace_is_no_pause() -> None:
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan])
 def test_a_pace_is_a_number_above_0(rate: float) -> None:
     with pytest.raises(ConfigError, match="samples/s: give a number above 0"):
-        Pace(rate)
+        Throttle(rate)
     with pytest.raises(ConfigError, match="bytes/s: give a number above 0"):
-        Pace(bytes_per_s=rate)
+        Throttle(bytes_per_s=rate)

@@ -8,7 +8,7 @@ import msgspec
 from tests.fleets.learners import Steady, slow
 
 from melisma import rpc
-from melisma.fleets.messages import Errand, Speeds, Update
+from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.learner.learner import Learner
 from melisma.ray.cluster import ray
 
@@ -30,22 +30,22 @@ def boaster(name: str) -> Learner:
 
 
 class Hanging(Steady):
-    """Never comes back from its errand of the second cycle."""
+    """Never comes back from its request of the second cycle."""
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
-        if errand.cycle == 2:
+    def train(self, request: TrainRequest) -> Update:
+        if request.cycle == 2:
             rpc.current().sleep(600.0)
-        return super().carry_out(errand)
+        return super().train(request)
 
 
 class Poisoner(Steady):
     """Answers with numbers that are none, in the first cycle."""
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
-        update = super().carry_out(errand)
-        if errand.cycle > 1:
+    def train(self, request: TrainRequest) -> Update:
+        update = super().train(request)
+        if request.cycle > 1:
             return update
         poison = {name: 0 * t / 0 for name, t in update.parameters.items()}
         return msgspec.structs.replace(update, parameters=poison)

@@ -17,8 +17,8 @@ from tests.fleets.learners import JOB, Steady, changed, live, of
 from tests.ray.learners import boaster, c_hangs, odd, steady, troublesome
 
 from melisma.errors import CallTimeout, ConfigError, RemoteError, TransportError
-from melisma.fleets.live import Goods
-from melisma.fleets.messages import Errand
+from melisma.fleets.live import ServedTask
+from melisma.fleets.messages import TrainRequest
 from melisma.jobs.building import task_of
 from melisma.launch.local import run_on_ray
 from melisma.launch.serve import orchestrate
@@ -164,13 +164,15 @@ def called(
         async with asyncio.timeout(PATIENCE_S):
             return await work(there)
 
-    with joined(cluster.address), Nodes([goods()], make=make) as there:
+    with joined(cluster.address), Nodes([served()], make=make) as there:
         return asyncio.run(within())
 
 
-def goods() -> Goods:
+def served() -> ServedTask:
     task = task_of(JOB)
-    return Goods(task.name, parameters_of(task.model), Shelf(task.data, task.shard))
+    return ServedTask(
+        task.name, parameters_of(task.model), Shelf(task.data, task.shard)
+    )
 
 
 @pytest.mark.slow
@@ -239,17 +241,17 @@ def test_who_was_expelled_is_not_started_again(cluster: Raylets) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_stock_that_dies_starts_again(cluster: Raylets) -> None:
-    with joined(cluster.address), Nodes([goods()], make=odd) as nodes:
-        filler = nodes._stock.filler
+    with joined(cluster.address), Nodes([served()], make=odd) as nodes:
+        filler = nodes._models_actor.filler
         assert len(ray.get(filler.remote(JOB.name, 10), timeout=PATIENCE_S)) == 10
-        ray.kill(nodes._stock, no_restart=False)
+        ray.kill(nodes._models_actor, no_restart=False)
         assert len(ray.get(filler.remote(JOB.name, 20), timeout=PATIENCE_S)) == 20
 
 
 @pytest.mark.slow
 def test_a_model_is_put_once_a_cycle(cluster: Raylets) -> None:
-    one = goods()
-    errand = Errand(
+    one = served()
+    request = TrainRequest(
         task=one.task,
         cycle=1,
         keys=[],
@@ -261,9 +263,9 @@ def test_a_model_is_put_once_a_cycle(cluster: Raylets) -> None:
     with joined(cluster.address):
         models = Models([one])
         one.renew(1, one.parameters)
-        first, second = models.of((errand,)), models.of((errand,))
+        first, second = models.of((request,)), models.of((request,))
         one.renew(2, one.parameters)
-        third = models.of((errand,))
+        third = models.of((request,))
         assert first == second != third
         assert models.of(("a task",)) == []
         found = ray.get(third[0])

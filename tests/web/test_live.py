@@ -156,7 +156,7 @@ def test_metrics_are_what_prometheus_reads(tmp_path: Path) -> None:
     assert samples['melisma_updates_total{task="test",fate="counted"}'] == 4
     assert samples["melisma_learners_connected"] == 2
     assert samples["melisma_sent_bytes_total"] > 0
-    assert samples['melisma_calls_total{way="out",function="carry_out"}'] == 4
+    assert samples['melisma_calls_total{way="out",function="train"}'] == 4
 
 
 @contextmanager

@@ -404,7 +404,7 @@ def join(
     from melisma import rpc
     from melisma.jobs.schema import load_states
     from melisma.launch.local import owner_of
-    from melisma.learner.background import Owner, State
+    from melisma.learner.background import BackgroundLoad, State
     from melisma.learner.learner import Learner
     from melisma.learning.data import load_own
     from melisma.learning.training import use_threads
@@ -422,7 +422,7 @@ def join(
             samples_per_s=float(SamplesPerSecond.of(rate)) if rate else math.inf,
             bytes_per_s=float(BytesPerSecond.of(bandwidth)) if bandwidth else math.inf,
         )
-        owner = Owner([pace])
+        owner = BackgroundLoad([pace])
     use_threads(threads)
     own = load_own(data) if data else None
     learner = Learner(

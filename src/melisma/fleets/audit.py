@@ -10,7 +10,7 @@ from collections import deque
 
 import numpy as np
 
-from melisma.fleets.messages import Brief, Errand, Update
+from melisma.fleets.messages import TaskSpec, TrainRequest, Update
 from melisma.learner.training import batch_order, batches_of
 from melisma.learning.checks import (
     Gap,
@@ -43,40 +43,44 @@ class Audit:
     Raises ConfigError for a model whose training cannot be repeated.
     """
 
-    def __init__(self, model: Model, shelf: Shelf, brief: Brief, share: float) -> None:
+    def __init__(
+        self, model: Model, shelf: Shelf, spec: TaskSpec, share: float
+    ) -> None:
         check_repeatable(model)
-        self._model, self._shelf, self._brief = model, shelf, brief
+        self._model, self._shelf, self._spec = model, shelf, spec
         self._training = Training(
-            optimiser=Optimiser(brief.optimiser), rate=brief.rate, batch=brief.batch
+            optimiser=Optimiser(spec.optimiser), rate=spec.rate, batch=spec.batch
         )
         self._share, self._chance = share, np.random.default_rng()
         self._gaps: deque[Gap] = deque(maxlen=REMEMBERED)
 
     async def __call__(
-        self, name: str, errand: Errand, update: Update, sent: Parameters
+        self, name: str, request: TrainRequest, update: Update, sent: Parameters
     ) -> tuple[str, float | None]:
         """Return why an update is refused, or nothing; and how far off it is."""
-        rng = batch_order(self._brief, errand.cycle, name)
-        plan = batches_of(errand, self._training, rng)[: update.batches]
+        rng = batch_order(self._spec, request.cycle, name)
+        plan = batches_of(request, self._training, rng)[: update.batches]
         if update.samples > (seen := samples_seen(plan)):
             return f"{update.samples} samples claimed where {seen} were seen", None
         if not len(plan):
             return "", None
-        suspect = await asyncio.to_thread(self._suspicion, errand, update, sent)
+        suspect = await asyncio.to_thread(self._suspicion, request, update, sent)
         if not is_redone(self._share, suspect, self._chance):
             return "", None
-        off = await asyncio.to_thread(self._off, errand, update, sent, plan)
+        off = await asyncio.to_thread(self._off, request, update, sent, plan)
         if honest(off):
             return "", off
         return f"not what its work leads to ({off:.2g} of it off)", off
 
-    def _suspicion(self, errand: Errand, update: Update, sent: Parameters) -> float:
+    def _suspicion(
+        self, request: TrainRequest, update: Update, sent: Parameters
+    ) -> float:
         """Look at the loss on some of its shards and on some of others'."""
-        others = self._shelf.others(errand.keys, LOOKED_AT, self._chance)
+        others = self._shelf.others(request.keys, LOOKED_AT, self._chance)
         if not others:
             return 0.0
-        own = self._chance.permutation(errand.keys)[:LOOKED_AT].tolist()
-        passes = update.batches * self._training.batch / errand.samples
+        own = self._chance.permutation(request.keys)[:LOOKED_AT].tolist()
+        passes = update.batches * self._training.batch / request.samples
         seen = gap(
             self._losses(own, update, sent), self._losses(others, update, sent), passes
         )
@@ -91,9 +95,9 @@ class Audit:
         )
 
     def _off(
-        self, errand: Errand, update: Update, sent: Parameters, plan: Ints
+        self, request: TrainRequest, update: Update, sent: Parameters, plan: Ints
     ) -> float:
-        x, y = self._examples(errand.keys)
+        x, y = self._examples(request.keys)
         ours = redone(self._model, sent, x, y, plan, self._training)
         return distance(update.parameters, ours, sent)
 

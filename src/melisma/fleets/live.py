@@ -23,9 +23,9 @@ from melisma.errors import (
     TrainingError,
 )
 from melisma.fleets.audit import Audit
-from melisma.fleets.messages import Errand, Speeds, Unprepared, Update
+from melisma.fleets.messages import Speeds, TrainRequest, Unprepared, Update
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Probed, Report, Updates
-from melisma.fleets.roster import HURRY_S, Company
+from melisma.fleets.roster import HURRY_S, Roster
 from melisma.learning.parameters import Parameters, stacked
 from melisma.learning.settings import Late
 from melisma.learning.shards import Shard, Shelf
@@ -36,7 +36,7 @@ log = logging.getLogger("melisma.orchestrator")
 
 
 @dataclass(slots=True)
-class Goods:
+class ServedTask:
     """What learners fetch for one task: the model of its cycle, and shards."""
 
     task: str
@@ -49,19 +49,19 @@ class Goods:
         self.cycle, self.parameters = cycle, parameters
 
 
-class Stock:
+class ModelServer:
     """What learners fetch from the orchestrator, for each of its tasks."""
 
-    def __init__(self, goods: Iterable[Goods]) -> None:
-        self._goods = {one.task: one for one in goods}
+    def __init__(self, served: Iterable[ServedTask]) -> None:
+        self._served = {one.task: one for one in served}
 
     @rpc.expose(idempotent=True)
     def parameters(self, task: str, cycle: int) -> Parameters:
         """Return the model as it stands; TrainingError for a cycle that is over."""
-        goods = self._of(task)
-        if cycle != goods.cycle:
-            raise TrainingError(f"cycle {cycle} is over: this is cycle {goods.cycle}")
-        return goods.parameters
+        served = self._of(task)
+        if cycle != served.cycle:
+            raise TrainingError(f"cycle {cycle} is over: this is cycle {served.cycle}")
+        return served.parameters
 
     @rpc.expose(idempotent=True)
     def shards(self, task: str, keys: list[str]) -> list[Shard]:
@@ -76,19 +76,19 @@ class Stock:
             raise ConfigError(f"{size} bytes of nothing: ask for up to {most}")
         return np.zeros(size, dtype=np.uint8)
 
-    def _of(self, task: str) -> Goods:
-        if task not in self._goods:
+    def _of(self, task: str) -> ServedTask:
+        if task not in self._served:
             raise DataError(f"there is no task {task!r}")
-        return self._goods[task]
+        return self._served[task]
 
 
-class LiveFleet:
-    """One task's learners, of a company that several tasks may share."""
+class LiveLearners:
+    """One task's learners, of a roster that several tasks may share."""
 
     def __init__(
         self,
-        company: Company,
-        goods: Goods,
+        roster: Roster,
+        served: ServedTask,
         *,
         late: Late = Late.HALT,
         audit: Audit | None = None,
@@ -99,7 +99,7 @@ class LiveFleet:
         self.members: Ints = np.zeros(0, dtype=np.int64)  #: places in the roster
         self.learners: list[str] = []
         self.own_samples: list[int] | None = None
-        self._company, self._goods = company, goods
+        self._roster, self._served = roster, served
         self._late, self._audit = late, audit
         self._began = time.monotonic() - began_s
         self._cycle_began: float | None = None  # where a probe began it
@@ -111,7 +111,7 @@ class LiveFleet:
     @property
     def cycle(self) -> int:
         """The cycle whose model can be fetched."""
-        return self._goods.cycle
+        return self._served.cycle
 
     def wait_until(self, time_s: float) -> None:
         """Real time passes by itself."""
@@ -119,47 +119,47 @@ class LiveFleet:
     def expel(self, name: str, reason: str) -> None:
         """Send a learner away, and let it in no more."""
         log.warning("%s is sent away: %s", name, reason)
-        self._company.server.expel(name, reason)
+        self._roster.server.expel(name, reason)
 
-    async def muster(self) -> None:
+    async def ready(self) -> None:
         """Everybody who is ready, or those whom ``gather`` names."""
-        company = self._company
+        roster = self._roster
         if self.gather:
             self.members = await self.gather()
-            self.learners = [company.roster[j] for j in self.members]
+            self.learners = [roster.known[j] for j in self.members]
             return
-        self.learners = await company.muster(self._goods.task)
-        own = [company.present[name].samples for name in self.learners]
+        self.learners = await roster.ready(self._served.task)
+        own = [roster.present[name].samples for name in self.learners]
         self.own_samples = [n for n in own if n is not None] or None
 
     async def law(self) -> DelayLaw:
         """The learners' delay laws, as each of them measured itself."""
-        task = self._goods.task
-        return law_of([self._company.speeds(task, name) for name in self.learners])
+        task = self._served.task
+        return law_of([self._roster.speeds(task, name) for name in self.learners])
 
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
         """Ask each learner how many shards it will take; 0 of one that does not say."""
 
         async def bid(name: str) -> int:
             try:
-                ask = self._company.server.peers[name].bid.within(HURRY_S)
-                return max(0, int(await ask(self._goods.task, deadline_s, steps)))
+                ask = self._roster.server.peers[name].bid.within(HURRY_S)
+                return max(0, int(await ask(self._served.task, deadline_s, steps)))
             except (RpcError, TypeError, ValueError, OverflowError) as error:
-                self._company.complain(name, f"does not bid: {error}")
+                self._roster.complain(name, f"does not bid: {error}")
                 return 0
 
         bids = await asyncio.gather(*map(bid, self.learners))
         return np.array([min(bid, _MOST) for bid in bids], dtype=np.int64)
 
-    async def carry_out(
+    async def train(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> AsyncIterator[Updates | Lost]:
-        """Send everybody on an errand; yield what comes back until the deadline."""
+        """Send everybody on a request; yield what comes back until the deadline."""
         began, self._cycle_began = self._cycle_began, None
         if began is None:
             began = self.begin(parameters)
         waiting = [
-            asyncio.ensure_future(self._errand(order, parameters, deadline_s, began))
+            asyncio.ensure_future(self._trained(order, parameters, deadline_s, began))
             for order in orders
             if order.samples
         ]
@@ -202,24 +202,26 @@ class LiveFleet:
         """Have one learner begin; None, and a word in the log, if it does not."""
         name = self.learners[order.learner]
         try:
-            ask = self._company.server.peers[name].probe.within(deadline_s)
-            speeds: Speeds = await ask(self._errand_of(order, deadline_s, began))
+            ask = self._roster.server.peers[name].probe.within(deadline_s)
+            speeds: Speeds = await ask(self._request_of(order, deadline_s, began))
         except RpcError as error:
-            self._company.complain(name, f"was not probed: {error}")
+            self._roster.complain(name, f"was not probed: {error}")
             return None
         return speeds
 
     def begin(self, parameters: Parameters) -> float:
         """Have the next cycle's model ready; return when that is."""
-        self._goods.renew(self._goods.cycle + 1, parameters)
+        self._served.renew(self._served.cycle + 1, parameters)
         return time.monotonic()
 
-    def _errand_of(self, order: Order, deadline_s: float, began: float) -> Errand:
+    def _request_of(
+        self, order: Order, deadline_s: float, began: float
+    ) -> TrainRequest:
         rows = order.rows
-        return Errand(
-            task=self._goods.task,
-            cycle=self._goods.cycle,
-            keys=[] if rows is None else self._goods.shelf.keys(rows),
+        return TrainRequest(
+            task=self._served.task,
+            cycle=self._served.cycle,
+            keys=[] if rows is None else self._served.shelf.keys(rows),
             samples=order.samples,
             steps=order.steps,
             deadline_s=max(0.001, deadline_s - (time.monotonic() - began)),
@@ -227,13 +229,13 @@ class LiveFleet:
             first=order.begun,
         )
 
-    async def _errand(
+    async def _trained(
         self, order: Order, sent: Parameters, deadline_s: float, began: float
     ) -> Updates | Lost:
         name = self.learners[order.learner]
-        errand = self._errand_of(order, deadline_s, began)
+        request = self._request_of(order, deadline_s, began)
         try:
-            update = await self._ask(name, errand)
+            update = await self._ask(name, request)
         except CallTimeout:
             return Lost(learner=order.learner, reason=NOT_THERE, after_s=deadline_s)
         except RpcError as error:
@@ -245,9 +247,9 @@ class LiveFleet:
                 offence=wrong,
             )
         after_s = time.monotonic() - began
-        reason, distance = wrong_with(update, errand, sent), None
+        reason, distance = wrong_with(update, request, sent), None
         if not reason and self._audit:
-            reason, distance = await self._audit(name, errand, update, sent)
+            reason, distance = await self._audit(name, request, update, sent)
         if reason:
             return Lost(
                 learner=order.learner,
@@ -269,11 +271,11 @@ class LiveFleet:
         )
         return Updates([report], stacked([update.parameters]))
 
-    async def _ask(self, name: str, errand: Errand) -> Update:
-        function = self._company.server.peers[name].carry_out
-        if errand.late != Late.WAIT:
-            function = function.within(errand.deadline_s)
-        update: Update = await function(errand)
+    async def _ask(self, name: str, request: TrainRequest) -> Update:
+        function = self._roster.server.peers[name].train
+        if request.late != Late.WAIT:
+            function = function.within(request.deadline_s)
+        update: Update = await function(request)
         return update
 
 
@@ -293,18 +295,18 @@ def is_wrong(error: RpcError) -> bool:
     return isinstance(error, ProtocolError)
 
 
-def wrong_with(update: object, errand: Errand, sent: Parameters) -> str:
+def wrong_with(update: object, request: TrainRequest, sent: Parameters) -> str:
     """Return why an update cannot be what was asked for, or nothing."""
     if not isinstance(update, Update):
         return "not an update"
-    if update.cycle != errand.cycle:
+    if update.cycle != request.cycle:
         return f"an update of cycle {update.cycle}"
     if not same_model(update.parameters, sent):
         return "parameters of another model"
-    if not 0 <= update.samples <= errand.samples:
-        return f"{update.samples} samples claimed of {errand.samples} given"
-    if not (update.samples > 0) <= update.batches <= errand.samples * errand.steps:
-        return f"{update.batches} batches claimed for {errand.samples} samples"
+    if not 0 <= update.samples <= request.samples:
+        return f"{update.samples} samples claimed of {request.samples} given"
+    if not (update.samples > 0) <= update.batches <= request.samples * request.steps:
+        return f"{update.batches} batches claimed for {request.samples} samples"
     return ""
 
 

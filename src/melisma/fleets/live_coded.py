@@ -8,10 +8,10 @@ import numpy as np
 
 from melisma.coding import combine
 from melisma.errors import RpcError
-from melisma.fleets.live import Goods, LiveFleet, is_wrong
-from melisma.fleets.messages import Gradient, GradientErrand, Vector
+from melisma.fleets.live import LiveLearners, ServedTask, is_wrong
+from melisma.fleets.messages import Gradient, GradientRequest, Vector
 from melisma.fleets.protocols import Lost
-from melisma.fleets.roster import Company
+from melisma.fleets.roster import Roster
 from melisma.fleets.simulated_coded import NOBODY, Straggling
 from melisma.fleets.sums import Answer, Work
 from melisma.learning.parameters import Parameters
@@ -19,19 +19,19 @@ from melisma.maths.arrays import Floats
 from melisma.system.streams import Stream
 
 
-class LiveWorkers(LiveFleet):
-    """One task's workers, of a company."""
+class LiveWorkers(LiveLearners):
+    """One task's workers, of a roster."""
 
     def __init__(
         self,
-        company: Company,
-        goods: Goods,
+        roster: Roster,
+        served: ServedTask,
         *,
         seed: int,
         straggling: Straggling = NOBODY,
         began_s: float = 0.0,
     ) -> None:
-        super().__init__(company, goods, began_s=began_s)
+        super().__init__(roster, served, began_s=began_s)
         self._straggling, self._slower = straggling, dict[int, float]()
         self._rng = np.random.default_rng([seed, Stream.STRAGGLERS])
 
@@ -44,18 +44,18 @@ class LiveWorkers(LiveFleet):
 
     async def gradient(self, work: Work, deadline_s: float, began: float) -> Gradient:
         """Have one worker do its part; RpcError if it does not."""
-        goods = self._goods
-        errand = GradientErrand(
-            task=goods.task,
-            cycle=goods.cycle,
-            parts=[goods.shelf.keys(rows) for rows in work.parts],
+        served = self._served
+        request = GradientRequest(
+            task=served.task,
+            cycle=served.cycle,
+            parts=[served.shelf.keys(rows) for rows in work.parts],
             coefficients=work.coefficients.tolist(),
             wide=not work.plain,
             slower=self._slower.get(work.worker, 1.0),
         )
-        peer = self._company.server.peers[self.learners[work.worker]]
+        peer = self._roster.server.peers[self.learners[work.worker]]
         left_s = max(0.001, deadline_s - (time.monotonic() - began))
-        answer: Gradient = await peer.gradient.within(left_s)(errand)
+        answer: Gradient = await peer.gradient.within(left_s)(request)
         return answer
 
 

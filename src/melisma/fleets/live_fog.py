@@ -10,12 +10,18 @@ from collections.abc import AsyncIterator, Mapping
 
 from melisma import rpc
 from melisma.errors import CallTimeout, ConfigError, RpcError
-from melisma.fleets.live import Goods, LiveFleet, is_wrong, not_after, same_model
-from melisma.fleets.messages import SlotDone, SlotErrand, Update
+from melisma.fleets.live import (
+    LiveLearners,
+    ServedTask,
+    is_wrong,
+    not_after,
+    same_model,
+)
+from melisma.fleets.messages import SlotDone, SlotRequest, Update
 from melisma.fleets.moves import Done, Move
 from melisma.fleets.peers import Peers
 from melisma.fleets.protocols import NOT_THERE, Lost, Report, Updates
-from melisma.fleets.roster import Company
+from melisma.fleets.roster import Roster
 from melisma.learning.parameters import Parameters, stacked
 from melisma.learning.shards import Shard
 
@@ -69,14 +75,14 @@ class Relay:
         return self.server.peers[name]
 
 
-class LiveDevices(LiveFleet):
-    """One fog's devices, of a company."""
+class LiveDevices(LiveLearners):
+    """One fog's devices, of a roster."""
 
     def __init__(
-        self, company: Company, goods: Goods, relay: Relay, *, began_s: float = 0.0
+        self, roster: Roster, served: ServedTask, relay: Relay, *, began_s: float = 0.0
     ) -> None:
-        super().__init__(company, goods, began_s=began_s)
-        self._relay, relay.server = relay, company.server
+        super().__init__(roster, served, began_s=began_s)
+        self._relay, relay.server = relay, roster.server
         self._given: dict[str, int] = {}  # samples of this cycle, of those at work
 
     async def start(
@@ -89,7 +95,7 @@ class LiveDevices(LiveFleet):
         async def take_up(name: str) -> Lost | None:
             try:
                 function = self._peer(name).take_up.within(deadline_s)
-                await function(self._goods.task, self.cycle, slot)
+                await function(self._served.task, self.cycle, slot)
             except RpcError as error:
                 return self._lost(name, error)
             return None
@@ -112,8 +118,8 @@ class LiveDevices(LiveFleet):
     async def _slot(
         self, number: int, name: str, move: Move, slot_s: float
     ) -> Done | Lost:
-        errand = SlotErrand(
-            task=self._goods.task,
+        request = SlotRequest(
+            task=self._served.task,
             cycle=self.cycle,
             slot=number,
             ends_s=slot_s,
@@ -125,10 +131,10 @@ class LiveDevices(LiveFleet):
         )
         try:
             grace_s = max(GRACE * slot_s, GRACE_S)
-            told = await self._peer(name).slot.within(slot_s + grace_s)(errand)
+            told = await self._peer(name).slot.within(slot_s + grace_s)(request)
         except RpcError as error:
             return self._lost(name, error)
-        if reason := _wrong_with(told, errand, move):
+        if reason := _wrong_with(told, request, move):
             return self._lost(name, reason)
         self._given[name] += told.trained
         return Done(trained=told.trained, delivered=told.delivered)
@@ -147,7 +153,7 @@ class LiveDevices(LiveFleet):
     async def _hand_in(self, name: str, deadline_s: float) -> Updates | Lost:
         try:
             function = self._peer(name).hand_in.within(deadline_s)
-            update = await function(self._goods.task, self.cycle)
+            update = await function(self._served.task, self.cycle)
         except RpcError as error:
             return self._lost(name, error)
         if reason := self._wrong_with_model(name, update):
@@ -190,12 +196,12 @@ class LiveDevices(LiveFleet):
         )
 
     def _peer(self, name: str) -> rpc.Peer:
-        return self._company.server.peers[name]
+        return self._roster.server.peers[name]
 
 
-def _wrong_with(told: object, errand: SlotErrand, move: Move) -> str:
+def _wrong_with(told: object, request: SlotRequest, move: Move) -> str:
     """Return why an answer cannot be what was asked for, or nothing."""
-    if not isinstance(told, SlotDone) or told.slot != errand.slot:
+    if not isinstance(told, SlotDone) or told.slot != request.slot:
         return "not an answer of this slot"
     if not 0 <= told.trained <= move.due:
         return f"{told.trained} samples claimed of {move.due} given"

@@ -2,16 +2,16 @@
 
 The orchestrator calls a learner:
 
-    prepare(brief)            have a model ready; its name must be one the learner knows
+    prepare(spec)            have a model ready; its name must be one the learner knows
     measure(task, keys)       benchmark yourself on these shards, and keep the result
     speeds(task, drifted)     tell the result; never asked under a decentralised scheme
     bid(task, …)              how many shards do you take?
-    probe(errand)             begin with the first shard, and tell how fast that goes
-    carry_out(errand)         fetch, train, halt in time, and answer with an Update
-    gradient(errand)          fetch, and answer with a coded sum of gradients
+    probe(request)             begin with the first shard, and tell how fast that goes
+    train(request)         fetch, train, halt in time, and answer with an Update
+    gradient(request)          fetch, and answer with a coded sum of gradients
 
     take_up(task, cycle, …)   fetch the model: a cycle of slots begins (fog)
-    slot(errand)              collect, hand on and train until the slot ends
+    slot(request)              collect, hand on and train until the slot ends
     hand_in(task, cycle)      answer with the model of all the cycle's slots
     admit(task, sender)       how another device can deliver directly, if it can
     deliver(task, …)          samples of another device, through the orchestrator
@@ -39,11 +39,11 @@ Vector = NDArray[Any]
 
 
 class Unprepared(ConfigError):
-    """A learner was not told its task: it was started anew since the muster."""
+    """A learner was not told its task: it was started anew since it was last ready."""
 
 
 @rpc.register
-class Brief(msgspec.Struct, frozen=True, kw_only=True):
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The task that a learner is to get ready for."""
 
     task: str
@@ -61,14 +61,14 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 
 @rpc.register
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """A learner's answer to a brief."""
+    """A learner's answer to a spec."""
 
     measured: bool  #: whether it has benchmarked itself for this task
     samples: int | None = None  #: that lie on it (federated)
 
 
 @rpc.register
-class Errand(msgspec.Struct, frozen=True, kw_only=True):
+class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One learner's work in a cycle."""
 
     task: str
@@ -83,7 +83,7 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
 
 @rpc.register
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """What a learner made of an errand."""
+    """What a learner made of a request."""
 
     cycle: int
     parameters: Parameters
@@ -91,12 +91,12 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     batches: int
     loss: float
     halted: bool
-    downloaded_s: float | None = None  #: since the errand came; None if private
+    downloaded_s: float | None = None  #: since the request came; None if private
     trained_s: float | None = None
 
 
 @rpc.register
-class GradientErrand(msgspec.Struct, frozen=True, kw_only=True):
+class GradientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One worker's part of a gradient."""
 
     task: str
@@ -113,12 +113,12 @@ class Gradient(msgspec.Struct, frozen=True, kw_only=True):
 
     cycle: int
     vector: Vector
-    downloaded_s: float  #: since the errand came
+    downloaded_s: float  #: since the request came
     trained_s: float
 
 
 @rpc.register
-class SlotErrand(msgspec.Struct, frozen=True, kw_only=True):
+class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a device of a fog does with data in one slot, in samples."""
 
     task: str

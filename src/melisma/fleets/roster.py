@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from melisma import rpc
 from melisma.errors import RpcError
-from melisma.fleets.messages import Brief, Ready, Speeds
+from melisma.fleets.messages import Ready, Speeds, TaskSpec
 from melisma.fleets.peers import Peers
 
 log = logging.getLogger("melisma.orchestrator")
@@ -25,42 +25,44 @@ LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posting:
+class Announcement:
     """A task as learners get ready for it."""
 
-    brief: Brief
+    spec: TaskSpec
     benchmark: Sequence[str]  #: shards to benchmark on
 
 
-class Company:
+class Roster:
     """The learners of ``server``; ``least`` of them to start with."""
 
     def __init__(
         self,
         server: Peers,
-        postings: Iterable[Posting],
+        announcements: Iterable[Announcement],
         *,
         least: int,
         at_once: int = 64,
     ) -> None:
         self.server = server
         #: Everybody who ever was ready, in the order of coming.
-        self.roster: list[str] = []
+        self.known: list[str] = []
         #: Those of them who were there at the last look, and what they answered.
         self.present: dict[str, Ready] = {}
-        self._postings = {posting.brief.task: posting for posting in postings}
+        self._announcements = {
+            announcement.spec.task: announcement for announcement in announcements
+        }
         self._least = least
-        self._known: set[str] = set()  # benchmarked for every task
+        self._measured: set[str] = set()  # benchmarked for every task
         self._preparing: dict[tuple[str, str], asyncio.Task[Ready | None]] = {}
         self._complaints: dict[str, str] = {}
         self._speeds: dict[tuple[str, str], Speeds] = {}
-        self._measuring = asyncio.Semaphore(at_once)
+        self._benchmarks = asyncio.Semaphore(at_once)
 
     def speeds(self, task: str, name: str) -> Speeds:
         """What a learner told of itself."""
         return self._speeds[task, name]
 
-    async def muster(self, task: str, busy: Collection[str] = ()) -> list[str]:
+    async def ready(self, task: str, busy: Collection[str] = ()) -> list[str]:
         """Return all who are ready; wait for enough at the start, then for anybody.
 
         Who was there before has HURRY_S to answer, unless it is ``busy`` with another
@@ -93,7 +95,7 @@ class Company:
             await asyncio.wait([pause, *others], return_when="FIRST_COMPLETED")
         self._least = 1
         self.present = there
-        self.roster += sorted(set(ready).difference(self.roster))
+        self.known += sorted(set(ready).difference(self.known))
         return sorted(ready)
 
     def complain(self, name: str, what: str) -> None:
@@ -106,10 +108,10 @@ class Company:
         self, task: str, peers: Mapping[str, rpc.Peer], but: Collection[str]
     ) -> None:
         for name in peers:
-            key = (task if name in self._known else _NEW, name)
+            key = (task if name in self._measured else _NEW, name)
             if name in but or key in self._preparing:
                 continue
-            if "carry_out" in peers[name].functions:
+            if "train" in peers[name].functions:
                 work = self._prepare(task, peers[name])
                 self._preparing[key] = asyncio.create_task(work)
 
@@ -124,7 +126,7 @@ class Company:
             del self._preparing[key]
         answers = {name: work.result() for (_, name), work in done.items()}
         ready = {name: answer for name, answer in answers.items() if answer}
-        self._known |= set(ready)
+        self._measured |= set(ready)
         return ready
 
     async def _prepare(self, task: str, peer: rpc.Peer) -> Ready | None:
@@ -135,26 +137,26 @@ class Company:
         name: str = peer.name
         try:
             ready = await self._ready_for(task, peer)
-            if not ready.measured or name not in self._known:
-                for other in self._postings:
+            if not ready.measured or name not in self._measured:
+                for other in self._announcements:
                     if other != task:
                         await self._ready_for(other, peer)
         except RpcError as error:
-            self._known.discard(name)
+            self._measured.discard(name)
             self.complain(name, f"does not take part: {error}")
             return None
         self._complaints.pop(name, None)
         return ready
 
     async def _ready_for(self, task: str, peer: rpc.Peer) -> Ready:
-        posting = self._postings[task]
-        ready: Ready = await peer.prepare.within(PREPARE_S)(posting.brief)
+        announcement = self._announcements[task]
+        ready: Ready = await peer.prepare.within(PREPARE_S)(announcement.spec)
         if not ready.measured:
-            async with self._measuring:
-                await peer.measure.within(MEASURE_S)(task, list(posting.benchmark))
-        if not posting.brief.private:
+            async with self._benchmarks:
+                await peer.measure.within(MEASURE_S)(task, list(announcement.benchmark))
+        if not announcement.spec.private:
             # Drift is counted once: by the learner, or by who learns from its cycles.
-            drifted = len(self._postings) == 1
+            drifted = len(self._announcements) == 1
             told = await peer.speeds.within(PREPARE_S)(task, drifted)
             self._speeds[task, peer.name] = told
         return ready

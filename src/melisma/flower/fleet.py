@@ -19,12 +19,12 @@ from flwr.serverapp import Grid
 
 from melisma.errors import ConfigError, DataError
 from melisma.fleets.audit import Audit
-from melisma.fleets.live import Goods, law_of, not_after, wrong_with
-from melisma.fleets.messages import Errand
+from melisma.fleets.live import ServedTask, law_of, not_after, wrong_with
+from melisma.fleets.messages import TrainRequest
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Report, Updates
-from melisma.fleets.roster import Posting
+from melisma.fleets.roster import Announcement
 from melisma.flower import messages
-from melisma.flower.messages import Told, Word
+from melisma.flower.messages import NodeStatus, Word
 from melisma.flower.post import Answer, Post
 from melisma.learning.parameters import Parameters, stacked
 from melisma.learning.settings import Late
@@ -51,7 +51,7 @@ class Member:
     """Who takes part in a cycle."""
 
     node: int
-    told: Told
+    told: NodeStatus
 
 
 class FlowerFleet:
@@ -60,8 +60,8 @@ class FlowerFleet:
     def __init__(
         self,
         grid: Grid,
-        posting: Posting,
-        goods: Goods,
+        announcement: Announcement,
+        served: ServedTask,
         *,
         nodes: int,
         deadline_s: float,
@@ -70,12 +70,12 @@ class FlowerFleet:
     ) -> None:
         self.learners: list[str] = []
         self.own_samples: list[int] | None = None
-        self._post, self._posting, self._goods = Post(grid), posting, goods
+        self._post, self._announcement, self._served = Post(grid), announcement, served
         self._least, self._deadline_s = nodes, deadline_s
         self._late, self._audit = late, audit
         self._began = time.monotonic()
         self._words: dict[int, Word] = {}  # for each node that has answered
-        self._told: dict[int, Told] = {}  # what each can do in the next cycle
+        self._told: dict[int, NodeStatus] = {}  # what each can do in the next cycle
         self._members: dict[str, Member] = {}
         self._expelled: set[str] = set()
         self._complaints: dict[int, str] = {}
@@ -89,7 +89,7 @@ class FlowerFleet:
         log.warning("%s is sent away: %s", name, reason)
         self._expelled.add(name)
 
-    async def muster(self) -> None:
+    async def ready(self) -> None:
         """Everybody who has told what it can do; wait for enough at the start.
 
         A telling is for one cycle. It comes with the work of the last one, so only who
@@ -122,20 +122,20 @@ class FlowerFleet:
         bids = [self._members[name].told.bid or 0 for name in self.learners]
         return np.array([min(max(bid, 0), _MOST) for bid in bids], dtype=np.int64)
 
-    async def carry_out(
+    async def train(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> AsyncIterator[Updates | Lost]:
         """Send everybody its work; yield what comes back until the deadline.
 
         What comes up to GRACE_S later counts too; its time is on record.
         """
-        self._goods.renew(self._goods.cycle + 1, parameters)
+        self._served.renew(self._served.cycle + 1, parameters)
         began = time.monotonic()
         wait = math.inf if self._late == Late.WAIT else deadline_s + GRACE_S
-        waiting: dict[str, tuple[Order, Errand]] = {}
-        for message, order, errand in await self._order(orders, deadline_s):
+        waiting: dict[str, tuple[Order, TrainRequest]] = {}
+        for message, order, request in await self._order(orders, deadline_s):
             if message:
-                waiting[message] = order, errand
+                waiting[message] = order, request
             else:
                 yield Lost(
                     learner=order.learner,
@@ -157,29 +157,29 @@ class FlowerFleet:
 
     async def _order(
         self, orders: Sequence[Order], deadline_s: float
-    ) -> list[tuple[str, Order, Errand]]:
-        """Send learners on their errands; return those, and what was sent for each."""
-        model = messages.arrays_of(self._goods.parameters)
+    ) -> list[tuple[str, Order, TrainRequest]]:
+        """Send learners their requests; return those, and the id of each message."""
+        model = messages.arrays_of(self._served.parameters)
         out, given = [], []
         for order in orders:
             if not order.samples:
                 continue
-            errand = self._errand_of(order, deadline_s)
+            request = self._request_of(order, deadline_s)
             node = self._members[self.learners[order.learner]].node
             content = self._content(node, model)
-            content[messages.ERRAND] = messages.config_of(errand)
-            if errand.keys:
-                content[messages.SHARDS] = self._shards(errand.keys)
+            content[messages.REQUEST] = messages.config_of(request)
+            if request.keys:
+                content[messages.SHARDS] = self._shards(request.keys)
             out.append(self._message(content, node, MessageType.TRAIN))
-            given.append((order, errand))
+            given.append((order, request))
         ids = await self._post.send(out)
-        return [(id, *errand) for id, errand in zip(ids, given, strict=True)]
+        return [(id, *request) for id, request in zip(ids, given, strict=True)]
 
-    def _errand_of(self, order: Order, deadline_s: float) -> Errand:
-        return Errand(
-            task=self._goods.task,
-            cycle=self._goods.cycle,
-            keys=[] if order.rows is None else self._goods.shelf.keys(order.rows),
+    def _request_of(self, order: Order, deadline_s: float) -> TrainRequest:
+        return TrainRequest(
+            task=self._served.task,
+            cycle=self._served.cycle,
+            keys=[] if order.rows is None else self._served.shelf.keys(order.rows),
             samples=order.samples,
             steps=order.steps,
             deadline_s=deadline_s,
@@ -187,9 +187,9 @@ class FlowerFleet:
         )
 
     async def _outcome(
-        self, order: Order, errand: Errand, reply: Message, after_s: float
+        self, order: Order, request: TrainRequest, reply: Message, after_s: float
     ) -> Updates | Lost:
-        """What became of an errand."""
+        """What became of a request."""
         if reply.has_error():
             wrong = reply.error.code in _WRONG
             return Lost(
@@ -198,13 +198,13 @@ class FlowerFleet:
                 after_s=after_s,
                 offence=wrong,
             )
-        distance, sent = None, self._goods.parameters
+        distance, sent = None, self._served.parameters
         try:
             update = messages.update_of(reply.content)
-            reason = wrong_with(update, errand, sent)
+            reason = wrong_with(update, request, sent)
             if not reason and self._audit:
                 name = self.learners[order.learner]
-                reason, distance = await self._audit(name, errand, update, sent)
+                reason, distance = await self._audit(name, request, update, sent)
         except DataError as error:
             reason = str(error)
         if reason:
@@ -249,11 +249,11 @@ class FlowerFleet:
 
     async def _query(self, there: set[int]) -> None:
         """Ask those who neither told what they can do nor owe an answer."""
-        model, out = messages.arrays_of(self._goods.parameters), []
+        model, out = messages.arrays_of(self._served.parameters), []
         for node in sorted(there - self._post.owing - set(self._told)):
             content = self._content(node, model)
-            if node in self._words and not self._posting.brief.federated:
-                content[messages.SHARDS] = self._shards(self._posting.benchmark)
+            if node in self._words and not self._announcement.spec.federated:
+                content[messages.SHARDS] = self._shards(self._announcement.benchmark)
             out.append(self._message(content, node, MessageType.QUERY))
         await self._post.send(out)
 
@@ -261,18 +261,18 @@ class FlowerFleet:
         word = self._words.get(node, Word(deadline_s=self._deadline_s))
         return RecordDict(
             {
-                messages.BRIEF: messages.config_of(self._posting.brief),
+                messages.SPEC: messages.config_of(self._announcement.spec),
                 messages.WORD: messages.config_of(word),
                 messages.PARAMETERS: model,
             }
         )
 
     def _shards(self, keys: Sequence[str]) -> ArrayRecord:
-        return messages.shards_in(self._goods.shelf.take(keys))
+        return messages.shards_in(self._served.shelf.take(keys))
 
     def _message(self, content: RecordDict, node: int, kind: str) -> Message:
         # No time to live of our own: Flower holds it against the node's time of day.
-        cycle = str(self._goods.cycle)
+        cycle = str(self._served.cycle)
         return Message(content, dst_node_id=node, message_type=kind, group_id=cycle)
 
     def _hear(self, answer: Answer) -> None:
@@ -283,21 +283,21 @@ class FlowerFleet:
             self._words.pop(node, None)
             return
         try:
-            told = self._checked(messages.told_of(reply.content))
+            told = self._checked(messages.status_of(reply.content))
         except (DataError, ConfigError) as error:
             self._complain(node, f"does not take part: {error}")
             return
         self._words[node] = Word(
             deadline_s=self._deadline_s, previous=answer.to, previous_s=answer.took_s
         )
-        if (told.bid if self._posting.brief.private else told.speeds) is not None:
+        if (told.bid if self._announcement.spec.private else told.speeds) is not None:
             self._told[node] = told
 
-    def _checked(self, told: Told) -> Told:
+    def _checked(self, told: NodeStatus) -> NodeStatus:
         """Return what a node told; DataError or ConfigError if that cannot be."""
         if not (told.name and told.name.isprintable()):
             raise DataError(f"{told.name!r} is no name")
-        if self._posting.brief.federated and not (told.samples or 0) > 0:
+        if self._announcement.spec.federated and not (told.samples or 0) > 0:
             raise DataError(f"{told.samples} samples of its own, in federated mode")
         if told.speeds is not None:
             law_of([told.speeds])

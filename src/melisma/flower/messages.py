@@ -32,8 +32,8 @@ from melisma.learning.tensors import from_array, to_array
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 #: Names of the records in a message.
-BRIEF, WORD, ERRAND, UPDATE = "brief", "word", "errand", "update"
-TOLD, SPEEDS = "told", "speeds"
+SPEC, WORD, REQUEST, UPDATE = "spec", "word", "request", "update"
+STATUS, SPEEDS = "told", "speeds"
 PARAMETERS, SHARDS = "parameters", "shards"
 
 
@@ -45,7 +45,7 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
     previous_s: float = 0.0  #: from its sending until its answer was there
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What a node says with every answer; neither speeds nor bid: not measured yet."""
 
     name: str
@@ -100,16 +100,16 @@ def tensors_of(content: RecordDict, name: str) -> Parameters:
     return {key: _tensor(key, a) for key, a in content.array_records[name].items()}
 
 
-def told_of(content: RecordDict) -> Told:
+def status_of(content: RecordDict) -> NodeStatus:
     """Return what a node says with an answer; DataError if it says nothing of use."""
     if SPEEDS not in content.config_records:
-        return struct_of(content, TOLD, Told)
+        return struct_of(content, STATUS, NodeStatus)
     speeds = dict(content.config_records[SPEEDS])
-    return struct_of(content, TOLD, Told, speeds=speeds)
+    return struct_of(content, STATUS, NodeStatus, speeds=speeds)
 
 
 def update_of(content: RecordDict) -> Update:
-    """Return what a node made of its errand; DataError if that is not an update."""
+    """Return what a node made of its request; DataError if that is not an update."""
     update = struct_of(content, UPDATE, Update, parameters={})
     parameters = tensors_of(content, PARAMETERS)
     return msgspec.structs.replace(update, parameters=parameters)

@@ -21,14 +21,14 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict, UserConfig
 
 from melisma import rpc
 from melisma.errors import ConfigError
-from melisma.fleets.messages import Brief, Errand, Speeds, Update
+from melisma.fleets.messages import Speeds, TaskSpec, TrainRequest, Update
 from melisma.flower import messages
 from melisma.flower.job import asked_of
-from melisma.flower.messages import Told, Word
+from melisma.flower.messages import NodeStatus, Word
 from melisma.jobs.building import own_rows
-from melisma.learner.background import Owner, State
+from melisma.learner.background import BackgroundLoad, State
 from melisma.learner.speed import Speed
-from melisma.learner.training import Device, Kept, Routine, safely
+from melisma.learner.training import Device, LocalTraining, WarmTask, safely
 from melisma.learning import data, models
 from melisma.learning.benchmark import Line, time_training
 from melisma.learning.data import Dataset
@@ -114,26 +114,26 @@ class Visit:
     def __init__(self, message: Message, context: Context) -> None:
         self._message, self._context = message, context
         self._content, node = message.content, context.node_config
-        self._brief = messages.struct_of(self._content, messages.BRIEF, Brief)
+        self._spec = messages.struct_of(self._content, messages.SPEC, TaskSpec)
         self._word = messages.struct_of(self._content, messages.WORD, Word)
         self.parameters = messages.tensors_of(self._content, messages.PARAMETERS)
         self._device = Device(
             name=str(node.get("name", f"node-{context.node_id:016x}")),
-            own=_own_data(node, context.run_config) if self._brief.federated else None,
-            owner=Owner([State(samples_per_s=_rate(node))]),
+            own=_own_data(node, context.run_config) if self._spec.federated else None,
+            owner=BackgroundLoad([State(samples_per_s=_rate(node))]),
             clock=time.monotonic,
         )
-        model = models.build(self._brief.model, self._brief.seed)
-        if self._brief.federated:
+        model = models.build(self._spec.model, self._spec.seed)
+        if self._spec.federated:
             models.check_fits(model, self._device.data())
         training = Training(
-            optimiser=Optimiser(self._brief.optimiser),
-            rate=self._brief.rate,
-            batch=self._brief.batch,
+            optimiser=Optimiser(self._spec.optimiser),
+            rate=self._spec.rate,
+            batch=self._spec.batch,
         )
         self.memory = _remembered(context) or Memory(Speed(models.model_bytes(model)))
         self.memory.hear(self._word)
-        self._kept = Kept(self._brief, model, training, self.memory.speed)
+        self._kept = WarmTask(self._spec, model, training, self.memory.speed)
         # Loading and building come with every message, as its way does.
         self._began = time.monotonic()
 
@@ -142,10 +142,10 @@ class Visit:
 
         Not before the way of a message is known: then another message comes.
         """
-        speed, size = self.memory.speed, self._brief.shard
+        speed, size = self.memory.speed, self._spec.shard
         if speed.link is None or speed.measured:
             return
-        if self._brief.federated:
+        if self._spec.federated:
             x, y = self._device.data().train_x, self._device.data().train_y
         else:
             x, y = unpacked(messages.shards_of(self._content, size))
@@ -157,25 +157,25 @@ class Visit:
             self._kept.training,
             sizes=sorted({max(1, most // 2), most}),
             clock=self._device.clock,
-            before_batch=self._device.owner.pace(self._brief.task).batch,
+            before_batch=self._device.owner.pace(self._spec.task).batch,
         )
 
     def train(self) -> Update:
-        """Carry out the errand that the message brings."""
-        errand = messages.struct_of(self._content, messages.ERRAND, Errand)
+        """Carry out the request that the message brings."""
+        request = messages.struct_of(self._content, messages.REQUEST, TrainRequest)
         # The routine leaves time for its answer's way; here that of the message is
         # over already, by how long both are mostly.
-        left_s = max(errand.deadline_s - self.memory.way_s, 0.0)
+        left_s = max(request.deadline_s - self.memory.way_s, 0.0)
         deadline_s = left_s + self.memory.speed.upload_s()
-        errand = msgspec.structs.replace(errand, deadline_s=deadline_s)
-        shards = messages.shards_of(self._content, self._brief.shard)
-        by_key = dict(zip(errand.keys, shards, strict=True))
+        request = msgspec.structs.replace(request, deadline_s=deadline_s)
+        shards = messages.shards_of(self._content, self._spec.shard)
+        by_key = dict(zip(request.keys, shards, strict=True))
         parcel: Any = Parcel(self.parameters, by_key)
         token = current_request.set(rpc.Request("train", "server", parcel))
         try:
-            routine = Routine(self._device, self._kept, errand, lambda: False)
+            routine = LocalTraining(self._device, self._kept, request, lambda: False)
             routine.fetch_model()
-            routine.train(routine.examples(errand.keys, errand.samples))
+            routine.train(routine.examples(request.keys, request.samples))
         finally:
             current_request.reset(token)
         self.memory.idle = False
@@ -191,7 +191,7 @@ class Visit:
     def answer(self, parameters: Parameters, update: Update | None = None) -> Message:
         """Answer, say what this node can do next, and remember."""
         told = self._told()
-        content = RecordDict({messages.TOLD: messages.config_of(told)})
+        content = RecordDict({messages.STATUS: messages.config_of(told)})
         content[messages.PARAMETERS] = messages.arrays_of(parameters)
         if told.speeds:
             content[messages.SPEEDS] = messages.config_of(told.speeds)
@@ -203,11 +203,11 @@ class Visit:
         self._context.state[MEMORY] = kept
         return Message(content, reply_to=self._message)
 
-    def _told(self) -> Told:
-        brief, speed, speeds, bid = self._brief, self.memory.speed, None, None
-        if speed.measured and brief.private:
-            law = speed.law(careful=True).per_shard(brief.shard)
-            bid = int(most_before(law, safely(self._word.deadline_s), brief.steps)[0])
+    def _told(self) -> NodeStatus:
+        spec, speed, speeds, bid = self._spec, self.memory.speed, None, None
+        if speed.measured and spec.private:
+            law = speed.law(careful=True).per_shard(spec.shard)
+            bid = int(most_before(law, safely(self._word.deadline_s), spec.steps)[0])
         elif speed.measured:
             law = speed.law(careful=False)
             speeds = Speeds(
@@ -215,8 +215,8 @@ class Visit:
                 sample_s=float(law.sample_s[0]),
                 fixed_s=float(law.fixed_s[0]),
             )
-        own = len(self._device.data().train_y) if brief.federated else None
-        return Told(name=self._device.name, samples=own, bid=bid, speeds=speeds)
+        own = len(self._device.data().train_y) if spec.federated else None
+        return NodeStatus(name=self._device.name, samples=own, bid=bid, speeds=speeds)
 
 
 def query(message: Message, context: Context) -> Message:

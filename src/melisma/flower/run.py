@@ -22,8 +22,8 @@ def run(grid: Grid, run_config: UserConfig) -> None:
     def fleet_of(task: LiveTask) -> FlowerFleet:
         return FlowerFleet(
             grid,
-            task.posting,
-            task.goods,
+            task.announcement,
+            task.served,
             nodes=asked.nodes,
             deadline_s=task.task.deadline_s,
             late=job.late,

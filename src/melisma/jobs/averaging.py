@@ -4,7 +4,7 @@ from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
-from melisma.fleets.roster import Company
+from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import Conditions, SimulatedFleet
 from melisma.jobs.building import (
     Prepared,
@@ -54,7 +54,7 @@ def learners_of(job: Job, hardware: Hardware) -> tuple[Task, SimulatedFleet]:
 async def live(
     job: Job,
     tasks: list[LiveTask],
-    roster: Company,
+    roster: Roster,
     control: Control,
     services: list[object],
 ) -> None:

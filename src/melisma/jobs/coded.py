@@ -6,7 +6,7 @@ from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
 from melisma.errors import ConfigError
 from melisma.fleets.live_coded import LiveWorkers
-from melisma.fleets.roster import Company
+from melisma.fleets.roster import Roster
 from melisma.fleets.simulated_coded import SimulatedWorkers, Straggling
 from melisma.jobs.building import Prepared, names_of, state_law, task_on, workload_of
 from melisma.jobs.live_task import LiveTask
@@ -62,7 +62,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
 async def live(
     job: Job,
     tasks: list[LiveTask],
-    roster: Company,
+    roster: Roster,
     control: Control,
     services: list[object],
 ) -> None:
@@ -70,7 +70,7 @@ async def live(
     (seat,) = tasks
     crew = LiveWorkers(
         roster,
-        seat.goods,
+        seat.served,
         seed=job.seed,
         straggling=straggling_of(job),
         began_s=seat.began_s,

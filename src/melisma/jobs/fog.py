@@ -12,7 +12,7 @@ from melisma.algorithms.fog import Environment, Fog, FogSettings
 from melisma.algorithms.loop import train
 from melisma.errors import ConfigError, unknown
 from melisma.fleets.live_fog import LiveDevices, Relay
-from melisma.fleets.roster import Company
+from melisma.fleets.roster import Roster
 from melisma.fleets.simulated_fog import SimulatedDevices
 from melisma.fog import Links, Movement, averages
 from melisma.fog.mobility import Waypoint
@@ -198,14 +198,14 @@ def services(job: Job) -> list[object]:
 async def live(
     job: Job,
     tasks: list[LiveTask],
-    roster: Company,
+    roster: Roster,
     control: Control,
     services: list[object],
 ) -> None:
     """Train with the devices that joined."""
     (seat,), (relay,) = tasks, services
     assert isinstance(relay, Relay)
-    crew = LiveDevices(roster, seat.goods, relay, began_s=seat.began_s)
+    crew = LiveDevices(roster, seat.served, relay, began_s=seat.began_s)
     task = replace(seat.task, shard=1)  # single samples move; benchmarks take shards
     algorithm = Fog(crew, settings_of(job), seat.run.past)
     await train(task, crew, algorithm, seat.run, patient=True, control=control)

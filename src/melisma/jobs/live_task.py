@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from melisma.algorithms.task import Task
 from melisma.fleets.audit import Audit
-from melisma.fleets.live import Goods, LiveFleet
-from melisma.fleets.messages import Brief
-from melisma.fleets.roster import Company, Posting
+from melisma.fleets.live import LiveLearners, ServedTask
+from melisma.fleets.messages import TaskSpec
+from melisma.fleets.roster import Announcement, Roster
 from melisma.jobs.building import task_of, training_of
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job
@@ -26,7 +26,7 @@ class LiveTask:
 
     job: Job
     task: Task
-    goods: Goods
+    served: ServedTask
     run: RunWriter
 
     @classmethod
@@ -37,8 +37,8 @@ class LiveTask:
         done = run.checkpoint
         shelf = Shelf(task.data, task.shard)
         cycle = done.cycle if done else 0
-        goods = Goods(job.name, parameters_of(task.model), shelf, cycle=cycle)
-        return cls(job, task, goods, run)
+        served = ServedTask(job.name, parameters_of(task.model), shelf, cycle=cycle)
+        return cls(job, task, served, run)
 
     @property
     def began_s(self) -> float:
@@ -52,10 +52,10 @@ class LiveTask:
         return done is not None and done.cycle == self.task.cycles
 
     @property
-    def posting(self) -> Posting:
+    def announcement(self) -> Announcement:
         """What learners are told of it."""
         job, training = self.job, training_of(self.job)
-        brief = Brief(
+        spec = TaskSpec(
             task=job.name,
             model=job.model,
             seed=job.seed,
@@ -69,21 +69,21 @@ class LiveTask:
             moving=family_of(job).moves_data,
         )
         shards = len(self.task.data.train_y) // self.task.shard
-        benchmark = self.goods.shelf.first(min(BENCHMARK_SHARDS, shards))
-        return Posting(brief=brief, benchmark=benchmark)
+        benchmark = self.served.shelf.first(min(BENCHMARK_SHARDS, shards))
+        return Announcement(spec=spec, benchmark=benchmark)
 
     def audit(self) -> Audit | None:
         """What redoes a share of its updates, if the job asks for that."""
         if not self.job.checks:
             return None
-        brief = self.posting.brief
-        return Audit(self.task.model, self.goods.shelf, brief, self.job.checks)
+        spec = self.announcement.spec
+        return Audit(self.task.model, self.served.shelf, spec, self.job.checks)
 
-    def learners(self, roster: Company, began_s: float) -> LiveFleet:
+    def learners(self, roster: Roster, began_s: float) -> LiveLearners:
         """Its learners, of those who joined."""
-        return LiveFleet(
+        return LiveLearners(
             roster,
-            self.goods,
+            self.served,
             late=self.job.late,
             audit=self.audit(),
             began_s=began_s,

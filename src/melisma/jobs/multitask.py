@@ -14,7 +14,7 @@ from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
 from melisma.algorithms.observed import ObservedStates
 from melisma.algorithms.task import Task
 from melisma.fleets.live import law_of
-from melisma.fleets.roster import Company
+from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import SimulatedFleet
 from melisma.jobs.averaging import learners_of
 from melisma.jobs.building import names_of, state_law, workload_of
@@ -105,7 +105,7 @@ def services(job: Job) -> list[object]:
 async def live(
     job: Job,
     tasks: list[LiveTask],
-    roster: Company,
+    roster: Roster,
     control: Control,
     services: list[object],
 ) -> None:
@@ -117,7 +117,7 @@ async def live(
     tasks = [seat for seat in tasks if not seat.is_done]
     if not tasks:
         return
-    await roster.muster(tasks[0].job.name)  # time counts from when all are there
+    await roster.ready(tasks[0].job.name)  # time counts from when all are there
     benchmarks = _Benchmarks(roster, [seat.task for seat in tasks])
     batches = [seat.job.training.batch for seat in tasks]
     observed = ObservedStates(benchmarks.tasks, batches, benchmarks)
@@ -157,12 +157,12 @@ async def live(
 class _Benchmarks:
     """What the learners of a roster reported of their speed, for every task."""
 
-    def __init__(self, roster: Company, tasks: Sequence[Task]) -> None:
+    def __init__(self, roster: Roster, tasks: Sequence[Task]) -> None:
         self.roster, self.tasks = roster, tasks
 
     def __call__(self) -> tuple[list[DelayLaw], list[str]]:
         """Return one law a task, and the learners that it is of."""
-        names = self.roster.roster
+        names = self.roster.known
         return [
             law_of([self.roster.speeds(task.name, name) for name in names])
             for task in self.tasks
@@ -179,8 +179,8 @@ def _look(
 
     async def look(task: str) -> None:
         busy = association.busy(numbers[task])
-        await roster.muster(task, [roster.roster[j] for j in busy])
-        names = roster.roster
+        await roster.ready(task, [roster.known[j] for j in busy])
+        names = roster.known
         there = [j for j, name in enumerate(names) if name in roster.present]
         association.take_in(
             np.array(there, dtype=np.int64),

@@ -24,7 +24,7 @@ from melisma.jobs.schema import (
     tasks_of,
 )
 from melisma.launch.serve import orchestrate
-from melisma.learner.background import Owner, State
+from melisma.learner.background import BackgroundLoad, State
 from melisma.learning.data import save_own
 from melisma.runs.records import Record
 from melisma.runs.store import CONFIG, Watch, ignore
@@ -121,10 +121,10 @@ def _owners(
         yield [files.get(n) for n in range(len(groups))]
 
 
-def owner_of(table: StatesFile, name: str) -> Owner:
+def owner_of(table: StatesFile, name: str) -> BackgroundLoad:
     """Return the owner that a file of states describes; its chance is the name's."""
     gamma = probabilities(table.states, table.heat, name)
-    return Owner(
+    return BackgroundLoad(
         [
             State(
                 probability=probability,

@@ -12,10 +12,10 @@ from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
 from melisma.errors import ConfigError, MelismaError
-from melisma.fleets.live import Goods, Stock
+from melisma.fleets.live import ModelServer, ServedTask
 from melisma.fleets.peers import Peers
 from melisma.fleets.protocols import Trains
-from melisma.fleets.roster import Company
+from melisma.fleets.roster import Roster
 from melisma.jobs.families import FAMILIES, family_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job, tasks_of
@@ -27,7 +27,7 @@ from melisma.views.web import Dashboard
 
 log = logging.getLogger("melisma.orchestrator")
 
-Elsewhere = Callable[[Sequence[Goods]], AbstractContextManager[Peers]]
+Elsewhere = Callable[[Sequence[ServedTask]], AbstractContextManager[Peers]]
 
 #: What a learner may always send, whatever the model.
 LEAST_MESSAGE_BYTES = 1 << 24
@@ -52,7 +52,7 @@ def orchestrate(
     Starts when ``learners`` are there. ``ready`` is called once they can dial in, and
     ``show`` with the dashboard's link, whose bearer may stop the run early; ``options``
     are those of ``rpc.serve``. Learners are who dials in, or are ``elsewhere``: that
-    gets the goods of all tasks. Returns all records of the run.
+    gets what all tasks serve. Returns all records of the run.
     """
     family = family_of(job)
     job = family.checked(job, live=True)
@@ -61,18 +61,20 @@ def orchestrate(
         start = {"engine": engine}
         runs = stack.enter_context(opened(job, run_folder, start, watch))
         tasks = [LiveTask.of(own, runs[own.name]) for own in tasks_of(job)]
-        goods = [task.goods for task in tasks]
+        served = [task.served for task in tasks]
         control = control or Control()
         dashboard = Dashboard.of(run_folder, control, family.fixed)
-        options |= {"limits": _limits(goods), "routes": dashboard.routes}
-        server = stack.enter_context(rpc.serve(Stock(goods), *services, **options))
+        options |= {"limits": _limits(served), "routes": dashboard.routes}
+        server = stack.enter_context(
+            rpc.serve(ModelServer(served), *services, **options)
+        )
         stack.callback(dashboard.close)
         peers: Peers = server
         if elsewhere:
-            peers = stack.enter_context(elsewhere(goods))
+            peers = stack.enter_context(elsewhere(served))
         show(dashboard.attend(server, peers))
-        postings = [task.posting for task in tasks]
-        roster = Company(peers, postings, least=learners, at_once=at_once)
+        announcements = [task.announcement for task in tasks]
+        roster = Roster(peers, announcements, least=learners, at_once=at_once)
         ready(server)
         asyncio.run(family.builder.live(job, tasks, roster, control, services))
         records = [record for run in runs.values() for record in run.records]
@@ -115,9 +117,9 @@ def _write_report(folder: Path) -> None:
         log.warning("no report: %s", error)
 
 
-def _limits(goods: Sequence[Goods]) -> rpc.Limits:
+def _limits(served: Sequence[ServedTask]) -> rpc.Limits:
     """Take no more from a learner at a time than a few models."""
     model_bytes = max(
-        sum(tensor.nbytes for tensor in one.parameters.values()) for one in goods
+        sum(tensor.nbytes for tensor in one.parameters.values()) for one in served
     )
     return rpc.Limits(message_bytes=LEAST_MESSAGE_BYTES + 2 * model_bytes)

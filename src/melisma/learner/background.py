@@ -18,7 +18,7 @@ from enum import StrEnum
 import numpy as np
 
 from melisma.errors import RpcError
-from melisma.learner.throttle import Pace
+from melisma.learner.throttle import Throttle
 
 #: Side of the matrices that a computing owner multiplies.
 SIDE = 256
@@ -45,13 +45,13 @@ class State:
     #: Of tasks, by name, in place of ``samples_per_s``.
     task_samples_per_s: Mapping[str, float] = field(default_factory=dict)
 
-    def pace(self, task: str) -> Pace:
+    def pace(self, task: str) -> Throttle:
         """How fast the learner may be."""
         rate = self.task_samples_per_s.get(task, self.samples_per_s)
-        return Pace(rate, self.bytes_per_s)
+        return Throttle(rate, self.bytes_per_s)
 
 
-class Owner:
+class BackgroundLoad:
     """Does something else every time; ``seed`` decides what.
 
     With the chance ``changing`` it also turns to something else in between.
@@ -66,7 +66,7 @@ class Owner:
         self._states, self._changing, self._now = states, changing, 0
         self._gamma = np.array([state.probability for state in states])
         self._rng = np.random.default_rng(seed)
-        self._paces: dict[tuple[int, str], Pace] = {}
+        self._paces: dict[tuple[int, str], Throttle] = {}
         self._stop = threading.Event()
 
     def begin(self, most_s: float, download: Callable[[], object]) -> None:
@@ -89,7 +89,7 @@ class Owner:
             after_s = most_s / 2 * float(self._rng.random())
             threading.Thread(target=change, name="owner", daemon=True).start()
 
-    def pace(self, task: str) -> Pace:
+    def pace(self, task: str) -> Throttle:
         """How fast the learner may be now."""
         key = self._now, task
         if key not in self._paces:

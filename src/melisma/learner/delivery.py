@@ -72,7 +72,7 @@ class Inbox:
                     del self._shards[key]
 
 
-class Door:
+class Listener:
     """Where others can deliver directly; there is none unless a host is given."""
 
     def __init__(self, inbox: Inbox, host: str | None) -> None:
@@ -108,7 +108,7 @@ class Door:
         self._open.close()
 
 
-class Ways:
+class Routes:
     """To other devices, by whatever way there is."""
 
     def __init__(self, name: str) -> None:

@@ -12,28 +12,28 @@ from typing import Any
 from melisma import rpc
 from melisma.errors import ConfigError, TrainingError, unknown
 from melisma.fleets.messages import (
-    Brief,
-    Errand,
     Gradient,
-    GradientErrand,
+    GradientRequest,
     Ready,
     SlotDone,
-    SlotErrand,
+    SlotRequest,
     Speeds,
+    TaskSpec,
+    TrainRequest,
     Unprepared,
     Update,
 )
-from melisma.learner.background import Owner
-from melisma.learner.delivery import Door, Inbox, Ways
+from melisma.learner.background import BackgroundLoad
+from melisma.learner.delivery import Inbox, Listener, Routes
 from melisma.learner.gradients import Summation
 from melisma.learner.slots import Slots
 from melisma.learner.speed import Speed
 from melisma.learner.training import (
     Begun,
     Device,
-    Kept,
-    Line,
-    Routine,
+    Link,
+    LocalTraining,
+    WarmTask,
     bytes_of,
     safely,
 )
@@ -68,45 +68,47 @@ class Learner:
         name: str,
         own: Dataset | None = None,
         allowed: Sequence[str] = (),
-        owner: Owner | None = None,
+        owner: BackgroundLoad | None = None,
         listens: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
-        self._inbox, self._ways = Inbox(), Ways(name)
-        self._door, self._slots_of = Door(self._inbox, listens), dict[str, Slots]()
-        self._device = Device(name=name, own=own, owner=owner or Owner(), clock=clock)
+        self._inbox, self._ways = Inbox(), Routes(name)
+        self._door, self._slots_of = Listener(self._inbox, listens), dict[str, Slots]()
+        self._device = Device(
+            name=name, own=own, owner=owner or BackgroundLoad(), clock=clock
+        )
         self._known = {*models.MODELS, *allowed}
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[str, WarmTask] = OrderedDict()
         self._working = threading.Lock()
 
     @rpc.expose(idempotent=True)
-    def prepare(self, brief: Brief) -> Ready:
+    def prepare(self, spec: TaskSpec) -> Ready:
         """Have the model ready, as it may be from the cycle before.
 
         A model's name is looked up in a list, never imported because somebody said so.
         """
-        if brief.model not in self._known:
-            raise unknown("model", brief.model, self._known)
-        kept = self._kept.get(brief.task)
-        if kept is None or kept.brief != brief:
-            model = models.build(brief.model, brief.seed)
-            if brief.federated:
+        if spec.model not in self._known:
+            raise unknown("model", spec.model, self._known)
+        kept = self._kept.get(spec.task)
+        if kept is None or kept.spec != spec:
+            model = models.build(spec.model, spec.seed)
+            if spec.federated:
                 models.check_fits(model, self._device.data())
-            if brief.moving:
-                self._inbox.checks[brief.task] = self._fitting(model)
+            if spec.moving:
+                self._inbox.checks[spec.task] = self._fitting(model)
             training = Training(
-                optimiser=Optimiser(brief.optimiser), rate=brief.rate, batch=brief.batch
+                optimiser=Optimiser(spec.optimiser), rate=spec.rate, batch=spec.batch
             )
-            kept = Kept(brief, model, training, Speed(models.model_bytes(model)))
-            self._kept[brief.task] = kept
+            kept = WarmTask(spec, model, training, Speed(models.model_bytes(model)))
+            self._kept[spec.task] = kept
         kept.loaded = None  # another run may have had a cycle of the same number
-        self._kept.move_to_end(brief.task)
+        self._kept.move_to_end(spec.task)
         while len(self._kept) > TASKS:
             self._kept.popitem(last=False)
         return Ready(
             measured=kept.speed.measured,
-            samples=len(self._device.data().train_y) if brief.federated else None,
+            samples=len(self._device.data().train_y) if spec.federated else None,
         )
 
     @rpc.expose
@@ -120,23 +122,23 @@ class Learner:
         speed, halves = kept.speed, sorted({max(1, len(keys) // 2), len(keys)})
         part_bytes = speed.model_bytes // max(halves)
         with self._alone(kept):
-            line = Line(device, kept, MEASURE_S)
+            line = Link(device, kept, MEASURE_S)
 
             def fetch(n: int) -> int:
-                if kept.brief.federated:
+                if kept.spec.federated:
                     return bytes_of(line.fetch("filler", n * part_bytes))
                 return bytes_of(line.fetch("shards", keys[:n]))
 
             speed.link = time_transfers(fetch, halves, clock=device.clock)
-            if kept.brief.federated:
+            if kept.spec.federated:
                 x, y = device.data().train_x, device.data().train_y
-                speed.sample_bytes = x[0].numel() + 1 if kept.brief.moving else 0
+                speed.sample_bytes = x[0].numel() + 1 if kept.spec.moving else 0
             else:
                 x, y = unpacked(
                     device.cache.get(keys, lambda keys: line.fetch("shards", keys))
                 )
                 speed.sample_bytes = x[0].numel() + 1
-            samples = sorted({min(n * kept.brief.shard, len(y)) for n in halves})
+            samples = sorted({min(n * kept.spec.shard, len(y)) for n in halves})
             speed.compute = time_training(
                 kept.model,
                 x,
@@ -154,7 +156,7 @@ class Learner:
 
         As it was benchmarked, or as it has ``drifted`` since.
         """
-        if self._prepared(task).brief.private:
+        if self._prepared(task).spec.private:
             raise ConfigError(f"{self._name} keeps its speed to itself in this task")
         self._asked(task)
         law = self._law(task, careful=False, drifted=drifted)
@@ -168,20 +170,20 @@ class Learner:
     def bid(self, task: str, deadline_s: float, steps: int) -> int:
         """Return how many shards this learner finishes before the deadline (DAB)."""
         self._asked(task)
-        shard = self._prepared(task).brief.shard
+        shard = self._prepared(task).spec.shard
         law = self._law(task, careful=True).per_shard(shard)
         return int(most_before(law, safely(deadline_s), steps)[0])
 
     @rpc.expose
-    def probe(self, errand: Errand) -> Speeds:
-        """Begin, and tell how fast that goes; the rest comes with `carry_out`.
+    def probe(self, request: TrainRequest) -> Speeds:
+        """Begin, and tell how fast that goes; the rest comes with `train`.
 
         Answers once a few batches are trained, and goes on with the first shard.
         """
-        kept, request = self._prepared(errand.task), rpc.current()
+        kept, call = self._prepared(request.task), rpc.current()
         if not kept.speed.measured:
             raise ConfigError(f"{self._name} has not measured itself yet")
-        routine = Routine(self._device, kept, errand, lambda: request.cancelled)
+        routine = LocalTraining(self._device, kept, request, lambda: call.cancelled)
         told: Future[Speeds] = Future()
         kept.begun = begun = Begun(routine, Future())
 
@@ -199,12 +201,14 @@ class Learner:
             begun.first.result()
         return told.result()
 
-    def _begin(self, kept: Kept, routine: Routine, told: Future[Speeds]) -> None:
+    def _begin(
+        self, kept: WarmTask, routine: LocalTraining, told: Future[Speeds]
+    ) -> None:
         """Do the first part of a routine, and tell how fast it goes."""
-        errand, clock, batches = routine.errand, self._device.clock, -1
+        request, clock, batches = routine.request, self._device.clock, -1
         with self._alone(kept, routine):
             routine.fetch_model()
-            examples = routine.examples(errand.keys, errand.samples)
+            examples = routine.examples(request.keys, request.samples)
             since = clock()
 
             def tell(session: Session) -> None:
@@ -218,53 +222,53 @@ class Learner:
                 told.set_result(routine.seen((clock() - since) / max(1, trained)))
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
+    def train(self, request: TrainRequest) -> Update:
         """Fetch, train until done or until the deadline nears, answer."""
-        kept, request = self._prepared(errand.task), rpc.current()
+        kept, call = self._prepared(request.task), rpc.current()
         kept.idle = False
-        if errand.first:
-            routine = self._probed(kept, errand)
+        if request.first:
+            routine = self._probed(kept, request)
         else:
-            routine = Routine(self._device, kept, errand, lambda: False)
+            routine = LocalTraining(self._device, kept, request, lambda: False)
         with self._alone(kept, routine) as replaced:
-            routine.cancelled = lambda: request.cancelled or replaced()
+            routine.cancelled = lambda: call.cancelled or replaced()
             try:
-                if not errand.first:
+                if not request.first:
                     routine.fetch_model()
-                rest = errand.keys[errand.first // kept.brief.shard :]
-                samples = errand.samples - errand.first
+                rest = request.keys[request.first // kept.spec.shard :]
+                samples = request.samples - request.first
                 examples = routine.examples(rest, samples) if samples else None
             finally:
                 routine.observe()
             if examples:
                 routine.train(examples)
             update = routine.update()
-        self._tell(errand, update, routine.took_s)
+        self._tell(request, update, routine.took_s)
         return update
 
-    def _probed(self, kept: Kept, errand: Errand) -> Routine:
+    def _probed(self, kept: WarmTask, request: TrainRequest) -> LocalTraining:
         """The routine that a probe began, once its first part is done."""
         begun = kept.begun
-        if begun is None or begun.routine.errand.cycle != errand.cycle:
-            raise Unprepared(f"{self._name} was not probed in cycle {errand.cycle}")
+        if begun is None or begun.routine.request.cycle != request.cycle:
+            raise Unprepared(f"{self._name} was not probed in cycle {request.cycle}")
         begun.first.result()
         kept.begun = None
         return begun.routine
 
     @rpc.expose
-    def gradient(self, errand: GradientErrand) -> Gradient:
+    def gradient(self, request: GradientRequest) -> Gradient:
         """Sum up the gradients of some parts of the data, each with its coefficient."""
-        kept, request = self._prepared(errand.task), rpc.current()
+        kept, call = self._prepared(request.task), rpc.current()
         kept.idle = False
         with self._alone(kept) as replaced:
-            summation = Summation(self._device, kept, errand)
+            summation = Summation(self._device, kept, request)
             summation.fetch()
-            for part in range(len(errand.parts)):
-                if request.cancelled or replaced():
-                    raise TrainingError(f"cycle {errand.cycle} needs this no more")
+            for part in range(len(request.parts)):
+                if call.cancelled or replaced():
+                    raise TrainingError(f"cycle {request.cycle} needs this no more")
                 took_s = summation.add(part)
-                if errand.slower > 1:
-                    request.sleep(min((errand.slower - 1) * took_s, FOREVER_S))
+                if request.slower > 1:
+                    call.sleep(min((request.slower - 1) * took_s, FOREVER_S))
             return summation.gradient()
 
     @rpc.expose
@@ -279,12 +283,12 @@ class Learner:
             self._slots_of[task] = slots
 
     @rpc.expose
-    def slot(self, errand: SlotErrand) -> SlotDone:
+    def slot(self, request: SlotRequest) -> SlotDone:
         """Collect, hand on and train until the slot ends."""
-        kept, request = self._prepared(errand.task), rpc.current()
-        slots = self._slots(errand.task, errand.cycle)
+        kept, call = self._prepared(request.task), rpc.current()
+        slots = self._slots(request.task, request.cycle)
         with self._alone(kept) as replaced:
-            return slots.slot(errand, lambda: request.cancelled or replaced())
+            return slots.slot(request, lambda: call.cancelled or replaced())
 
     @rpc.expose
     def hand_in(self, task: str, cycle: int) -> Update:
@@ -332,25 +336,27 @@ class Learner:
             kept.speed.forget()
         kept.idle = True
 
-    def _tell(self, errand: Errand, update: Update, took_s: float) -> None:
+    def _tell(self, request: TrainRequest, update: Update, took_s: float) -> None:
         """Say on this device what was done, and how well that was foreseen."""
         foreseen = "not benchmarked"
-        if self._prepared(errand.task).speed.measured:
-            law = self._law(errand.task, careful=False)
+        if self._prepared(request.task).speed.measured:
+            law = self._law(request.task, careful=False)
             foreseen = (
-                f"{law.seconds([errand.samples], [errand.steps])[0]:.2f} s foreseen"
+                f"{law.seconds([request.samples], [request.steps])[0]:.2f} s foreseen"
             )
         log.info(
             "%s, cycle %d: %d of %d samples%s in %.2f s (%s)",
-            *(errand.task, errand.cycle, update.samples, errand.samples),
+            *(request.task, request.cycle, update.samples, request.samples),
             *(", halted," if update.halted else "", took_s, foreseen),
         )
 
     @contextmanager
-    def _alone(self, kept: Kept, who: object = None) -> Iterator[Callable[[], bool]]:
+    def _alone(
+        self, kept: WarmTask, who: object = None
+    ) -> Iterator[Callable[[], bool]]:
         """Work on this device alone; yields whether somebody newer waits for the model.
 
-        An orchestrator that was killed and comes back may find its old errand running.
+        An orchestrator that was killed and comes back may find its old request running.
         """
         mine = kept.newest = who or object()
         with self._working:
@@ -362,7 +368,7 @@ class Learner:
             raise ConfigError(f"{self._name} has not measured itself yet")
         return speed.law(careful=careful, drifted=drifted)
 
-    def _prepared(self, task: str) -> Kept:
+    def _prepared(self, task: str) -> WarmTask:
         if task not in self._kept:
             raise Unprepared(f"{self._name} was not told {task!r}: call prepare first")
         return self._kept[task]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from melisma.errors import ConfigError
 
 
-class Pace:
+class Throttle:
     """How fast a learner may be; infinity for as fast as it can."""
 
     def __init__(

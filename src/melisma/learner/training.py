@@ -1,6 +1,6 @@
-"""One errand on a learner: fetch, train part by part, halt in time.
+"""One request on a learner: fetch, train part by part, halt in time.
 
-Budgets are relative and the clock monotonic, from the moment an errand comes. Model and
+Budgets are relative and the clock monotonic, from the moment a request comes. Model and
 shards are fetched after that, so their transfer is on the learner's own clock, and a
 device's wrong time of day does not matter.
 """
@@ -15,10 +15,10 @@ import numpy as np
 
 from melisma import rpc
 from melisma.errors import ConfigError
-from melisma.fleets.messages import Brief, Errand, Speeds, Update
-from melisma.learner.background import Owner
+from melisma.fleets.messages import Speeds, TaskSpec, TrainRequest, Update
+from melisma.learner.background import BackgroundLoad
 from melisma.learner.speed import Speed
-from melisma.learner.throttle import Pace
+from melisma.learner.throttle import Throttle
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, Parameters, parameters_of, put
 from melisma.learning.settings import Late, Training
@@ -38,7 +38,7 @@ class Device:
 
     name: str
     own: Dataset | None
-    owner: Owner
+    owner: BackgroundLoad
     clock: Callable[[], float]
     cache: Cache = field(default_factory=lambda: Cache(CACHE_BYTES))
 
@@ -53,10 +53,10 @@ class Device:
 
 
 @dataclass(slots=True)
-class Kept:
+class WarmTask:
     """What is kept warm for a task between its cycles."""
 
-    brief: Brief
+    spec: TaskSpec
     model: Model
     training: Training
     speed: Speed
@@ -66,19 +66,19 @@ class Kept:
     begun: "Begun | None" = None  #: a routine that was probed
 
 
-class Line:
+class Link:
     """The orchestrator, for one task and at the pace that the device has now."""
 
-    def __init__(self, device: Device, kept: Kept, most_s: float) -> None:
+    def __init__(self, device: Device, kept: WarmTask, most_s: float) -> None:
         peer = rpc.current().peer
         if peer is None:
             raise ConfigError("a learner is called by an orchestrator that it dialled")
-        self.peer, self._task, self.clock = peer, kept.brief.task, device.clock
+        self.peer, self._task, self.clock = peer, kept.spec.task, device.clock
         self._owner, size = device.owner, kept.speed.model_bytes
         self._owner.begin(most_s, lambda: peer.filler(self._task, size))
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> Throttle:
         """How fast the device may be now."""
         return self._owner.pace(self._task)
 
@@ -96,20 +96,24 @@ class Line:
 class Begun:
     """A routine whose first part is under way."""
 
-    routine: "Routine"
+    routine: "LocalTraining"
     first: Future[None]  #: until then
 
 
-class Routine:
-    """An errand from its beginning to its update."""
+class LocalTraining:
+    """An request from its beginning to its update."""
 
     def __init__(
-        self, device: Device, kept: Kept, errand: Errand, cancelled: Callable[[], bool]
+        self,
+        device: Device,
+        kept: WarmTask,
+        request: TrainRequest,
+        cancelled: Callable[[], bool],
     ) -> None:
-        self._device, self._kept, self.errand = device, kept, errand
+        self._device, self._kept, self.request = device, kept, request
         self._clock, self._began = device.clock, device.clock()
-        self._line = Line(device, kept, errand.deadline_s)
-        self._rng = batch_order(kept.brief, errand.cycle, device.name)
+        self._line = Link(device, kept, request.deadline_s)
+        self._rng = batch_order(kept.spec, request.cycle, device.name)
         self.cancelled = cancelled
         self._session = Session(kept.model, kept.training)
         self._training_s, self._due = 0.0, 0
@@ -119,13 +123,13 @@ class Routine:
     def fetch_model(self) -> None:
         """Have the model as it stands."""
         size_bytes = self._kept.speed.model_bytes
-        model: Parameters = self._fetch("parameters", self.errand.cycle, size_bytes)
+        model: Parameters = self._fetch("parameters", self.request.cycle, size_bytes)
         put(model, self._kept.model)
         self._kept.loaded = None  # training changes it
 
     def examples(self, keys: list[str], samples: int) -> Examples:
         """Data to train on: these shards, or some of one's own."""
-        if not self._kept.brief.federated:
+        if not self._kept.spec.federated:
             return unpacked(self._device.cache.get(keys, self._shards))
         own = self._device.data()
         rows = self._rng.permutation(len(own.train_y))[:samples]
@@ -142,7 +146,7 @@ class Routine:
         each as often as it was.
         """
         began = self._clock()
-        size, steps = len(examples[1]), self.errand.steps
+        size, steps = len(examples[1]), self.request.steps
         plan = batch_plan(np.arange(size), steps, self._kept.training, self._rng)
         self._due += len(plan)
         halts = self._halt((plan >= 0).sum(axis=1))
@@ -178,9 +182,9 @@ class Routine:
     def update(self) -> Update:
         """What came of it; returns when a slow device would have sent it."""
         trained_s, trained = self._clock() - self._began, self._session.trained()
-        private = self._kept.brief.private
+        private = self._kept.spec.private
         update = Update(
-            cycle=self.errand.cycle,
+            cycle=self.request.cycle,
             parameters=parameters_of(self._kept.model),
             samples=trained.samples,
             batches=trained.batches,
@@ -199,17 +203,17 @@ class Routine:
 
     def _shards(self, keys: list[str]) -> list[Shard]:
         sample_bytes = self._kept.speed.sample_bytes
-        size_bytes = len(keys) * self._kept.brief.shard * sample_bytes
+        size_bytes = len(keys) * self._kept.spec.shard * sample_bytes
         shards: list[Shard] = self._fetch("shards", keys, size_bytes)
         return shards
 
     def _fetch(self, name: str, argument: object, size_bytes: int) -> Any:
         """Fetch, unless that takes longer than the whole cycle may: CallTimeout.
 
-        The limit is the errand's own: what is left of it would tell what was taken.
+        The limit is the request's own: what is left of it would tell what was taken.
         """
         self._fetched_bytes.append(size_bytes)
-        within_s = None if self.errand.late == Late.WAIT else self.errand.deadline_s
+        within_s = None if self.request.late == Late.WAIT else self.request.deadline_s
         began = self._clock()
         try:
             return self._line.fetch(name, argument, within_s)
@@ -218,8 +222,8 @@ class Routine:
 
     def _halt(self, sizes: Ints) -> Callable[[], bool]:
         """Return what to ask before each batch: can its result still arrive in time?"""
-        errand, upload_s = self.errand, self._kept.speed.upload_s()
-        end = self._began + safely(errand.deadline_s) - upload_s
+        request, upload_s = self.request, self._kept.speed.upload_s()
+        end = self._began + safely(request.deadline_s) - upload_s
         start, batches = self._clock(), 0
 
         def halt() -> bool:
@@ -229,23 +233,27 @@ class Routine:
             now = self._clock()
             batch_s = (now - start) / batches if batches else 0.0
             batches += 1
-            late = errand.late == Late.HALT and now + batch_s > end
+            late = request.late == Late.HALT and now + batch_s > end
             return self.cancelled() or late
 
         return halt
 
 
-def batch_order(brief: Brief, cycle: int, name: str) -> np.random.Generator:
+def batch_order(spec: TaskSpec, cycle: int, name: str) -> np.random.Generator:
     """Return what the order of a learner's batches comes from, here and at a check."""
     return np.random.default_rng(
-        [brief.seed, Stream.LEARNER, cycle, zlib.crc32(name.encode())]
+        [spec.seed, Stream.LEARNER, cycle, zlib.crc32(name.encode())]
     )
 
 
-def batches_of(errand: Errand, training: Training, rng: np.random.Generator) -> Ints:
-    """Rows of each batch of an errand, counted through its shards, for a check."""
-    parts = np.split(np.arange(errand.samples), [errand.first] if errand.first else [])
-    plans = [batch_plan(part, errand.steps, training, rng) for part in parts]
+def batches_of(
+    request: TrainRequest, training: Training, rng: np.random.Generator
+) -> Ints:
+    """Rows of each batch of a request, counted through its shards, for a check."""
+    parts = np.split(
+        np.arange(request.samples), [request.first] if request.first else []
+    )
+    plans = [batch_plan(part, request.steps, training, rng) for part in parts]
     return np.concatenate(plans)
 
 

@@ -1,10 +1,10 @@
 """A fleet on a Ray cluster: a learner on every node, called as if it had dialled in.
 
-All rules are those of live runs, and so is their code: `Company` musters, `LiveFleet`
-orders and refuses. Here is how a node is called, and how it gets what it trains on:
-the cycle's model by the object store, where it is put once and from where Ray sends it
-to each node once, and shards, of which a learner keeps what it has had, by an actor
-beside the orchestrator.
+All rules are those of live runs, and so is their code: `Roster` gets learners ready,
+`LiveLearners` orders and refuses. Here is how a node is called, and how it gets what
+it trains on: the cycle's model by the object store, where it is put once and from where
+Ray sends it to each node once, and shards, of which a learner keeps what it has had, by
+an actor beside the orchestrator.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from typing import Any, Self
 
 from melisma import rpc
 from melisma.errors import CallTimeout, RemoteError, TransportError
-from melisma.fleets.live import Goods, Stock
-from melisma.fleets.messages import Errand, GradientErrand
+from melisma.fleets.live import ModelServer, ServedTask
+from melisma.fleets.messages import GradientRequest, TrainRequest
 from melisma.fleets.roster import HURRY_S, LOOK_S
 from melisma.ray.cluster import ray
 from melisma.ray.learner import Actor, Make
@@ -30,7 +30,7 @@ LABEL = "melisma.learner"
 class Node:
     """The learner on one node, called as a `rpc.Peer` is: ``await node.bid(…)``."""
 
-    functions = ("carry_out",)  #: what tells learners from other peers
+    functions = ("train",)  #: what tells learners from other peers
 
     def __init__(self, name: str, id: str, actor: Any, models: "Models") -> None:
         self.name, self.id = name, id
@@ -88,52 +88,52 @@ class Function:
 class Models:
     """Each task's model in the object store, put there once a cycle."""
 
-    def __init__(self, goods: Sequence[Goods]) -> None:
-        self._goods = {one.task: one for one in goods}
+    def __init__(self, served: Sequence[ServedTask]) -> None:
+        self._served = {one.task: one for one in served}
         self._put: dict[str, tuple[int, Any]] = {}  # cycle and reference, by task
 
     def of(self, args: tuple[Any, ...]) -> list[Any]:
-        """Return a reference to the model of an errand, if that is what they are.
+        """Return a reference to the model of a request, if that is what they are.
 
         In a list it is the learner that fetches it, on its own clock, and not Ray
         before the learner is called.
         """
         match args:
-            case (Errand() | GradientErrand() as errand,):
-                goods = self._goods[errand.task]
-                cycle, ref = self._put.get(errand.task, (None, None))
-                if cycle != goods.cycle:
-                    ref = ray.put(goods.parameters)
-                    self._put[errand.task] = goods.cycle, ref
+            case (TrainRequest() | GradientRequest() as request,):
+                served = self._served[request.task]
+                cycle, ref = self._put.get(request.task, (None, None))
+                if cycle != served.cycle:
+                    ref = ray.put(served.parameters)
+                    self._put[request.task] = served.cycle, ref
                 return [ref]
         return []
 
 
-class StockActor(Stock):
-    """The stock, made of a reference that stays good: it can start again.
+class ModelActor(ModelServer):
+    """The model server, made of a reference that stays good: it can start again.
 
     Ray would warn that a plain reference may be gone by then; one that was written
     down is kept for as long as this process has joined the cluster.
     """
 
-    def __init__(self, goods: bytes) -> None:
-        super().__init__(ray.get(ray.cloudpickle.loads(goods)))
+    def __init__(self, served: bytes) -> None:
+        super().__init__(ray.get(ray.cloudpickle.loads(served)))
 
 
 class Nodes:
-    """The cluster's nodes as a company calls them; a learner starts on each."""
+    """The cluster's nodes as a roster calls them; a learner starts on each."""
 
-    def __init__(self, goods: Sequence[Goods], *, make: Make) -> None:
+    def __init__(self, served: Sequence[ServedTask], *, make: Make) -> None:
         self.metrics = rpc.Metrics()  #: of calls over Ray nothing is counted
-        self._make, self._models = make, Models(goods)
+        self._make, self._models = make, Models(served)
         self._nodes: dict[str, Node] = {}
         self._expelled: set[str] = set()
-        for one in goods:
-            one.shelf.all()  # hashed here once: the stock is a copy
+        for one in served:
+            one.shelf.all()  # hashed here once: the actor has a copy
         here = ray.get_runtime_context().get_node_id()
-        written = ray.cloudpickle.dumps(ray.put(goods))  # type: ignore[no-untyped-call]
-        self._stock = _pinned(
-            StockActor, here, num_cpus=0, max_restarts=-1, max_task_retries=-1
+        written = ray.cloudpickle.dumps(ray.put(served))  # type: ignore[no-untyped-call]
+        self._models_actor = _pinned(
+            ModelActor, here, num_cpus=0, max_restarts=-1, max_task_retries=-1
         ).remote(written)
 
     @property
@@ -171,7 +171,7 @@ class Nodes:
         for name, id in there.items():
             if name not in self._nodes and name not in self._expelled:
                 actor = _pinned(Actor, id, num_cpus=1).remote(
-                    name, self._make, self._stock
+                    name, self._make, self._models_actor
                 )
                 self._nodes[name] = Node(name, id, actor, self._models)
 
@@ -190,7 +190,7 @@ class Nodes:
     def __exit__(self, *_: object) -> None:
         for name in list(self._nodes):
             self._end(name)
-        ray.kill(self._stock)
+        ray.kill(self._models_actor)
 
 
 def _pinned(kind: type, id: str, **options: Any) -> Any:

@@ -30,7 +30,7 @@ class Actor:
 
     def __init__(self, name: str, make: Make, stock: Any) -> None:
         use_threads(1)
-        self._name, self._make, self._stock = name, make, stock
+        self._name, self._make, self._models_actor = name, make, stock
 
     @cached_property
     def _learner(self) -> Learner:
@@ -47,7 +47,7 @@ class Actor:
 
         ``models`` holds a reference to the cycle's parameters, where there are any.
         """
-        orchestrator: Any = Orchestrator(self._stock, models)
+        orchestrator: Any = Orchestrator(self._models_actor, models)
         request = Request(function, "orchestrator", orchestrator)
         current_request.set(request)
         loop, timer = asyncio.get_running_loop(), None

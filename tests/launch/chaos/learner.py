@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from melisma import rpc
 from melisma.cli import main
-from melisma.fleets.messages import Errand, Speeds, Update
+from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.learner import learner
 
 favours: dict[str, Any] = {}
@@ -34,12 +34,12 @@ class Favour(learner.Learner):
         return told
 
     @rpc.expose
-    def carry_out(self, errand: Errand) -> Update:
-        update = super().carry_out(errand)
+    def train(self, request: TrainRequest) -> Update:
+        update = super().train(request)
         if keep := favours.get("keep"):
             _keep(update, Path(keep), self._name)
         cycle, file = favours.get("hold", (0, ""))
-        if cycle == errand.cycle:
+        if cycle == request.cycle:
             del favours["hold"]  # once: the cycle may be run again
             Path(file).touch()
             while Path(file).exists():
