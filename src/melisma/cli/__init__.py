@@ -403,9 +403,10 @@ def join(
 
     from melisma import rpc
     from melisma.jobs.schema import load_states
-    from melisma.launch.local import owner_of
+    from melisma.launch.local import background_of
     from melisma.learner.background import BackgroundLoad, State
-    from melisma.learner.learner import Learner
+    from melisma.learner.fog import FogLearner
+    from melisma.learner.service import FogService
     from melisma.learning.data import load_own
     from melisma.learning.training import use_threads
     from melisma.units import BytesPerSecond, SamplesPerSecond
@@ -416,25 +417,23 @@ def join(
             "--states has rates of its own: leave --rate, --bandwidth out"
         )
     if states:
-        owner = owner_of(load_states(states), name)
+        background = background_of(load_states(states), name)
     else:
         pace = State(
             samples_per_s=float(SamplesPerSecond.of(rate)) if rate else math.inf,
             bytes_per_s=float(BytesPerSecond.of(bandwidth)) if bandwidth else math.inf,
         )
-        owner = BackgroundLoad([pace])
+        background = BackgroundLoad([pace])
     use_threads(threads)
     own = load_own(data) if data else None
-    learner = Learner(
-        name=name, own=own, owner=owner, allowed=allow or (), listens=listen
-    )
+    learner = FogLearner(name=name, own=own, background=background, allowed=allow or ())
     if not quiet:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("melisma.learner").setLevel(logging.INFO)
     with (
-        closing(learner),
+        closing(FogService(learner, listens=listen)) as service,
         rpc.connect(
-            address, learner, name=name, token=token, patience_s=30.0, threads=8
+            address, service, name=name, token=token, patience_s=30.0, threads=8
         ) as line,
     ):
         if not quiet:
