@@ -27,8 +27,7 @@ from melisma.learning.training import use_threads
 from melisma.live import run_on_testbed
 from melisma.maths.arrays import Floats
 from melisma.runs.course import Course, course
-from melisma.runtime.devices import DEVICES
-from melisma.runtime.testbed import Place, Testbed
+from melisma.testbed import DEVICES, Place, Testbed
 
 #: Device without a quota, by whose time others' are predicted from FLOPS.
 REFERENCE = "2070-super"

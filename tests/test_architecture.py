@@ -17,6 +17,7 @@ LINES = [
     {"learning"},
     {"rpc", "sweeps"},
     {"runtime"},
+    {"testbed"},
     {"units", "config", "simulation", "comparison", "plots", "report", "dashboard"}
     | {"live", "serving", "programme", "coded", "moving", "building", "runs"}
     | {"trials", "ray"},

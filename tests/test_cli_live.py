@@ -27,7 +27,7 @@ from tests.runtime.chaos.processes import (
 
 from melisma.runtime.company import HURRY_S
 from melisma.runtime.fleet import NOT_THERE
-from melisma.runtime.testbed import Testbed, missing
+from melisma.testbed import Testbed, missing
 
 pytestmark = pytest.mark.slow
 

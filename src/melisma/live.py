@@ -16,14 +16,13 @@ from melisma.config import Job, LearnersTable, StatesFile, dump, probabilities, 
 from melisma.errors import ConfigError, DataError, unknown
 from melisma.learning.data import save_own
 from melisma.moving import is_fog
-from melisma.runtime.devices import DEVICES
 from melisma.runtime.folder import CONFIG
 from melisma.runtime.owner import Owner, State
 from melisma.runtime.records import Record
-from melisma.runtime.testbed import Testbed
 from melisma.serving import Watch, orchestrate
 from melisma.simulation import names_of, own_rows, task_of
 from melisma.system.law import Mode
+from melisma.testbed import DEVICES, Testbed
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
 #: Longest that the learners of a testbed may take to start.
