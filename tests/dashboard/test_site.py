@@ -1,5 +1,6 @@
 """The routes over real sockets: what is told, to whom, and what is not."""
 
+import http.client
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,9 @@ from tests.dashboard.clients import Visitor, happened, serving, token_of, write_
 from tests.dashboard.documents import Page, page_of, rows
 
 from melisma import rpc
+from melisma.dashboard import events
 from melisma.dashboard import site as site_module
-from melisma.runs.document import document
+from melisma.runs.document import Document, document
 from melisma.runs.held import hold
 from melisma.runtime import records
 from melisma.runtime.folder import RECORDS
@@ -274,6 +276,24 @@ def test_watchers_have_a_limit(runs: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert next(watching)[0] == "rows"
         status, told, _ = visitor.ask("/api/runs/two/events")
         assert (status, "close a page" in told["error"]["message"]) == (503, True)
+
+
+def test_a_watcher_who_stops_reading_loses_its_place(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_module, "STREAMS", 1)
+    monkeypatch.setattr(events, "STALLED_S", 0.5)
+    header = Document.header
+    more = {"long": "x" * 20_000_000}  # more than sockets hold
+    monkeypatch.setattr(Document, "header", lambda *told: header(*told) | more)
+    with serving(runs) as (server, _):
+        visitor = Visitor(server.url)
+        line, stalled = visitor.open("GET", "/api/runs/one/events")
+        statuses = (visitor.ask("/api/runs/one/events")[0] for _ in range(5000))
+        assert 200 in statuses
+        with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+            stalled.read()
+        line.close()
 
 
 def test_a_damaged_run_is_named_and_harms_no_other(
