@@ -26,8 +26,7 @@ from melisma.learning.models import build
 from melisma.learning.settings import Training
 from melisma.learning.training import use_threads
 from melisma.maths.arrays import Floats
-from melisma.runtime.devices import DEVICES
-from melisma.runtime.testbed import Place, Testbed
+from melisma.testbed import DEVICES, Place, Testbed
 from melisma.views.history import History, history
 
 #: Device without a quota, by whose time others' are predicted from FLOPS.

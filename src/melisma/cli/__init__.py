@@ -246,7 +246,7 @@ def run_on_testbed(
     as_json: Json = False,
 ) -> None:
     """Train a job for real on emulated devices: own network, own CPU quota (root)."""
-    from melisma.runtime.testbed import Testbed
+    from melisma.testbed import Testbed
 
     if clean:
         for removed in Testbed.sweep():

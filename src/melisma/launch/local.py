@@ -28,9 +28,8 @@ from melisma.learner.background import BackgroundLoad, State
 from melisma.learning.data import save_own
 from melisma.runs.records import Record
 from melisma.runs.store import CONFIG, Watch, ignore
-from melisma.runtime.devices import DEVICES
-from melisma.runtime.testbed import Testbed
 from melisma.system.law import Mode
+from melisma.testbed import DEVICES, Testbed
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
 #: Longest that the learners of a testbed may take to start.
