@@ -20,7 +20,6 @@ from melisma.errors import CallTimeout, ConfigError, RemoteError, TransportError
 from melisma.fleets.live import ServedTask
 from melisma.fleets.messages import TrainRequest
 from melisma.jobs.building import task_of
-from melisma.launch.local import run_on_ray
 from melisma.launch.serve import orchestrate
 from melisma.learning.data import load, save_own
 from melisma.learning.parameters import load as load_parameters
@@ -29,6 +28,7 @@ from melisma.learning.shards import Shelf
 from melisma.ray.cluster import joined, ray
 from melisma.ray.fleet import LABEL, Models, Nodes, learners
 from melisma.ray.learner import Make
+from melisma.ray.run import run_on_ray
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import MODEL

@@ -222,9 +222,9 @@ def run_job(
     ):
         show = _shown(as_json)
         if address:
-            records = live.run_on_ray(
-                job, folder, watch, show, address=address, data=data
-            )
+            from melisma.ray.run import run_on_ray
+
+            records = run_on_ray(job, folder, watch, show, address=address, data=data)
         else:
             records = live.run_locally(job, folder, watch, show)
     _print_run(job, folder, records, as_json)
@@ -325,7 +325,9 @@ def resume(
     ):
         show = _shown(as_json)
         if address:
-            records = live.run_on_ray(job, run, watch, show, address=address, data=data)
+            from melisma.ray.run import run_on_ray
+
+            records = run_on_ray(job, run, watch, show, address=address, data=data)
         elif locally:
             records = live.run_locally(job, run, watch, show)
         else:
@@ -1260,7 +1262,8 @@ def _print_cycles(course: "History") -> None:
 
 
 def _print_comparison(comparison: "Comparison") -> None:
-    from melisma.compare.report import caption, cells
+    from melisma.compare.comparison import cells
+    from melisma.compare.report import caption
 
     table = Table("", title=caption(comparison), title_justify="left", box=None)
     shown = comparison.finished
