@@ -20,9 +20,8 @@ import msgspec
 import numpy as np
 import typer
 
-from melisma.algorithms.coded import run_coded
+from melisma.algorithms.loop import train
 from melisma.errors import DataError
-from melisma.jobs.coded import build_coded
 from melisma.jobs.schema import (
     DataTable,
     Job,
@@ -30,9 +29,11 @@ from melisma.jobs.schema import (
     StragglingTable,
     TrainingTable,
 )
+from melisma.launch.simulate import build
 from melisma.learning.parameters import Parameters
 from melisma.maths.statistics import mean_interval
 from melisma.runs.records import Aggregated, Evaluated, Record
+from melisma.runs.store import RunWriter
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
 CORES = (2, 2, 4, 4, 8, 8)
@@ -77,13 +78,12 @@ def job_of(data: str, model: str, samples: int, iterations: int) -> Job:
 
 def trained(job: Job) -> tuple[Parameters, list[Record]]:
     """Train a job; return the model and what happened."""
-    happened: list[Record] = []
-    ready = build_coded(job)
+    ready = build(job).built
     data = ready.task.data
     few = replace(data, test_x=data.test_x[:TESTED], test_y=data.test_y[:TESTED])
     task = replace(ready.task, data=few)
-    run = run_coded(task, ready.workers, happened.append, ready.coding)
-    return asyncio.run(run), happened
+    run = RunWriter()
+    return asyncio.run(train(task, ready.crew, ready.algorithm, run)), run.records
 
 
 def distance(ours: Parameters, theirs: Parameters) -> float:

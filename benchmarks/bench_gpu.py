@@ -48,7 +48,8 @@ from rich.table import Table
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from melisma.algorithms import averaging as orchestrator
+from melisma.algorithms.averaging import Averaging
+from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
 from melisma.fleets.simulated import SimulatedFleet
 from melisma.learning.batched import Lesson, train_many
@@ -59,6 +60,7 @@ from melisma.learning.settings import Hardware, Precision, Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Ints
 from melisma.runs import records
+from melisma.runs.store import RunWriter
 from melisma.system.law import DelayLaw
 
 SAMPLES, BATCH = 320, 32  #: of each learner, and in a step
@@ -220,7 +222,7 @@ def whole_cycle_s(lesson: Lesson, K: int, cycles: int) -> float:
             if isinstance(record, records.Evaluated):
                 ended.append(time.perf_counter())
 
-        asyncio.run(orchestrator.run(task, fleet, sink))
+        asyncio.run(train(task, fleet, Averaging(fleet), RunWriter(watch=sink)))
     return float(np.diff(ended)[1:].min())
 
 

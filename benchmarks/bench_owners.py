@@ -19,8 +19,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from melisma.jobs.multitask import jobs_of
-from melisma.jobs.schema import Job, LearnersTable, StateTable, TaskTable, TrainingTable
+from melisma.jobs.schema import (
+    Job,
+    LearnersTable,
+    StateTable,
+    TaskTable,
+    TrainingTable,
+    tasks_of,
+)
 from melisma.launch.local import run_on_testbed
 from melisma.learner.background import Activity
 from melisma.runs.records import Record
@@ -71,7 +77,7 @@ def costs(records: list[Record], job: Job) -> tuple[float, float]:
     """Seconds of training for a thousand samples, and of transfers in a cycle."""
     done = [
         turn
-        for one in jobs_of(job)
+        for one in tasks_of(job)
         for turn in turns([r for r in records if r.task == one.name])
         if turn.samples and turn.measured_s and turn.trained_s and turn.downloaded_s
     ]
@@ -100,7 +106,7 @@ def show_schemes(root: Path, cycles: int) -> None:
     table = Table("scheme", *(column.title for column in COLUMNS), box=None)
     for scheme in SCHEMES:
         job = msgspec.structs.replace(job_of(owners(**chances), cycles), scheme=scheme)
-        how = together(jobs_of(job), ran(job, root / scheme))
+        how = together(tasks_of(job), ran(job, root / scheme))
         table.add_row(scheme, *(column.text(how) for column in COLUMNS))
     out.print(table)
 

@@ -24,10 +24,11 @@ from rich.table import Table
 
 from melisma import rpc
 from melisma.jobs.schema import Job
-from melisma.launch.local import join_command, processes, run_on_ray
+from melisma.launch.local import join_command, processes
 from melisma.launch.serve import orchestrate
 from melisma.learning.models import build, model_bytes
 from melisma.ray.fleet import LABEL
+from melisma.ray.run import run_on_ray
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.units import Seconds

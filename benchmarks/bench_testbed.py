@@ -30,8 +30,7 @@ from melisma.launch.local import run_on_testbed
 from melisma.learning.benchmark import predicted_by_flops
 from melisma.learning.settings import Late
 from melisma.runs import records
-from melisma.runtime.devices import DEVICES
-from melisma.runtime.testbed import Testbed
+from melisma.testbed import DEVICES, Testbed
 from melisma.units import Seconds
 
 DEVICES_TRIED = ("pi1", "pi2", "pi3", "jetson-nano")

@@ -39,7 +39,7 @@ from melisma.fleets.simulated import Conditions, SimulatedFleet
 from melisma.learning.data import Dataset
 from melisma.learning.settings import Training
 from melisma.maths.arrays import Floats, Ints
-from melisma.runs.records import Record, Refused
+from melisma.runs.records import Refused
 from melisma.schemes.multitask.exact import exact
 from melisma.schemes.multitask.rmed import rmed
 from melisma.system.law import DelayLaw
@@ -146,14 +146,15 @@ class Trial:
             lambda: (seen, self.names),
         )
         association = Association(terms, self.price, known, solve, reassigns=False)
-        happened: list[Record] = []
-
-        def sink(record: Record) -> None:
-            learned.see(record)
-            happened.append(record)
-
-        programme = Programme(entries, association, VirtualClock(), KNOWLEDGE[scheme])
-        asyncio.run(programme.run(sink))
+        programme = Programme(
+            entries,
+            association,
+            VirtualClock(),
+            KNOWLEDGE[scheme],
+            observe=learned.see,
+        )
+        asyncio.run(programme.run())
+        happened = [record for entry in entries for record in entry.run.records]
         if any(isinstance(record, Refused) for record in happened):
             return None
         names = terms.names
@@ -177,7 +178,7 @@ class Trial:
                 shard=SHARD,
                 steps=int(STEPS[i]),
             ),
-            fleet=fleet,
+            crew=fleet,
         )
 
     def _fleet(self, i: int) -> SimulatedFleet:

@@ -12,7 +12,6 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 from scipy.stats import spearmanr
 
 from melisma.errors import InfeasibleError
-from melisma.jobs.building import simulate
 from melisma.jobs.schema import (
     DataTable,
     Job,
@@ -20,6 +19,7 @@ from melisma.jobs.schema import (
     TrainingTable,
     WorkloadTable,
 )
+from melisma.launch.simulate import simulate
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
 from melisma.runs.records import evaluations

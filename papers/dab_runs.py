@@ -12,7 +12,6 @@ from itertools import product
 import msgspec
 import numpy as np
 
-from melisma.jobs.building import simulate
 from melisma.jobs.schema import (
     DataTable,
     Job,
@@ -20,11 +19,12 @@ from melisma.jobs.schema import (
     TrainingTable,
     WorkloadTable,
 )
+from melisma.launch.simulate import simulate
 from melisma.learning.benchmark import fit
 from melisma.learning.settings import Late
 from melisma.maths.arrays import Floats
 from melisma.units import Bytes, BytesPerSecond, SamplesPerSecond, Seconds
-from melisma.views.history import Course, course
+from melisma.views.history import History, history
 
 from . import dab_testbed
 from .kit import Data, Spread, in_order
@@ -293,15 +293,15 @@ def _csa_cycle_s(study: DeadlineStudy) -> float:
 
 def _courses(
     jobs: list[tuple[Job, tuple[str, ...]]], testbed: bool, spread: Spread
-) -> list[Course]:
+) -> list[History]:
     """What the runs come to; on the testbed one after another."""
     if testbed:
         return [dab_testbed.trained(job, devices) for job, devices in jobs]
     return spread(_simulated, [job for job, _ in jobs])
 
 
-def _simulated(job: Job) -> Course:
-    return course(simulate(job))
+def _simulated(job: Job) -> History:
+    return history(simulate(job))
 
 
 def _job(

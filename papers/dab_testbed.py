@@ -26,9 +26,8 @@ from melisma.learning.models import build
 from melisma.learning.settings import Training
 from melisma.learning.training import use_threads
 from melisma.maths.arrays import Floats
-from melisma.runtime.devices import DEVICES
-from melisma.runtime.testbed import Place, Testbed
-from melisma.views.history import Course, course
+from melisma.testbed import DEVICES, Place, Testbed
+from melisma.views.history import History, history
 
 #: Device without a quota, by whose time others' are predicted from FLOPS.
 REFERENCE = "2070-super"
@@ -63,10 +62,10 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
         return {int(n): seconds for n, seconds in self.seconds.items()}
 
 
-def trained(job: Job, devices: Sequence[str]) -> Course:
+def trained(job: Job, devices: Sequence[str]) -> History:
     """Run a job on devices; return what its cycles came to."""
     with TemporaryDirectory() as folder:
-        return course(run_on_testbed(job, Path(folder), devices))
+        return history(run_on_testbed(job, Path(folder), devices))
 
 
 def training_times(

@@ -11,11 +11,11 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from melisma.algorithms.fog import Fog
 from melisma.fog import Flows, Movement, cost, move
 from melisma.fog.profiles import LTE, WIFI
 from melisma.fog.settings import run
 from melisma.fog.topologies import full, hierarchical, social
-from melisma.jobs.fog import build_fog
 from melisma.jobs.schema import (
     Costs,
     DataTable,
@@ -24,6 +24,7 @@ from melisma.jobs.schema import (
     LearnersTable,
     TrainingTable,
 )
+from melisma.launch.simulate import build
 from melisma.maths.arrays import Floats
 from melisma.runs.records import Moved, Record, Trained, evaluations
 from melisma.system.law import DelayLaw, Mode
@@ -195,15 +196,19 @@ def job_of(study: FogStudy, setting: str, seed: int) -> Job:
 def outcome(trial: Trial) -> Data:
     """Run a trial: accuracy, costs, where data went, losses."""
     (study, setting), seed = trial
-    simulation = build_fog(job_of(study, setting, seed))
-    fogging, problems, records = simulation.fogging, list[Movement](), list[Record]()
+    simulation = build(job_of(study, setting, seed))
+    built, problems, records = simulation.built, list[Movement](), list[Record]()
+    settings = built.algorithm.settings
 
-    def nature(names: Sequence[str], own: Sequence[int], law: DelayLaw) -> Movement:
-        problem = fogging.nature(names, own, law)
+    def environment(
+        names: Sequence[str], own: Sequence[int], law: DelayLaw
+    ) -> Movement:
+        problem = settings.environment(names, own, law)
         problems.append(since_aggregation(problem, study) if study.resets else problem)
         return problems[-1]
 
-    simulation = replace(simulation, fogging=replace(fogging, nature=nature))
+    fog = Fog(built.crew, replace(settings, environment=environment))
+    simulation = replace(simulation, built=built._replace(algorithm=fog))
     simulation.run(watch=records.append)
     return told(records, problems[-1], simulation.job.cycles)
 

@@ -142,15 +142,15 @@ class Cluster:
         # Learners that a finished task frees stay idle, as in the thesis.
         association = Association(terms, self.price, known, _solved, reassigns=False)
         entries = [
-            Entry(task=task, fleet=fleet)
+            Entry(task=task, crew=fleet)
             for task, fleet in zip(tasks, fleets, strict=True)
         ]
-        records: list[Record] = []
         programme = Programme(entries, association, VirtualClock(), KNOWLEDGE[scheme])
         try:
-            asyncio.run(programme.run(records.append))
+            asyncio.run(programme.run())
         except TrainingError:
             return None
+        records = [record for entry in entries for record in entry.run.records]
         deadline_s = {task.name: task.deadline_s for task in tasks}
         if any(_hopeless(record, deadline_s) for record in records):
             return None

@@ -19,7 +19,7 @@ LINES = [
     {"runs"},
     {"rpc"},
     {"fleets", "learner", "algorithms"},
-    {"runtime"},
+    {"testbed"},
     {"jobs", "views", "launch", "compare", "ray"},
     {"flower"},
     {"cli", "__main__"},

@@ -5,13 +5,15 @@ import tempfile
 
 import numpy as np
 
-from melisma.algorithms import averaging as orchestrator
+from melisma.algorithms.averaging import Averaging
+from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
 from melisma.fleets.simulated import SimulatedFleet
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Hardware, Training
 from melisma.runs import records
+from melisma.runs.store import RunWriter
 from melisma.system.law import DelayLaw
 from peers.meter import Meter
 from peers.workload import (
@@ -61,4 +63,4 @@ def run(workload: Workload, meter: Meter, threads: int = 1) -> Parameters:
                 meter.tick()
 
         meter.tick()
-        return asyncio.run(orchestrator.run(task, fleet, sink))
+        return asyncio.run(train(task, fleet, Averaging(fleet), RunWriter(watch=sink)))

@@ -7,7 +7,8 @@ import pytest
 import torch
 from tests.fleets.fleets import fleet_of, law, ran, small_data, small_model, task_of
 
-from melisma.algorithms.averaging import run, share_out
+from melisma.algorithms.averaging import Averaging, share_out
+from melisma.algorithms.loop import train
 from melisma.errors import ConfigError, InfeasibleError, TrainingError
 from melisma.fleets.simulated import Conditions
 from melisma.learning.parameters import parameters_of
@@ -23,6 +24,7 @@ from melisma.runs.records import (
     Trained,
     Uploaded,
 )
+from melisma.runs.store import RunWriter
 from melisma.system.problem import Allocation
 from melisma.system.streams import Stream
 
@@ -201,8 +203,9 @@ def test_a_learner_that_trains_nothing_is_dropped_with_its_reason() -> None:
 
 def test_an_infeasible_task_fails_before_anything_is_recorded() -> None:
     happened: list[Record] = []
+    crew, run = fleet_of(TWO), RunWriter(watch=happened.append)
     with pytest.raises(InfeasibleError, match=r"0\.05 s"):
-        asyncio.run(run(task_of("csa", 0.05), fleet_of(TWO), happened.append))
+        asyncio.run(train(task_of("csa", 0.05), crew, Averaging(crew), run))
     assert happened == []
 
 

@@ -13,16 +13,20 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from melisma.algorithms.coded import NOT_NEEDED, _parts, run_coded
+from melisma.algorithms.coded import NOT_NEEDED, Coded, _parts
+from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
 from melisma.coding import CODES
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets.simulated_coded import Straggling
-from melisma.jobs.coded import CodedSimulation, build_coded, coding_of
+from melisma.jobs.building import Prepared
+from melisma.jobs.coded import coding_of
 from melisma.jobs.schema import Job, LearnersTable, StragglingTable, TrainingTable
+from melisma.launch import simulate
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Optimiser
 from melisma.runs.records import Aggregated, Allocated, Dropped, Evaluated, Record
+from melisma.runs.store import RunWriter
 from melisma.system.law import Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
@@ -52,10 +56,15 @@ def job(code: str = "two-stage", **changes: Any) -> Job:
     return msgspec.structs.replace(plain, **changes)
 
 
-def ran(ready: CodedSimulation) -> tuple[Parameters, list[Record]]:
-    happened: list[Record] = []
-    trained = run_coded(ready.task, ready.workers, happened.append, ready.coding)
-    return asyncio.run(trained), happened
+def build(job: Job) -> Prepared:
+    built: Prepared = simulate.build(job).built
+    return built
+
+
+def ran(ready: Prepared) -> tuple[Parameters, list[Record]]:
+    run = RunWriter()
+    trained = train(ready.task, ready.crew, ready.algorithm, run)
+    return asyncio.run(trained), run.records
 
 
 def plainly(task: Task, training: TrainingTable) -> Parameters:
@@ -82,7 +91,7 @@ def assert_same(ours: Parameters, theirs: Parameters) -> None:
 @pytest.mark.parametrize("slower", [8.0, math.inf])
 @pytest.mark.parametrize("code", [code for code in CODES if code != "uncoded"])
 def test_the_model_is_that_of_plain_descent(code: str, slower: float) -> None:
-    ready = build_coded(job(code, straggling=StragglingTable(number=1, slower=slower)))
+    ready = build(job(code, straggling=StragglingTable(number=1, slower=slower)))
     plain = plainly(ready.task, ready.job.training)
     ours, happened = ran(ready)
     assert_same(ours, plain)
@@ -90,7 +99,7 @@ def test_the_model_is_that_of_plain_descent(code: str, slower: float) -> None:
 
 
 def test_uncoded_training_waits_for_the_slowest() -> None:
-    ready = build_coded(job("uncoded", stragglers=0))
+    ready = build(job("uncoded", stragglers=0))
     plain = plainly(ready.task, ready.job.training)
     ours, happened = ran(ready)
     assert_same(ours, plain)
@@ -99,7 +108,7 @@ def test_uncoded_training_waits_for_the_slowest() -> None:
 
 @pytest.mark.slow
 def test_helpers_may_be_reserved() -> None:
-    ready = build_coded(job(helpers="reserved"))
+    ready = build(job(helpers="reserved"))
     plain = plainly(ready.task, ready.job.training)
     ours, happened = ran(ready)
     assert_same(ours, plain)
@@ -111,7 +120,7 @@ def test_helpers_may_be_reserved() -> None:
 def test_two_stages_are_faster_than_any_code_of_one() -> None:
     times = {}
     for code in CODES:
-        _, happened = ran(build_coded(job(code, cycles=20, samples=1200)))
+        _, happened = ran(build(job(code, cycles=20, samples=1200)))
         merged = [r.cycle_s for r in happened if isinstance(r, Aggregated)]
         times[code] = float(np.mean(merged))
     assert times["two-stage"] < min(times["hetero"], times["fractional"])
@@ -120,14 +129,14 @@ def test_two_stages_are_faster_than_any_code_of_one() -> None:
 
 
 def test_who_was_not_needed_is_recorded_so() -> None:
-    _, happened = ran(build_coded(job("hetero")))
+    _, happened = ran(build(job("hetero")))
     dropped = [r for r in happened if isinstance(r, Dropped)]
     assert {(r.reason, r.offence) for r in dropped} == {(NOT_NEEDED, False)}
 
 
 def test_what_cannot_be_decoded_is_a_step_with_a_stated_error() -> None:
     dead = StragglingTable(number=2, slower=math.inf)
-    ready = build_coded(job("cyclic", straggling=dead, deadline=Seconds(30.0)))
+    ready = build(job("cyclic", straggling=dead, deadline=Seconds(30.0)))
     _, happened = ran(ready)
     merged = [r for r in happened if isinstance(r, Aggregated)]
     assert all(r.error is not None and 0 < r.error < 1 for r in merged)
@@ -137,14 +146,14 @@ def test_what_cannot_be_decoded_is_a_step_with_a_stated_error() -> None:
 
 def test_nobody_in_time_is_an_error_that_says_so() -> None:
     with pytest.raises(InfeasibleError, match=r"answered by the deadline of 0\.01 s"):
-        ran(build_coded(job("hetero", deadline=Seconds(0.01))))
+        ran(build(job("hetero", deadline=Seconds(0.01))))
 
 
 @pytest.mark.slow
 def test_stragglers_are_predicted_where_none_are_given() -> None:
     times = []
     for stragglers in (1, None):
-        ready = build_coded(job("two-stage", stragglers=stragglers, cycles=15))
+        ready = build(job("two-stage", stragglers=stragglers, cycles=15))
         _, happened = ran(ready)
         merged = [r for r in happened if isinstance(r, Aggregated)]
         assert {r.error for r in merged} == {0.0}
@@ -154,7 +163,7 @@ def test_stragglers_are_predicted_where_none_are_given() -> None:
 
 def test_shared_channels_take_longer_and_change_nothing_else() -> None:
     free, shared = (
-        ran(build_coded(job("hetero", channels=channels))) for channels in (None, 1)
+        ran(build(job("hetero", channels=channels))) for channels in (None, 1)
     )
     assert_same(free[0], shared[0])
     assert shared[1][-1].time_s > free[1][-1].time_s
@@ -162,7 +171,7 @@ def test_shared_channels_take_longer_and_change_nothing_else() -> None:
 
 def test_enough_channels_are_as_good_as_one_each() -> None:
     alone, together = (
-        ran(build_coded(job("fractional", channels=channels))) for channels in (None, 6)
+        ran(build(job("fractional", channels=channels))) for channels in (None, 6)
     )
     times = [
         [r.time_s for r in happened if isinstance(r, Aggregated)]
@@ -172,7 +181,7 @@ def test_enough_channels_are_as_good_as_one_each() -> None:
 
 
 def test_the_same_seed_gives_the_same_records() -> None:
-    one, two = (ran(build_coded(job()))[1] for _ in range(2))
+    one, two = (ran(build(job()))[1] for _ in range(2))
     assert one == two
 
 
@@ -189,7 +198,7 @@ def test_the_same_seed_gives_the_same_records() -> None:
 )
 def test_what_cannot_be_is_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        ran(build_coded(job(**changes)))
+        ran(build(job(**changes)))
 
 
 def test_a_scheme_may_name_its_code() -> None:
@@ -199,7 +208,7 @@ def test_a_scheme_may_name_its_code() -> None:
 
 def test_a_cyclic_code_needs_a_shard_for_each_worker() -> None:
     with pytest.raises(InfeasibleError, match="needs a shard for each"):
-        ran(build_coded(job("cyclic", samples=600, shard=200)))
+        ran(build(job("cyclic", samples=600, shard=200)))
 
 
 @pytest.mark.parametrize(
@@ -209,11 +218,11 @@ def test_a_cyclic_code_needs_a_shard_for_each_worker() -> None:
 def test_a_model_whose_gradients_do_not_add_up_is_refused(
     layer: nn.Module, message: str
 ) -> None:
-    ready = build_coded(job())
+    ready = build(job())
     model = nn.Sequential(nn.Flatten(), layer, nn.Linear(784, 10))
-    odd = replace(ready, task=replace(ready.task, model=model))
+    odd = replace(ready.task, model=model)
     with pytest.raises(ConfigError, match=message):
-        ran(odd)
+        Coded(odd, ready.crew, coding_of(ready.job))
 
 
 def test_straggling_has_sense() -> None:

@@ -2,22 +2,23 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from tests.algorithms import test_coded, test_fog
 from tests.algorithms import test_multitask as test_many
-from tests.fleets.fleets import fleet_of, law, task_of
+from tests.fleets.fleets import Watched, fleet_of, law, task_of
 
 from melisma.algorithms import control as control_module
-from melisma.algorithms.averaging import run
-from melisma.algorithms.coded import run_coded
+from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.control import Control, Intent
-from melisma.algorithms.fog import run_fog
+from melisma.algorithms.fog import Fog
 from melisma.algorithms.log import Sink
+from melisma.algorithms.loop import train
+from melisma.algorithms.task import Task
+from melisma.fleets.protocols import Crew
 from melisma.fog.online import Alone
-from melisma.jobs.coded import build_coded
 from melisma.learning.parameters import Parameters
 from melisma.runs.records import (
     Aggregated,
@@ -32,26 +33,47 @@ from melisma.runs.records import (
 CYCLES = 4
 
 
+def trained(
+    task: Task,
+    crew: Crew,
+    algorithm: Any,
+    sink: Sink,
+    *,
+    control: Control | None = None,
+    **options: Any,
+) -> Coroutine[Any, Any, Parameters]:
+    return train(task, crew, algorithm, Watched(sink, **options), control=control)
+
+
+def plainly(
+    task: Task, crew: Any, sink: Sink, control: Control
+) -> Coroutine[Any, Any, Parameters]:
+    return trained(task, crew, Averaging(crew), sink, control=control)
+
+
 def plain(sink: Sink, **options: Any) -> Any:
-    task = task_of("sync", 60.0, cycles=CYCLES)
-    return run(task, fleet_of(law([0.1, 0.2], [0.01] * 2, [0.2] * 2)), sink, **options)
+    crew = fleet_of(law([0.1, 0.2], [0.01] * 2, [0.2] * 2))
+    return trained(
+        task_of("sync", 60.0, cycles=CYCLES), crew, Averaging(crew), sink, **options
+    )
 
 
 def coded(sink: Sink, **options: Any) -> Any:
-    ready = build_coded(test_coded.job(cycles=CYCLES))
-    return run_coded(ready.task, ready.workers, sink, ready.coding, **options)
+    ready = test_coded.build(test_coded.job(cycles=CYCLES))
+    return trained(ready.task, ready.crew, ready.algorithm, sink, **options)
 
 
 def fog(sink: Sink, **options: Any) -> Any:
     data = test_fog.DATA.repeat(2, axis=0)
     how = test_fog.fogging(Alone(), data)
-    return run_fog(test_fog.task(CYCLES), test_fog.devices(), sink, how, **options)
+    crew = test_fog.devices()
+    return trained(test_fog.task(CYCLES), crew, Fog(crew, how), sink, **options)
 
 
 def many(sink: Sink, control: Control) -> Any:
-    programme = test_many.programme(0.0, 0.0, cycles=CYCLES)
-    programme._steering = control
-    return programme.run(sink)
+    return test_many.programme(
+        0.0, 0.0, cycles=CYCLES, watch=sink, control=control
+    ).run()
 
 
 KINDS = pytest.mark.parametrize("begin", [plain, coded, fog])
@@ -116,10 +138,9 @@ def test_all_tasks_stop_each_after_its_cycle() -> None:
 
 def test_a_task_that_has_not_come_does_not() -> None:
     control = Control()
-    programme = test_many.programme(0.0, 1e6, cycles=CYCLES)
-    programme._steering = control
     log = Log(in_cycle(2), control.stop)
-    models = asyncio.run(programme.run(log))
+    programme = test_many.programme(0.0, 1e6, cycles=CYCLES, watch=log, control=control)
+    models = asyncio.run(programme.run())
     assert models["task-1"] is None
     assert {r.task for r in log.records} == {"task-0"}
 
@@ -223,7 +244,7 @@ def test_who_waits_for_learners_can_be_stopped_from_another_thread() -> None:
     async def waited() -> Parameters:
         async with asyncio.timeout(30):
             fleet_: Any = fleet
-            return await run(task, fleet_, happened.append, control=control)
+            return await plainly(task, fleet_, happened.append, control)
 
     asyncio.run(waited())
     thread.join()
@@ -236,7 +257,7 @@ def test_a_run_that_is_cancelled_is_not_taken_for_one_that_is_stopped() -> None:
 
     async def cancelled() -> None:
         running = asyncio.create_task(
-            run(task_of("sync", 60.0), fleet, len, control=control)  # type: ignore[arg-type]
+            plainly(task_of("sync", 60.0), fleet, lambda record: None, control)
         )
         await asyncio.sleep(0)
         await asyncio.sleep(0)

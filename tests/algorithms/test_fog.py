@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.fleets.fleets import law, small_data, small_model
+from tests.fleets.fleets import Watched, law, small_data, small_model
 from torch.nn.functional import cross_entropy
 
-from melisma.algorithms.fog import Fogging, run_fog
+from melisma.algorithms.fog import Fog, FogSettings
+from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
 from melisma.fleets.simulated_fog import SimulatedDevices
 from melisma.fog import Links, Movement
@@ -23,10 +24,10 @@ from melisma.runs.records import (
     Aggregated,
     Allocated,
     Evaluated,
-    Joined,
     Moved,
     Record,
 )
+from melisma.runs.store import RunWriter
 from melisma.system.law import DelayLaw
 
 NAMES = ("dear", "cheap")
@@ -74,19 +75,21 @@ def task(cycles: int) -> Task:
     )
 
 
-def fogging(planner: Planner, data: Floats = DATA, period: int = 2) -> Fogging:
-    def nature(names: Sequence[str], own: Sequence[int], law: DelayLaw) -> Movement:
+def fogging(planner: Planner, data: Floats = DATA, period: int = 2) -> FogSettings:
+    def environment(
+        names: Sequence[str], own: Sequence[int], law: DelayLaw
+    ) -> Movement:
         return movement(data)
 
-    return Fogging(period=period, planner=planner, nature=nature)
+    return FogSettings(period=period, planner=planner, environment=environment)
 
 
 def ran(
-    fleet: SimulatedDevices, how: Fogging, cycles: int = 2
+    fleet: SimulatedDevices, how: FogSettings, cycles: int = 2
 ) -> tuple[Parameters, list[Record]]:
-    happened: list[Record] = []
-    work = run_fog(task(cycles), fleet, happened.append, how)
-    return asyncio.run(work), happened
+    run = RunWriter()
+    work = train(task(cycles), fleet, Fog(fleet, how), run)
+    return asyncio.run(work), run.records
 
 
 def moved(happened: Sequence[Record], name: str) -> list[Moved]:
@@ -230,11 +233,12 @@ def test_a_run_goes_on_where_it_was() -> None:
         models[cycle] = parameters
         raise KeyboardInterrupt
 
+    run = Watched(first.append, keep=keep)
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(run_fog(task(2), fleet, first.append, fogging(Known()), keep=keep))
-    again = replace(task(2))
+        asyncio.run(train(task(2), fleet, Fog(fleet, fogging(Known())), run))
+    again, fleet = replace(task(2)), devices()
     again.model.load_state_dict(models[1])
-    work = run_fog(again, fleet, first.append, fogging(Known()), past=tuple(first))
+    run = Watched(first.append, past=tuple(first))
+    work = train(again, fleet, Fog(fleet, fogging(Known())), run)
     assert_same(asyncio.run(work), whole)
-    strip = [r for r in first if not isinstance(r, Joined)]
-    assert strip == [r for r in happened if not isinstance(r, Joined)]
+    assert first == happened

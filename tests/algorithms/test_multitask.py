@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +11,7 @@ from tests.fleets.fleets import law, small_data, small_model
 
 from melisma.algorithms.association import Association, Terms
 from melisma.algorithms.clock import VirtualClock
+from melisma.algorithms.control import Control
 from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
 from melisma.algorithms.task import Task
 from melisma.errors import InfeasibleError
@@ -18,6 +20,7 @@ from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Training
 from melisma.maths.arrays import Floats
 from melisma.runs.records import Aggregated, Allocated, Record, Refused
+from melisma.runs.store import RunWriter, ignore
 from melisma.schemes.multitask.exact import exact
 from melisma.system.law import DelayLaw
 from melisma.system.states import States
@@ -38,6 +41,8 @@ def delays(seed: int) -> DelayLaw:
 
 def programme(
     *arrives_s: float,
+    watch: Callable[[Record], None] = ignore,
+    control: Control | None = None,
     cycles: int = 3,
     more: int = 0,
     deadline_s: float = 60.0,
@@ -70,7 +75,8 @@ def programme(
                 shard=2,
                 steps=1 + i % 2,
             ),
-            fleet=fleets[i],
+            crew=fleets[i],
+            run=RunWriter(watch=watch),
             arrives_s=time_s,
         )
         for i, time_s in enumerate(arrives_s)
@@ -101,12 +107,14 @@ def programme(
         Association(terms, price, known, lambda problem, *_: exact(problem)),
         VirtualClock(),
         knowledge,
+        control=control,
     )
 
 
 def ran(programme: Programme) -> tuple[dict[str, Parameters | None], list[Record]]:
-    happened: list[Record] = []
-    return asyncio.run(programme.run(happened.append)), happened
+    models = asyncio.run(programme.run())
+    records = [record for entry in programme.entries for record in entry.run.records]
+    return models, records
 
 
 def busy(happened: list[Record]) -> dict[str, list[tuple[float, float, str]]]:

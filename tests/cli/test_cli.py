@@ -58,7 +58,13 @@ def test_simulate_trains_and_says_where_it_left_the_run(
     assert "runs/quick" in done.out
     assert "accuracy (%)" in done.out
     names = {path.name for path in (tmp_path / "runs" / "quick").iterdir()}
-    assert names == {"config.toml", "records.jsonl", "model.safetensors"}
+    assert names == {
+        "checkpoint.safetensors",
+        "run.toml",
+        "config.toml",
+        "records.jsonl",
+        "model.safetensors",
+    }
 
 
 def test_simulate_as_json_prints_one_object(tmp_path: Path, melisma: Melisma) -> None:
@@ -104,8 +110,8 @@ def test_a_scheme_that_fails_does_not_stop_the_others(
     words = ("compare", job, "--schemes", "eta,dab", "--seeds", "1", "--json")
     told = json.loads(melisma(*words).out)
     eta, dab = told["comparison"]["outcomes"]
-    assert len(eta["courses"]) == 1
-    assert dab["courses"] == []
+    assert len(eta["histories"]) == 1
+    assert dab["histories"] == []
     assert "before 0.3 s" in dab["failed"]
 
 
@@ -276,7 +282,7 @@ def test_a_fog_is_not_compared_with_other_schemes(
     job = quick_job(tmp_path, FOG)
     done = melisma("compare", job, "--schemes", "fog:alone,csa")
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "the figures of a fog are others" in done.err
+    assert "the figures of csa are others" in done.err
     assert not list((tmp_path / "runs").glob("*"))
 
 

@@ -27,7 +27,7 @@ from tests.launch.chaos.processes import (
 
 from melisma.fleets.protocols import NOT_THERE
 from melisma.fleets.roster import HURRY_S
-from melisma.runtime.testbed import Testbed, missing
+from melisma.testbed import Testbed, missing
 
 pytestmark = pytest.mark.slow
 

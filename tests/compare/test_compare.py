@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from melisma.compare.comparison import Comparison, Outcome, compare
+from melisma.compare.comparison import Comparison, compare
 from melisma.compare.sweeps import Engine, Tick, in_turn, over_processes
 from melisma.compare.trials import simulated
 from melisma.errors import ConfigError, DataError, LostError, TrainingError
@@ -190,7 +190,7 @@ def test_a_scheme_whose_runs_are_lost_has_failed_and_is_tried_when_resumed(
 ) -> None:
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     shutil.rmtree(tmp_path / "eta-seed0")
-    found: Comparison[Outcome] = compare(JOB, SCHEMES, 1, tmp_path, losing("eta"))
+    found: Comparison = compare(JOB, SCHEMES, 1, tmp_path, losing("eta"))
     assert [outcome.failed for outcome in found.outcomes] == [
         *("", "lost 3 times: no memory", "")
     ]

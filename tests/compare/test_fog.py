@@ -12,19 +12,17 @@ from melisma.compare import report
 from melisma.compare.comparison import (
     Comparison,
     Outcome,
-    columns_of,
     compare,
-    cycles_of,
-    usual,
 )
 from melisma.errors import ConfigError
-from melisma.jobs.families import ready
-from melisma.jobs.fog import NAMES, build_fog
+from melisma.jobs.columns import FOG_COLUMNS
+from melisma.jobs.families import cycles_of, family_of, fog_schemes
 from melisma.jobs.schema import Costs, FogTable, Job, LearnersTable, TrainingTable
+from melisma.launch.simulate import build
 from melisma.runs.records import Moved, Record
 from melisma.system.law import Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
-from melisma.views.history import course
+from melisma.views.history import history
 from melisma.views.plots import LOOKS
 
 JOB = Job(
@@ -56,15 +54,15 @@ def of(scheme: str) -> Job:
 @pytest.fixture(scope="module")
 def ran() -> dict[str, list[Record]]:
     schemes = ("fog:alone", "fog:known", "fog:federated", "fog:central")
-    return {scheme: ready(of(scheme)).run() for scheme in schemes}
+    return {scheme: build(of(scheme)).run() for scheme in schemes}
 
 
 def outcome(scheme: str, *runs: list[Record]) -> Outcome:
-    return Outcome(scheme=scheme, courses=[course(run) for run in runs])
+    return Outcome(scheme=scheme, histories=[history(run) for run in runs])
 
 
 def table(told: Outcome) -> dict[str, float]:
-    titles = [column.title for column in columns_of(told.scheme)]
+    titles = [column.title for column in FOG_COLUMNS]
     means = [figure.mean for figure in told.figures()]
     return dict(zip(titles, means, strict=True))
 
@@ -72,10 +70,10 @@ def table(told: Outcome) -> dict[str, float]:
 def test_alone_costs_what_processing_all_data_costs(
     ran: dict[str, list[Record]],
 ) -> None:
-    simulation = build_fog(of("fog:alone"))
-    devices = simulation.devices
+    simulation = build(of("fog:alone"))
+    devices, fog = simulation.built.crew, simulation.built.algorithm
     law = asyncio.run(devices.law())
-    movement = simulation.fogging.nature(devices.learners, devices.own_samples, law)
+    movement = fog.settings.environment(devices.learners, devices.own_samples, law)
     unit = (movement.process_cost * movement.data).sum() / movement.data.sum()
     told = table(outcome("fog:alone", ran["fog:alone"]))
     assert told["unit cost"] == pytest.approx(float(unit))
@@ -107,7 +105,7 @@ def test_knowing_the_future_costs_no_more_than_working_alone(
 
 def test_several_seeds_have_an_interval(ran: dict[str, list[Record]]) -> None:
     # Two runs whose unit costs differ by 2h: half a width of 12.706 · h.
-    other = ready(msgspec.structs.replace(of("fog:alone"), seed=1)).run()
+    other = build(msgspec.structs.replace(of("fog:alone"), seed=1)).run()
     one, two = (table(outcome("fog:alone", run)) for run in (ran["fog:alone"], other))
     both = outcome("fog:alone", ran["fog:alone"], other).figures()[2]
     h = abs(one["unit cost"] - two["unit cost"]) / 2
@@ -128,7 +126,7 @@ def test_the_page_holds_curves_costs_and_table(
     ran: dict[str, list[Record]], tmp_path: Path
 ) -> None:
     outcomes = [outcome(scheme, records) for scheme, records in ran.items()]
-    titles = [column.title for column in columns_of("fog")]
+    titles = [column.title for column in FOG_COLUMNS]
     found = Comparison(job="tiny", seeds=[0], titles=titles, outcomes=outcomes)
     report.write(found, "", tmp_path)
     text = (tmp_path / "report.html").read_text("utf-8")
@@ -144,7 +142,7 @@ def test_the_page_holds_curves_costs_and_table(
     assert costs["fog:known"] == pytest.approx(unit)
     assert "fog:central" not in costs
     curve = next(c for c in told["curves"] if c["scheme"] == "fog:known")
-    assert curve["mean"] == [100 * a for a in outcomes[1].courses[0].accuracy]
+    assert curve["mean"] == [100 * a for a in outcomes[1].histories[0].accuracy]
     assert set(curve["half"]) == {None}  # one seed
 
 
@@ -152,7 +150,7 @@ def test_only_the_yardstick_has_no_picture_of_costs(
     ran: dict[str, list[Record]], tmp_path: Path
 ) -> None:
     outcomes = [outcome("fog:central", ran["fog:central"])]
-    titles = [column.title for column in columns_of("fog")]
+    titles = [column.title for column in FOG_COLUMNS]
     found = Comparison(job="tiny", seeds=[0], titles=titles, outcomes=outcomes)
     report.write(found, "", tmp_path)
     assert {path.name for path in tmp_path.glob("*.png")} == {"accuracy.png"}
@@ -161,7 +159,7 @@ def test_only_the_yardstick_has_no_picture_of_costs(
 @pytest.mark.parametrize(
     ("schemes", "says"),
     [
-        (["fog:alone", "csa"], "fog:alone, csa: the figures of a fog are others"),
+        (["fog:alone", "csa"], "the figures of csa are others than those of fog:alone"),
         (["fog:alone", "fog:knwon"], "did you mean 'fog:known'"),
         (["fog:alone", "fgo:rolling"], "did you mean 'fog:rolling'"),
         (["fog:alone", "coded:cyclc"], "did you mean 'coded:cyclic'"),
@@ -181,14 +179,14 @@ def test_a_fog_needs_federated_mode(tmp_path: Path) -> None:
 
 
 def test_every_scheme_has_its_look() -> None:
-    assert set(NAMES) <= set(LOOKS)
-    assert set(usual(JOB)) <= set(NAMES)
-    assert usual(Job()) == ("csa", "eta", "sync", "dab")
+    assert set(fog_schemes()) <= set(LOOKS)
+    assert set(family_of(JOB).usual) <= set(fog_schemes())
+    assert family_of(Job()).usual == ("csa", "eta", "sync", "dab")
 
 
 def test_averaging_after_every_slot_makes_more_cycles(
     ran: dict[str, list[Record]],
 ) -> None:
-    ended = len(course(ran["fog:federated"]).accuracy)
-    assert cycles_of(JOB, ["fog:federated"]) == ended == 6
-    assert cycles_of(JOB, ["fog:alone", "fog:federated"]) == 8
+    ended = len(history(ran["fog:federated"]).accuracy)
+    assert cycles_of(of("fog:federated")) == ended == 6
+    assert cycles_of(of("fog:alone")) == 2

@@ -22,7 +22,7 @@ from papers import (
 from melisma.compare.sweeps import Parts, encoded
 from melisma.errors import DataError
 from melisma.maths.arrays import Floats
-from melisma.views.history import Course
+from melisma.views.history import History
 
 
 class Pair(NamedTuple):
@@ -30,7 +30,7 @@ class Pair(NamedTuple):
     number: int
 
 
-COURSE = Course(
+COURSE = History(
     time_s=[1.0],
     accuracy=[0.1 + 0.2],
     loss=[float("nan")],
@@ -52,8 +52,8 @@ COURSE = Course(
         (dict[str, tuple[Pair, int]], {"a": (Pair(np.arange(3.0), 1), 2)}),
         (Floats, np.array([[0.1, np.nan], [np.inf, -0.0]])),
         (dict[str, Floats], {"x": np.array(2.5), "y": np.zeros((0, 4))}),
-        (Course | list[float], COURSE),
-        (Course | list[float], [1.0]),
+        (History | list[float], COURSE),
+        (History | list[float], [1.0]),
     ],
 )
 def test_what_is_read_is_what_was_written(

@@ -1,22 +1,24 @@
 """Small fleets that tests share: four pixels, two classes, learners by law."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from melisma.algorithms.averaging import run
+from melisma.algorithms.averaging import Averaging
+from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
-from melisma.fleets.protocols import Fleet, Order, Updates
+from melisma.fleets.protocols import Order, Trains, Updates
 from melisma.fleets.simulated import Conditions, SimulatedFleet
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Hardware, Training
 from melisma.maths.arrays import Ints
 from melisma.runs.records import Record
+from melisma.runs.store import RunWriter, ignore
 from melisma.system.law import DelayLaw
 
 
@@ -64,7 +66,7 @@ def fleet_of(
 
 
 def carried_out(
-    fleet: Fleet, orders: Sequence[Order], deadline_s: float
+    fleet: Trains, orders: Sequence[Order], deadline_s: float
 ) -> list[Updates]:
     async def collect() -> list[Updates]:
         parameters, arrived = parameters_of(small_model()), []
@@ -89,6 +91,22 @@ def task_of(scheme: str, deadline_s: float, **changes: object) -> Task:
     return Task(**(options | changes))  # type: ignore[arg-type]
 
 
-def ran(task: Task, fleet: Fleet) -> tuple[Parameters, list[Record]]:
-    happened: list[Record] = []
-    return asyncio.run(run(task, fleet, happened.append)), happened
+def ran(task: Task, crew: Trains) -> tuple[Parameters, list[Record]]:
+    run = RunWriter()
+    return asyncio.run(train(task, crew, Averaging(crew), run)), run.records
+
+
+class Watched(RunWriter):
+    """A run in memory whose records and checkpoints a test sees."""
+
+    def __init__(
+        self,
+        watch: Callable[[Record], None] = ignore,
+        past: Sequence[Record] = (),
+        keep: Callable[[int, Parameters], None] = lambda cycle, parameters: None,
+    ) -> None:
+        super().__init__(list(past), watch)
+        self._keep_in_test = keep
+
+    def keep(self, cycle: int, time_s: float, parameters: Parameters) -> None:
+        self._keep_in_test(cycle, parameters)

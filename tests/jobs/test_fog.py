@@ -10,8 +10,8 @@ import pytest
 from melisma.errors import ConfigError
 from melisma.fog import cost, move
 from melisma.fog.movement import Flows
-from melisma.jobs.families import ready
-from melisma.jobs.fog import as_meant, build_fog, check_live, links_of, nature_of
+from melisma.jobs.families import FAMILIES
+from melisma.jobs.fog import environment_of, links_of
 from melisma.jobs.schema import (
     Costs,
     DataTable,
@@ -23,6 +23,7 @@ from melisma.jobs.schema import (
     TrainingTable,
     load,
 )
+from melisma.launch.simulate import build
 from melisma.learning.settings import Hardware, Optimiser
 from melisma.runs.records import Evaluated, Moved, Record
 from melisma.system.law import DelayLaw, Mode
@@ -75,7 +76,7 @@ def total(happened: list[Record]) -> float:
 
 
 def test_costs_and_capacities_are_the_times_that_work_takes() -> None:
-    problem = nature_of(JOB)(list("abcde"), [100] * 5, law())
+    problem = environment_of(JOB)(list("abcde"), [100] * 5, law())
     # In units of 0.1 s, what a sample takes the slowest; a slot has 1 s.
     assert problem.process_cost[0] == pytest.approx([0.25, 0.25, 1, 1, 1])
     assert problem.capacity[0] == pytest.approx([40, 40, 10, 10, 10])
@@ -87,7 +88,7 @@ def test_costs_and_capacities_are_the_times_that_work_takes() -> None:
 
 
 def test_several_passes_take_longer() -> None:
-    problem = nature_of(changed(steps=4))(list("abcde"), [100] * 5, law())
+    problem = environment_of(changed(steps=4))(list("abcde"), [100] * 5, law())
     assert problem.capacity[0].tolist() == [10, 10, 2, 2, 2]
 
 
@@ -95,14 +96,14 @@ def test_several_passes_take_longer() -> None:
 def test_devices_collect_half_of_what_they_have_and_nothing_twice(seed: int) -> None:
     job = changed(seed=seed, cycles=25, fog={"period": 10})
     own = [2500, 1000, 500, 250, 40]
-    data = nature_of(job)(list("abcde"), own, law()).data
+    data = environment_of(job)(list("abcde"), own, law()).data
     assert (data == data.round()).all()
     assert (data.sum(axis=0) <= own).all()
     assert data.sum(axis=0)[:3] == pytest.approx(np.array(own[:3]) / 2, rel=0.2)
 
 
 def test_samples_bound_what_is_collected_in_a_cycle() -> None:
-    data = nature_of(changed(samples=40))(list("abcde"), [5000] * 5, law()).data
+    data = environment_of(changed(samples=40))(list("abcde"), [5000] * 5, law()).data
     assert data.max() <= 40 / 4 / 5
 
 
@@ -110,20 +111,20 @@ def test_the_known_plan_is_the_optimum_in_whole_samples() -> None:
     job = changed(
         fog={"plan": Moving.KNOWN, "costs": Costs.UNIFORM, "capacities": False}
     )
-    simulation = build_fog(job)
+    simulation = build(job)
     happened = simulation.run()
-    own = simulation.devices.own_samples
-    problem = simulation.fogging.nature(simulation.devices.learners, own, law())
+    crew, fog = simulation.built.crew, simulation.built.algorithm
+    own = crew.own_samples
+    problem = fog.settings.environment(crew.learners, own, law())
     assert total(happened) == pytest.approx(move(problem).costs.total, rel=1e-3)
 
 
 def test_records_have_the_costs_of_the_movement() -> None:
-    simulation = build_fog(changed(fog={"gamma": 3.0}))
+    simulation = build(changed(fog={"gamma": 3.0}))
     happened = simulation.run()
-    names = simulation.devices.learners
-    problem = simulation.fogging.nature(
-        names, simulation.devices.own_samples, simulation.devices._law
-    )
+    crew, fog = simulation.built.crew, simulation.built.algorithm
+    names = crew.learners
+    problem = fog.settings.environment(names, crew.own_samples, crew._law)
     flows = Flows(
         kept=np.zeros_like(problem.data),
         sent=np.zeros(len(problem.links)),
@@ -144,7 +145,7 @@ def test_records_have_the_costs_of_the_movement() -> None:
 
 @pytest.mark.parametrize("plan", list(Moving))
 def test_all_that_is_collected_is_trained_on_or_discarded(plan: Moving) -> None:
-    rows = moved(build_fog(changed(scheme=f"fog:{plan.value}")).run())
+    rows = moved(build(changed(scheme=f"fog:{plan.value}")).run())
     assert sum(r.collected for r in rows) > 500
     gone = sum(r.trained + r.discarded for r in rows)
     assert gone == sum(r.collected for r in rows)
@@ -153,21 +154,21 @@ def test_all_that_is_collected_is_trained_on_or_discarded(plan: Moving) -> None:
 
 def test_a_better_plan_costs_less() -> None:
     costs = {
-        plan: total(build_fog(changed(scheme=f"fog:{plan}", cycles=6)).run())
+        plan: total(build(changed(scheme=f"fog:{plan}", cycles=6)).run())
         for plan in ("alone", "rolling", "known")
     }
     assert costs["known"] < costs["rolling"] < costs["alone"]
 
 
 def test_federated_learning_averages_after_every_slot() -> None:
-    happened = build_fog(changed(scheme="fog:federated")).run()
+    happened = build(changed(scheme="fog:federated")).run()
     assert len([r for r in happened if isinstance(r, Evaluated)]) == 12
     assert all(not r.sent and not r.discarded for r in moved(happened))
 
 
 def test_central_learning_has_all_the_data_on_one_device() -> None:
-    central = moved(build_fog(changed(scheme="fog:central")).run())
-    alone = moved(build_fog(changed(scheme="fog:federated")).run())
+    central = moved(build(changed(scheme="fog:central")).run())
+    alone = moved(build(changed(scheme="fog:federated")).run())
     assert {r.learner for r in central} == {"central"}
     for slot in range(1, 13):
         both = (
@@ -178,14 +179,14 @@ def test_central_learning_has_all_the_data_on_one_device() -> None:
 
 
 def test_the_same_seed_gives_the_same_run_whatever_the_threads() -> None:
-    one, two = (build_fog(JOB, Hardware(threads=n)).run() for n in (1, 2))
+    one, two = (build(JOB, Hardware(threads=n)).run() for n in (1, 2))
     assert one == two
-    assert one != build_fog(changed(seed=1)).run()
+    assert one != build(changed(seed=1)).run()
 
 
 def test_labels_may_be_unevenly_spread() -> None:
     job = changed(data=DataTable(split=Split.DIRICHLET, alpha=0.3))
-    rows = moved(build_fog(job).run())
+    rows = moved(build(job).run())
     collected = [
         sum(r.collected for r in rows if r.learner == name)
         for name in {r.learner for r in rows}
@@ -194,7 +195,7 @@ def test_labels_may_be_unevenly_spread() -> None:
 
 
 def test_the_example_is_ready() -> None:
-    assert ready(load(EXAMPLE))
+    assert build(load(EXAMPLE))
 
 
 @pytest.mark.parametrize(
@@ -211,12 +212,12 @@ def test_the_example_is_ready() -> None:
 )
 def test_what_cannot_be_is_said(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        build_fog(msgspec.structs.replace(JOB, **changes)).run()
+        build(msgspec.structs.replace(JOB, **changes)).run()
 
 
 def test_central_learning_is_simulated_only() -> None:
     with pytest.raises(ConfigError, match="simulated"):
-        check_live(changed(scheme="fog:central"))
+        FAMILIES["fog"].checked(changed(scheme="fog:central"), live=True)
 
 
 @pytest.mark.parametrize(
@@ -257,6 +258,6 @@ def test_links_may_come_from_a_trace(tmp_path: Path) -> None:
 
 
 def test_a_scheme_means_what_its_name_says() -> None:
-    job = as_meant(changed(scheme="fog:federated"))
+    job = FAMILIES["fog"].checked(changed(scheme="fog:federated"))
     assert (job.cycles, job.fog.period, float(job.deadline)) == (12, 1, 1.0)
-    assert as_meant(changed(scheme="fog:known")).fog.plan == Moving.KNOWN
+    assert FAMILIES["fog"].checked(changed(scheme="fog:known")).fog.plan == Moving.KNOWN

@@ -7,14 +7,14 @@ import pytest
 
 from melisma import views as runs
 from melisma.compare import report
-from melisma.compare.comparison import compare_tasks
+from melisma.compare.comparison import TaskOutcome, compare
 from melisma.errors import ConfigError, TrainingError
 from melisma.fleets.simulated import SimulatedFleet
-from melisma.jobs.building import build
-from melisma.jobs.multitask import SCHEMES, build_many
+from melisma.jobs.families import TASKS
 from melisma.jobs.schema import Job, TaskTable, dump, load, tasks_of
+from melisma.launch.simulate import build
 from melisma.runs.records import Allocated, Evaluated, Refused, read
-from melisma.runs.store import CONFIG, MODEL, RECORDS
+from melisma.runs.store import CONFIG, MODEL, RECORDS, START
 from melisma.system.law import Mode
 from melisma.units import Seconds
 from melisma.views.tasks import COLUMNS, served, together
@@ -35,30 +35,35 @@ def test_a_task_is_the_job_with_what_it_says_itself() -> None:
     assert tasks_of(Job()) == [Job()]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", TASKS)
 def test_every_scheme_trains_all_tasks(scheme: str) -> None:
-    ready = build_many(short(scheme=scheme))
+    ready = build(short(scheme=scheme))
     records = ready.run()
     done = {r.task: r.cycle for r in records if isinstance(r, Evaluated)}
     assert done == {"digits": 2, "digits-deep": 2, "latecomer": 2}
-    how, refused = served(ready.jobs, records)
+    how, refused = served(tasks_of(JOB), records)
     assert not refused
     for column in COLUMNS:
         assert all(column.text(one) for one in how.values())
 
 
 def test_the_latecomer_comes_late() -> None:
-    records = build_many(short()).run()
+    records = build(short()).run()
     first = {r.task: r.time_s for r in reversed(records) if isinstance(r, Allocated)}
     assert first["digits"] == 0.0
     assert first["latecomer"] >= 20.0
 
 
 def test_each_task_leaves_a_run_of_its_own(tmp_path: Path) -> None:
-    records = build_many(short()).run(tmp_path)
+    records = build(short()).run(tmp_path)
     for name in ("digits", "digits-deep", "latecomer"):
         folder = tmp_path / name
-        assert {path.name for path in folder.iterdir()} == {CONFIG, RECORDS, MODEL}
+        assert {path.name for path in folder.iterdir()} == {
+            CONFIG,
+            START,
+            RECORDS,
+            MODEL,
+        }
         assert read(folder / RECORDS) == [r for r in records if r.task == name]
         assert load(folder / CONFIG).name == name
 
@@ -66,16 +71,16 @@ def test_each_task_leaves_a_run_of_its_own(tmp_path: Path) -> None:
 def test_a_task_that_does_not_fit_is_refused_and_the_others_go_on() -> None:
     *fits, last = JOB.task
     hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))
-    ready = build_many(short(task=(*fits, hopeless)))
+    ready = build(short(task=(*fits, hopeless)))
     records = ready.run()
-    how, refused = served(ready.jobs, records)
+    how, refused = served(tasks_of(JOB), records)
     assert set(how) == {"digits", "digits-deep"}
     assert set(refused) == {"latecomer"}
     assert len([r for r in records if isinstance(r, Refused)]) == 1
 
 
 def test_the_same_seed_gives_the_same_records() -> None:
-    one, two = (build_many(short(scheme="med-probe")).run() for _ in range(2))
+    one, two = (build(short(scheme="med-probe")).run() for _ in range(2))
     assert one == two
 
 
@@ -89,19 +94,14 @@ def test_the_same_seed_gives_the_same_records() -> None:
 )
 def test_what_cannot_be_is_named(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build_many(short(**changes))
-
-
-def test_where_one_task_is_meant_several_are_named() -> None:
-    with pytest.raises(ConfigError, match="'tasks' has several tasks"):
-        build(JOB)
+        build(short(**changes))
 
 
 @pytest.mark.slow
 def test_several_tasks_are_one_report_and_one_each(tmp_path: Path) -> None:
     *fits, last = JOB.task
     hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))
-    build_many(short(task=(*fits, hopeless))).run(tmp_path)
+    build(short(task=(*fits, hopeless))).run(tmp_path)
     page = runs.write(tmp_path).read_text()
     (told,) = json.loads(re.findall(r'id="documents">(.*?)</script>', page, re.S)[0])
     names = [row[0] for row in told["service"]["rows"]]
@@ -120,16 +120,18 @@ def test_schemes_are_compared_over_all_tasks(tmp_path: Path) -> None:
     job = short(task=JOB.task[:2])
     ticks: list[None] = []
     schemes = ["med", "mmtt-ideal"]
-    found = compare_tasks(
+    found = compare(
         *(job, schemes, 2, tmp_path), begin=lambda cycles: lambda: ticks.append(None)
     )
     assert len(ticks) == 2 * 2 * 2 * 2  # schemes, seeds, tasks, cycles
-    assert [len(outcome.runs) for outcome in found.finished] == [2, 2]
+    assert [len(o.runs) for o in found.finished if isinstance(o, TaskOutcome)] == [2, 2]
     times = {o.scheme: o.figures()[1] for o in found.finished}
-    alone = build_many(msgspec.structs.replace(job, scheme="med")).run()
-    assert found.outcomes[0].runs[0][1] == together(tasks_of(job), alone).service.time_s
+    alone = build(msgspec.structs.replace(job, scheme="med")).run()
+    first = found.outcomes[0]
+    assert isinstance(first, TaskOutcome)
+    assert first.runs[0][1] == together(tasks_of(job), alone).service.time_s
     assert times["med"].half > 0
-    report.write_tasks(found, dump(job), tmp_path)
+    report.write(found, dump(job), tmp_path)
     assert "mmtt-ideal" in (tmp_path / report.PAGE).read_text()
 
 
@@ -138,7 +140,7 @@ def test_a_scheme_that_refuses_a_task_is_not_compared(tmp_path: Path) -> None:
     *fits, last = JOB.task
     hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))
     with pytest.raises(TrainingError, match="med: latecomer was refused"):
-        compare_tasks(short(task=(*fits, hopeless)), ["med"], 1, tmp_path)
+        compare(short(task=(*fits, hopeless)), ["med"], 1, tmp_path)
 
 
 def test_heat_makes_the_first_state_likely() -> None:
@@ -148,8 +150,8 @@ def test_heat_makes_the_first_state_likely() -> None:
         msgspec.structs.replace(state, probability=None) for state in group.states
     )
     heated = msgspec.structs.replace(group, states=states, heat=0.5)
-    ready = build_many(short(learners=(heated,), task=JOB.task[:1]))
-    fleet = ready.programme._entries[0].fleet
+    ready = build(short(learners=(heated,), task=JOB.task[:1]))
+    fleet = ready.built.crews[0]
     assert isinstance(fleet, SimulatedFleet)
     assert fleet._conditions.probability is not None
     assert fleet._conditions.probability[0] == pytest.approx(

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.algorithms.test_coded import job, ran
+from tests.algorithms.test_coded import build, job, ran
 from tests.algorithms.test_coded_live import JOB, assert_exact
 from tests.fleets.learners import of
 from tests.launch.chaos.processes import (
@@ -32,7 +32,6 @@ from tests.launch.chaos.processes import (
 from melisma import rpc
 from melisma.coding import Plan, choose
 from melisma.fleets.served import ModelServer
-from melisma.jobs.coded import build_coded
 from melisma.jobs.schema import StragglingTable
 from melisma.launch.serve import orchestrate
 from melisma.learning.parameters import Parameters
@@ -197,5 +196,5 @@ def test_a_second_stage_begun_too_early_leaves_every_gradient_exact(
 
     monkeypatch.setattr("melisma.algorithms.coder.choose", too_early)
     dead = StragglingTable(number=1, slower=math.inf)
-    _, happened = ran(build_coded(job(straggling=dead, helpers=helpers)))
+    _, happened = ran(build(job(straggling=dead, helpers=helpers)))
     assert {r.error for r in of(records.Aggregated, happened)} == {0.0}

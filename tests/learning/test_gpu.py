@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from melisma.jobs.families import ready
 from melisma.jobs.schema import AggregationTable, Job, TrainingTable
+from melisma.launch.simulate import build
 from melisma.learning import models
 from melisma.learning.batched import Chunk, Lesson, train_many
 from melisma.learning.parameters import parameters_of
@@ -100,7 +100,7 @@ def test_a_run_on_the_gpu_learns_as_one_on_the_cpu(rule: Rule) -> None:
         training=TrainingTable(rate=0.1),
     )
     here, there = (
-        [record.accuracy for record in evaluations(ready(job, hardware).run())]
+        [record.accuracy for record in evaluations(build(job, hardware).run())]
         for hardware in (Hardware(), Hardware(device="cuda"))
     )
     np.testing.assert_allclose(there, here, atol=0.01)
@@ -109,7 +109,7 @@ def test_a_run_on_the_gpu_learns_as_one_on_the_cpu(rule: Rule) -> None:
 def test_coded_training_on_the_gpu_goes_the_way_of_the_cpu() -> None:
     job = Job(scheme="coded", cycles=3, mode=Mode.PARALLEL)
     here, there = (
-        [record.accuracy for record in evaluations(ready(job, hardware).run())]
+        [record.accuracy for record in evaluations(build(job, hardware).run())]
         for hardware in (Hardware(), Hardware(device="cuda"))
     )
     np.testing.assert_allclose(there, here, atol=0.002)

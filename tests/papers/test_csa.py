@@ -10,7 +10,7 @@ from papers.claims import Verdict
 from papers.kit import Data
 
 from melisma.algorithms.averaging import allocate
-from melisma.jobs.building import build
+from melisma.launch.simulate import build
 from melisma.schemes import SCHEMES
 from melisma.system import cell
 
@@ -50,7 +50,7 @@ def test_who_cannot_be_allocated_is_not_a_number(staleness: Data) -> None:
 
 def test_the_job_of_figure_3_is_the_cell_of_figure_2() -> None:
     study = csa.LearningStudy(dataset="mnist-5k", samples=4_000)
-    law = asyncio.run(build(csa.job_of(study, 15, "csa", 0.1, 32, 0)).fleet.law())
+    law = asyncio.run(build(csa.job_of(study, 15, "csa", 0.1, 32, 0)).built.crew.law())
     expected = cell(15, 15.0)
     np.testing.assert_allclose(law.step_s, expected.step_s)
     np.testing.assert_allclose(law.sample_s, expected.sample_s)
@@ -61,7 +61,7 @@ def test_the_job_of_figure_3_is_the_cell_of_figure_2() -> None:
 def test_a_sample_that_stands_for_fifteen_leaves_the_steps_alike(scheme: str) -> None:
     study = csa.LearningStudy(dataset="mnist-5k", samples=4_000, stands_for=15)
     simulation = build(csa.job_of(study, 20, scheme, 0.1, 32, 0))
-    plan = asyncio.run(allocate(simulation.task, simulation.fleet))
+    plan = asyncio.run(allocate(simulation.built.task, simulation.built.crew))
     full = SCHEMES[scheme](cell(20, 15.0)).steps
     # Fewer samples are a coarser measure: a learner may be a step off.
     assert abs(plan.allocation.steps - full).max() <= 1

@@ -9,7 +9,7 @@ from papers import dab, dab_claims, dab_runs, dab_testbed
 from papers.claims import Claim, Verdict
 from papers.kit import Data, Exhibit, in_order
 
-from melisma.runtime.testbed import missing
+from melisma.testbed import missing
 
 LACK = missing()
 EXHIBITS = {exhibit.name: exhibit for exhibit in dab.PAPER.exhibits}

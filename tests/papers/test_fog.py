@@ -29,20 +29,21 @@ from papers.fog_runs import (
 )
 from papers.kit import Exhibit, Variant, in_order
 
+from melisma.algorithms.fog import Environment
 from melisma.fog import Links, Movement, alone, cost, move
 from melisma.fog.profiles import WIFI
 from melisma.fog.topologies import full
-from melisma.jobs.fog import build_fog
+from melisma.launch.simulate import build
 from melisma.runs.records import Evaluated, Moved, Record, Trained
 
 SMALL = FogStudy(dataset="mnist-5k", slots=20, windows=2, passes=3, seeds=2)
 
 
 def problem_of(study: FogStudy, seed: int = 0) -> Movement:
-    simulation = build_fog(job_of(study, "B", seed))
-    devices = simulation.devices
-    law = asyncio.run(devices.law())
-    return simulation.fogging.nature(devices.learners, devices.own_samples, law)
+    built = build(job_of(study, "B", seed)).built
+    law = asyncio.run(built.crew.law())
+    environment: Environment = built.algorithm.settings.environment
+    return environment(built.crew.learners, built.crew.own_samples, law)
 
 
 def moved(device: str, slot: int, collected: int, **fields: Any) -> Moved:

@@ -20,7 +20,6 @@ from melisma.errors import CallTimeout, ConfigError, RemoteError, TransportError
 from melisma.fleets.messages import TrainRequest
 from melisma.fleets.served import ServedTask
 from melisma.jobs.building import task_of
-from melisma.launch.local import run_on_ray
 from melisma.launch.serve import orchestrate
 from melisma.learning.data import load, save_own
 from melisma.learning.parameters import load as load_parameters
@@ -30,6 +29,7 @@ from melisma.learning.shards import Shelf
 from melisma.ray.cluster import joined, ray
 from melisma.ray.fleet import LABEL, Models, Nodes, learners
 from melisma.ray.learner import Make
+from melisma.ray.run import run_on_ray
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import MODEL

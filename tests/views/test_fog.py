@@ -17,7 +17,7 @@ from melisma.runs.records import Moved
 from melisma.system.law import Mode
 from melisma.units import Seconds
 from melisma.views import fog, fog_page, fog_pictures
-from melisma.views.history import course
+from melisma.views.history import history
 
 EVIL = "<b>m</b> $x^$ \N{SNOWMAN}"
 TASK: dict[str, Any] = {"task": "made"}
@@ -194,6 +194,6 @@ def test_a_crowd_is_drawn(tmp_path: Path) -> None:
 
 
 def test_a_course_has_the_moves_of_ended_cycles_alone() -> None:
-    told = course([*happened(), moved(3, "a", {})])
+    told = history([*happened(), moved(3, "a", {})])
     assert (told.collected, told.trained, told.sent) == ([80], [48], [24])
     assert told.cost == pytest.approx([24.0 + 6.0 + 40.0])

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.web.documents import page_of, rows
 
-from melisma.jobs.families import ready
 from melisma.jobs.schema import Job, load, tasks_of
+from melisma.launch.simulate import build
 from melisma.runs import records
 from melisma.runs.records import Moved, Record
 from melisma.runs.store import RECORDS
@@ -187,7 +187,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Job, Pat
     tasks = tuple(msgspec.structs.replace(one, cycles=2) for one in job.task)
     job = msgspec.structs.replace(job, cycles=2, task=tasks)
     folder: Path = tmp_path_factory.mktemp(request.param)
-    ready(job).run(folder)
+    build(job).run(folder)
     return job, folder
 
 
@@ -238,7 +238,7 @@ def test_what_was_cut_short_is_told_as_far_as_it_goes(
 
 def test_a_fog_is_told_by_slot_link_and_device(tmp_path: Path) -> None:
     job = msgspec.structs.replace(load(EXAMPLES / "fog.toml"), cycles=2)
-    moved = [r for r in ready(job).run(tmp_path) if isinstance(r, Moved)]
+    moved = [r for r in build(job).run(tmp_path) if isinstance(r, Moved)]
     told = document(tmp_path)
     names = told["learners"]
     slots = {row["slot"]: row for row in rows(told["fog"]["slots"])}

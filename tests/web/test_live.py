@@ -1,6 +1,5 @@
 """A live run, watched and steered over its own port."""
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.algorithms.test_multitask_live import JOB as TASKS
 from tests.fleets.learners import JOB, Steady, changed, joined, of
-from tests.web.clients import Visitor
+from tests.web.clients import Visitor, write_run
 from tests.web.documents import Page, page_of, rows
 
 from melisma.jobs.schema import Job
 from melisma.launch.serve import orchestrate
 from melisma.learner.learner import Learner
 from melisma.learning.parameters import load
+from melisma.rpc import Metrics
 from melisma.runs.records import (
     Allocated,
     Evaluated,
@@ -27,7 +28,9 @@ from melisma.runs.records import (
     Steered,
 )
 from melisma.runs.store import MODEL
-from melisma.views.document import document
+from melisma.views.document import Document, document
+from melisma.views.web.live import NONE
+from melisma.views.web.metrics import text
 
 When = Callable[[Record], bool]
 
@@ -132,6 +135,15 @@ def test_status_tells_who_is_there_and_what_is_under_way(tmp_path: Path) -> None
     )
 
 
+def scraped(text: str) -> dict[tuple[str, ...], float]:
+    """Samples as Prometheus's own parser reads them, by name, type and labels."""
+    return {
+        (sample.name, family.type, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
 def test_metrics_are_what_prometheus_reads(tmp_path: Path) -> None:
     told: list[bytes] = []
     happened = live(
@@ -140,23 +152,24 @@ def test_metrics_are_what_prometheus_reads(tmp_path: Path) -> None:
         pair(),
         (is_a(Evaluated, 2), lambda v: told.append(v.get("/metrics"))),
     )
-    samples = {}
-    for line in told[0].decode().splitlines():
-        if line.startswith("# "):
-            assert re.fullmatch(r"# (HELP|TYPE) melisma_\w+ .+", line)
-            continue
-        found = re.fullmatch(
-            r'(melisma_\w+)(\{\w+="[^"]*"(,\w+="[^"]*")*\})? (\S+)', line
-        )
-        assert found, line
-        samples[found[1] + (found[2] or "")] = float(found[4])
+    samples = scraped(told[0].decode())
     last = of(Evaluated, happened)[-1]
-    assert samples['melisma_accuracy{task="test"}'] == last.accuracy
-    assert samples['melisma_cycle{task="test"}'] == 2
-    assert samples['melisma_updates_total{task="test",fate="counted"}'] == 4
-    assert samples["melisma_learners_connected"] == 2
-    assert samples["melisma_sent_bytes_total"] > 0
-    assert samples['melisma_calls_total{way="out",function="train"}'] == 4
+    assert samples["melisma_accuracy", "gauge", "test"] == last.accuracy
+    assert samples["melisma_cycle", "gauge", "test"] == 2
+    assert samples["melisma_updates_total", "counter", "test", "counted"] == 4
+    assert samples["melisma_learners_connected", "gauge"] == 2
+    assert samples["melisma_sent_bytes_total", "counter"] > 0
+    assert samples["melisma_calls_total", "counter", "out", "train"] == 4
+
+
+def test_prometheus_reads_names_as_they_are(tmp_path: Path) -> None:
+    odd = 'a "b" \\n c\nd'
+    metrics = Metrics()
+    metrics.fail(odd)
+    run = Document(write_run(tmp_path / "run"))
+    samples = scraped(text(run, NONE, metrics))
+    assert samples["melisma_failed_calls_total", "counter", odd] == 1
+    assert samples["melisma_learners_connected", "gauge"] == 0
 
 
 @contextmanager

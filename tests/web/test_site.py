@@ -1,5 +1,6 @@
 """The routes over real sockets: what is told, to whom, and what is not."""
 
+import http.client
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,8 @@ from melisma import rpc
 from melisma.runs import records
 from melisma.runs.lock import hold
 from melisma.runs.store import RECORDS
-from melisma.views.document import document
+from melisma.views.document import Document, document
+from melisma.views.web import events
 from melisma.views.web import site as site_module
 
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -274,6 +276,24 @@ def test_watchers_have_a_limit(runs: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert next(watching)[0] == "rows"
         status, told, _ = visitor.ask("/api/runs/two/events")
         assert (status, "close a page" in told["error"]["message"]) == (503, True)
+
+
+def test_a_watcher_who_stops_reading_loses_its_place(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_module, "STREAMS", 1)
+    monkeypatch.setattr(events, "STALLED_S", 0.5)
+    header = Document.header
+    more = {"long": "x" * 20_000_000}  # more than sockets hold
+    monkeypatch.setattr(Document, "header", lambda *told: header(*told) | more)
+    with serving(runs) as (server, _):
+        visitor = Visitor(server.url)
+        line, stalled = visitor.open("GET", "/api/runs/one/events")
+        statuses = (visitor.ask("/api/runs/one/events")[0] for _ in range(5000))
+        assert 200 in statuses
+        with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+            stalled.read()
+        line.close()
 
 
 def test_a_damaged_run_is_named_and_harms_no_other(

@@ -9,9 +9,8 @@ from tests.web.browser import Page
 from tests.web.sights import frame, press, shown, tab, tile
 
 from melisma import views as runs
-from melisma.jobs.families import ready
-from melisma.jobs.multitask import build_many
 from melisma.jobs.schema import load
+from melisma.launch.simulate import build
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -26,7 +25,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         job = load(ROOT / "examples" / f"{name}.toml")
         job = msgspec.structs.replace(job, cycles=3)
         (root / name).mkdir()
-        (build_many if job.task else ready)(job).run(root / name)
+        build(job).run(root / name)
         runs.write(root / name)
     return root
 

@@ -51,7 +51,7 @@ class Fog:
     def __init__(
         self, crew: Moves, settings: FogSettings, past: Sequence[Record] = ()
     ) -> None:
-        self._crew, self._settings, self._past = crew, settings, past
+        self._crew, self.settings, self._past = crew, settings, past
         self._mover: DataMover | None = None
 
     async def begin(self, log: CycleLog, *, patient: bool) -> "DataMover":
@@ -76,15 +76,15 @@ class Fog:
         law = await crew.law()
         places = np.array([crew.learners.index(name) for name in names])
         samples = [own[name] for name in names]
-        problem = self._settings.environment(names, samples, law.only(places))
-        return DataMover(names, problem, self._settings, past)
+        problem = self.settings.environment(names, samples, law.only(places))
+        return DataMover(names, problem, self.settings, past)
 
     async def cycle(
         self, log: CycleLog, begun: "DataMover", parameters: Parameters
     ) -> Outcome:
         """Go through the cycle's slots, and average the models."""
         crew, deadline_s = self._crew, log.task.deadline_s
-        first = (log.cycle - 1) * self._settings.period + 1
+        first = (log.cycle - 1) * self.settings.period + 1
         lost = await crew.start(parameters, first, deadline_s)
         given = await begun.cycle(crew, log, lost)
         log.allocated(given)

@@ -72,7 +72,7 @@ class Programme:
         observe: Callable[[Record], None] = ignore,
     ) -> None:
         self._control = control or Control()
-        self._entries, self._association = entries, association
+        self.entries, self._association = entries, association
         self._knowledge, self._clock = knowledge, clock
         self._look, self._patient, self._observe = look, patient, observe
 
@@ -81,14 +81,14 @@ class Programme:
 
         A task that fails does not end the others; its error is raised at the end.
         """
-        for entry in self._entries:
+        for entry in self.entries:
             self._clock.enter(entry.task.name, entry.arrives_s)
         ended = await asyncio.gather(
-            *(self._run(i, entry) for i, entry in enumerate(self._entries)),
+            *(self._run(i, entry) for i, entry in enumerate(self.entries)),
             return_exceptions=True,
         )
         models = {}
-        for entry, end in zip(self._entries, ended, strict=True):
+        for entry, end in zip(self.entries, ended, strict=True):
             if isinstance(end, BaseException):
                 raise end
             models[entry.task.name] = end
@@ -149,7 +149,7 @@ class Programme:
 
     async def plan(self, i: int, cycle: int) -> Plan:
         """What the members of a task do in the cycle that begins."""
-        entry, association = self._entries[i], self._association
+        entry, association = self.entries[i], self._association
         task, members = entry.task, entry.crew.members
         seconds, probed, there = None, None, np.arange(len(members))
         if self._knowledge in (Knowledge.NOW, Knowledge.LATEST):

@@ -222,9 +222,9 @@ def run_job(
     ):
         show = _shown(as_json)
         if address:
-            records = live.run_on_ray(
-                job, folder, watch, show, address=address, data=data
-            )
+            from melisma.ray.run import run_on_ray
+
+            records = run_on_ray(job, folder, watch, show, address=address, data=data)
         else:
             records = live.run_locally(job, folder, watch, show)
     _print_run(job, folder, records, as_json)
@@ -246,7 +246,7 @@ def run_on_testbed(
     as_json: Json = False,
 ) -> None:
     """Train a job for real on emulated devices: own network, own CPU quota (root)."""
-    from melisma.runtime.testbed import Testbed
+    from melisma.testbed import Testbed
 
     if clean:
         for removed in Testbed.sweep():
@@ -325,7 +325,9 @@ def resume(
     ):
         show = _shown(as_json)
         if address:
-            records = live.run_on_ray(job, run, watch, show, address=address, data=data)
+            from melisma.ray.run import run_on_ray
+
+            records = run_on_ray(job, run, watch, show, address=address, data=data)
         elif locally:
             records = live.run_locally(job, run, watch, show)
         else:
@@ -1259,7 +1261,8 @@ def _print_cycles(course: "History") -> None:
 
 
 def _print_comparison(comparison: "Comparison") -> None:
-    from melisma.compare.report import caption, cells
+    from melisma.compare.comparison import cells
+    from melisma.compare.report import caption
 
     table = Table("", title=caption(comparison), title_justify="left", box=None)
     shown = comparison.finished

@@ -76,18 +76,43 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
 AnyOutcome = Outcome | TaskOutcome
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All schemes on one job."""
 
     job: str
     seeds: list[int]
     titles: list[str]  #: what the figures of an outcome are
     outcomes: Sequence[AnyOutcome]
+    folder: str = ""  #: where its runs and its report are
 
     @property
     def finished(self) -> Sequence[AnyOutcome]:
         """The schemes that ran to the end."""
         return [outcome for outcome in self.outcomes if not outcome.failed]
+
+    def table(self) -> str:
+        """Return the figures as text: a row a figure, a column a scheme."""
+        columns = [("", *self.titles)]
+        columns += [(o.scheme, *cells(o)) for o in self.finished]
+        widths = [max(map(len, column)) for column in columns]
+        lines = [
+            "  ".join(
+                text.rjust(width) if i else text.ljust(width)
+                for i, (text, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in zip(*columns, strict=True)
+        ]
+        failed = [f"{o.scheme} failed: {o.failed}" for o in self.outcomes if o.failed]
+        return "\n".join([*lines, *failed])
+
+
+def cells(outcome: AnyOutcome) -> list[str]:
+    """Return one scheme's row of the table, as text."""
+    row = []
+    for mean, half, digits in outcome.figures():
+        text = "–" if math.isnan(mean) else f"{mean:,.{digits}f}"
+        row.append(text if math.isnan(half) else f"{text} ± {half:,.{digits}f}")
+    return row
 
 
 def figure_of(outcome: Outcome, column: Column) -> Figure:

@@ -14,6 +14,7 @@ from melisma.compare.comparison import (
     Comparison,
     Outcome,
     TaskOutcome,
+    cells,
     figure_of,
 )
 from melisma.jobs.columns import FOG_COLUMNS
@@ -195,15 +196,6 @@ def caption(comparison: Comparison) -> str:
     if seeds == 1:
         return "One seed: no interval."
     return f"Mean of {seeds} seeds; bands and ± are 95 % intervals (Student's t)."
-
-
-def cells(outcome: AnyOutcome) -> list[str]:
-    """One scheme's row of the table, as text."""
-    row = []
-    for mean, half, digits in outcome.figures():
-        text = "–" if math.isnan(mean) else f"{mean:,.{digits}f}"
-        row.append(text if math.isnan(half) else f"{text} ± {half:,.{digits}f}")
-    return row
 
 
 def _notes(comparison: Comparison) -> str:

@@ -18,7 +18,7 @@ from melisma.errors import ConfigError, unknown
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.schema import Job, Moving, tasks_of
 from melisma.learning.settings import Optimiser
-from melisma.schemes import SCHEMES, find, summary
+from melisma.schemes import SCHEMES, summary
 from melisma.system.law import Mode
 from melisma.units import Seconds
 
@@ -80,7 +80,9 @@ def cycles_of(job: Job) -> int:
 
 def check_scheme(job: Job) -> None:
     """Raise ConfigError unless a job's scheme allocates one task."""
-    find(job.scheme)
+    if job.scheme not in SCHEMES:
+        every = [name for family in FAMILIES.values() for name in family.schemes()]
+        raise unknown("scheme", job.scheme, every)
 
 
 CODED = "coded"

@@ -39,7 +39,36 @@ Whole = TypeVar("Whole", "Job", "StatesFile")
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of a job file."""
+    """A table of a job file, or the same made in Python: checked alike.
+
+    >>> Job(deadline="2 min").deadline
+    120.0
+    """
+
+    def __post_init__(self) -> None:
+        for field in msgspec.structs.fields(self):
+            value = getattr(self, field.name)
+            checked = _checked(value, field.type, field.name)
+            if checked is not value:
+                msgspec.structs.force_setattr(self, field.name, checked)
+        self._check()
+
+    def _check(self) -> None:
+        """Raise ConfigError if the values do not go together."""
+
+
+def _checked(value: object, kind: Any, key: str) -> Any:
+    """Return a value as its field has it; ConfigError if it cannot be that."""
+    try:
+        return msgspec.convert(value, kind, dec_hook=_quantity)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_explain(error, key)) from error
+
+
+def _quantity(kind: type[Any], written: object) -> Any:
+    if issubclass(kind, Quantity):
+        return written if isinstance(written, kind) else kind.of(written)
+    raise TypeError(f"no way to read a {kind.__name__}")
 
 
 class Split(StrEnum):
@@ -110,10 +139,10 @@ class FogTable(Table, frozen=True, kw_only=True):
     discard: float = 2.0  #: f: discarding a sample in slot t costs f/√t
     gamma: float = 0.0  #: γ: training on G samples of a slot costs γ/√(G + 1)
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         for key, least in (("period", 1), ("horizon", 1), ("discard", 0), ("gamma", 0)):
             if not least <= getattr(self, key) < math.inf:
-                raise ValueError(
+                raise ConfigError(
                     f"{key} = {getattr(self, key)}: give a number from {least} up"
                 )
 
@@ -161,7 +190,7 @@ class StatesFile(Table, frozen=True, kw_only=True):
     heat: float | None = None
     changing: float = 0.0
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         probabilities(self.states, self.heat, "these")
 
 
@@ -178,13 +207,13 @@ class LearnersTable(Table, frozen=True, kw_only=True):
     states: tuple[StateTable, ...] = ()
     heat: float | None = None  #: of the states: the first is likely, less so with heat
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if self.states:
             probabilities(self.states, self.heat, f"learners {self.name!r}:")
         elif self.heat is not None:
-            raise ValueError(f"learners {self.name!r} have heat, but no states")
+            raise ConfigError(f"learners {self.name!r} have heat, but no states")
         if self.count < 1:
-            raise ValueError(f"{self.name!r} has count {self.count}: give at least 1")
+            raise ConfigError(f"{self.name!r} has count {self.count}: give at least 1")
         ways = (
             self.clock is not None and self.distance is not None,
             self.rate is not None and self.bandwidth is not None,
@@ -196,7 +225,7 @@ class LearnersTable(Table, frozen=True, kw_only=True):
             if getattr(self, key) not in (None, ())
         ]
         if sum(ways) != 1 or len(given) > 2 or (self.states and len(given) > 1):
-            raise ValueError(
+            raise ConfigError(
                 f"learners {self.name!r} have {', '.join(given) or 'no speed'}: give "
                 "clock and distance, or rate and bandwidth, or states"
             )
@@ -205,14 +234,14 @@ class LearnersTable(Table, frozen=True, kw_only=True):
 def probabilities(
     states: Sequence[StateTable], heat: float | None, whose: str
 ) -> list[float]:
-    """Return how likely each state is; ValueError if that is not given once."""
+    """Return how likely each state is; ConfigError if that is not given once."""
     given = [state.probability for state in states if state.probability is not None]
     if heat is not None and not given:
         return [float(p) for p in heated([0], len(states), heat)[0]]
     if heat is not None or len(given) < len(states):
-        raise ValueError(f"{whose} states need a probability each, or one heat")
+        raise ConfigError(f"{whose} states need a probability each, or one heat")
     if min(given) < 0 or not math.isclose(sum(given), 1.0, abs_tol=1e-6):
-        raise ValueError(f"{whose} states have probabilities that sum to {sum(given)}")
+        raise ConfigError(f"{whose} states have probabilities that sum to {sum(given)}")
     return given
 
 
@@ -290,26 +319,33 @@ class Job(Table, frozen=True, kw_only=True):
     budget: float | None = None  #: of all tasks together, for a cycle of each
     learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.name):
-            raise ValueError(
+            raise ConfigError(
                 f"name {self.name!r} is to be a folder: use letters, digits, . _ -"
             )
+        for key in ("cycles", "shard", "steps"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"{key} is {getattr(self, key)}: give at least 1")
+        if not 0 < self.deadline < math.inf:
+            raise ConfigError(
+                f"deadline of {self.deadline} s: give a finite time above 0 s"
+            )
         if self.seed < 0:
-            raise ValueError(f"seed {self.seed}: give a number from 0 up")
+            raise ConfigError(f"seed {self.seed}: give a number from 0 up")
         if self.code not in CODES:
-            raise ValueError(str(unknown("code", self.code, CODES)))
+            raise unknown("code", self.code, CODES)
         if not 0 <= self.changing <= 1:
-            raise ValueError(f"changing = {self.changing}: give a chance from 0 to 1")
+            raise ConfigError(f"changing = {self.changing}: give a chance from 0 to 1")
         if not 0 <= self.checks <= 1:
-            raise ValueError(f"checks = {self.checks}: give a share from 0 to 1")
+            raise ConfigError(f"checks = {self.checks}: give a share from 0 to 1")
         if self.checks and self.mode == Mode.FEDERATED:
-            raise ValueError(
+            raise ConfigError(
                 "checks redo work, and in federated mode its data is elsewhere: use "
                 "checks = 0, or [aggregation] against false updates"
             )
         if not self.learners:
-            raise ValueError("no learners: give at least one [[learners]] table")
+            raise ConfigError("no learners: give at least one [[learners]] table")
 
 
 def tasks_of(job: Job) -> list[Job]:
@@ -367,16 +403,10 @@ def dump(table: Table) -> str:
     return tomli_w.dumps(_without_none(msgspec.to_builtins(table, enc_hook=float)))
 
 
-def _quantity(kind: type[Any], written: object) -> Any:
-    if issubclass(kind, Quantity):
-        return kind.of(written)
-    raise TypeError(f"no way to read a {kind.__name__}")
-
-
-def _explain(error: msgspec.ValidationError) -> str:
-    """Msgspec's message in the words of a job file, with the nearest name."""
+def _explain(error: msgspec.ValidationError, outer: str = "") -> str:
+    """Return msgspec's message in the words of a job file, with the nearest name."""
     text, _, path = str(error).partition(" - at `$")
-    where = path.strip("`.")
+    where = f"{outer}{path.rstrip('`')}".strip(".")
     key = re.sub(r"\[.*?\]", "", where).rpartition(".")[2]
     if (cause := error.__cause__) is not None:
         return f"{where}: {cause}" if where else str(cause)

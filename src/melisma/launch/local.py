@@ -7,11 +7,11 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from melisma import rpc
+from melisma.algorithms.control import Control
 from melisma.errors import ConfigError, DataError, unknown
 from melisma.jobs.building import names_of, own_rows, task_of
 from melisma.jobs.families import family_of
@@ -28,11 +28,12 @@ from melisma.learner.background import BackgroundLoad, State
 from melisma.learning.data import save_own
 from melisma.runs.records import Record
 from melisma.runs.store import CONFIG, Watch, ignore
-from melisma.runtime.devices import DEVICES
-from melisma.runtime.testbed import Testbed
 from melisma.system.law import Mode
+from melisma.testbed import DEVICES, Testbed
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
+#: In run.toml, of runs with learner processes here.
+LOCAL = "local"
 #: Longest that the learners of a testbed may take to start.
 JOIN_S = 120.0
 
@@ -65,6 +66,7 @@ def run_locally(
     folder: Path,
     watch: Watch = ignore,
     show: Callable[[str], None] = lambda link: None,
+    control: Control | None = None,
 ) -> list[Record]:
     """Run a job with its learners as processes here, slowed down to their rates."""
     names = names_of(job)
@@ -99,6 +101,8 @@ def run_locally(
             watch=watch,
             ready=begin,
             show=show,
+            engine=LOCAL,
+            control=control,
             port=0,
             say=lambda text: None,
         )
@@ -244,58 +248,10 @@ def run_on_testbed(
             watch=watch,
             ready=start,
             show=show,
+            engine="testbed",
             host=testbed.address,
             port=0,
             folder=secrets,
-            say=lambda text: None,
-        )
-
-
-def run_on_ray(
-    job: Job,
-    folder: Path,
-    watch: Watch = ignore,
-    show: Callable[[str], None] = lambda link: None,
-    *,
-    address: str,
-    data: Path | None = None,
-) -> list[Record]:
-    """Run a job with a learner on each node of the Ray cluster at ``address``.
-
-    It starts when all nodes that are there are ready. In federated mode each has its
-    own data in ``data/NAME``, where it is. Raises ConfigError if there is no such
-    cluster, or the job is one that cannot run there.
-    """
-    if family_of(job).moves_data:
-        raise ConfigError(
-            f"scheme {job.scheme!r} moves data between devices, which nodes of a "
-            "cluster do not: run it by `melisma serve`"
-        )
-    if job.mode == Mode.FEDERATED and data is None:
-        raise ConfigError(
-            "federated mode trains on data that lies on the nodes: give --data DIR, "
-            "in which each has a folder of its learner's name"
-        )
-    if data and not data.is_absolute():
-        raise ConfigError(f"--data '{data}' is relative: give it as the nodes have it")
-    from melisma.ray import fleet  # an extra: nobody else needs it
-    from melisma.ray.cluster import joined
-    from melisma.ray.learner import learner
-
-    own_models = [one.model for one in tasks_of(job) if ":" in one.model]
-    make = partial(learner, allowed=own_models, data=str(data) if data else None)
-    with joined(address):
-        names = fleet.learners(fleet.nodes())
-        if not names:
-            raise ConfigError(f"no node of {address} has a CPU: start one with CPUs")
-        return orchestrate(
-            job,
-            folder,
-            learners=len(names),
-            watch=watch,
-            show=show,
-            elsewhere=partial(fleet.Nodes, make=make),
-            port=0,
             say=lambda text: None,
         )
 

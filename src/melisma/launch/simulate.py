@@ -1,9 +1,8 @@
 """From a job to a simulated run: virtual time, real gradients."""
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,9 +10,13 @@ from melisma import __version__
 from melisma.algorithms.control import Control
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job, dump, tasks_of
+from melisma.launch.loops import blocking
 from melisma.learning.settings import HERE, Hardware
 from melisma.runs.records import Record
 from melisma.runs.store import CONFIG, RunWriter, Watch, ignore, write_text
+
+#: In run.toml, of runs on the virtual clock.
+SIMULATION = "simulation"
 
 
 class Trainable(Protocol):
@@ -39,15 +42,25 @@ class Simulation:
         watch: Watch = ignore,
         control: Control | None = None,
     ) -> list[Record]:
-        """Run on the virtual clock; return all records.
+        """Run on the virtual clock; return all records, as `train` does it."""
+        runs = self.train(folder, watch, control)
+        return [record for run in runs.values() for record in run.records]
+
+    def train(
+        self,
+        folder: Path | None = None,
+        watch: Watch = ignore,
+        control: Control | None = None,
+    ) -> dict[str, RunWriter]:
+        """Run on the virtual clock; return what was written, by the tasks' names.
 
         With a ``folder``, which must exist, the run is written there, and goes on from
         the checkpoint that is there already.
         """
-        start = {"engine": "simulation", **_chosen(self.hardware)}
+        start = {"engine": SIMULATION, **_chosen(self.hardware)}
         with opened(self.job, folder, start, watch, seldom=True) as runs:
-            asyncio.run(self.built.train(runs, control))
-            return [record for run in runs.values() for record in run.records]
+            blocking(self.built.train(runs, control))
+        return runs
 
 
 def build(job: Job, hardware: Hardware = HERE) -> Simulation:
@@ -98,4 +111,5 @@ def _kept_with_its_runs(folder: Path) -> Iterator[None]:
 
 
 def _chosen(hardware: Hardware) -> dict[str, Any]:
-    return {key: str(value) for key, value in asdict(hardware).items()}
+    """What a result depends on: not the number of threads."""
+    return {"device": hardware.device, "precision": hardware.precision.value}

@@ -100,7 +100,8 @@ class RunWriter:
 
     ``past`` are the records up to the checkpoint from which the run goes on. Unless a
     run is ``seldom`` kept, every record is flushed and every cycle checkpointed: real
-    devices cannot repeat what was lost, a simulation can.
+    devices cannot repeat what was lost, a simulation can. However a run ends, short of
+    being killed, its last whole cycle is kept.
     """
 
     def __init__(self, past: list[Record] | None = None, watch: Watch = ignore) -> None:
@@ -111,6 +112,7 @@ class RunWriter:
         self._watch, self._noted = watch, list[Record]()
         self._file: BinaryIO | None = None
         self._seldom, self._kept_at = False, time.monotonic()
+        self._pending: Checkpoint | None = None  # of the last cycle, not yet written
 
     @classmethod
     @contextmanager
@@ -147,7 +149,10 @@ class RunWriter:
                 write_text(folder / CONFIG, config)
                 if start is not None:
                     write_text(folder / START, tomli_w.dumps(start))
-                yield writer
+                try:
+                    yield writer
+                finally:
+                    writer._write_checkpoint()
         except MelismaError:
             if is_new and not (folder / RECORDS).stat().st_size:
                 for name in (CONFIG, START, RECORDS):
@@ -184,22 +189,26 @@ class RunWriter:
         if self._file is None or self.folder is None:
             return
         self._file.flush()
-        if self._seldom and time.monotonic() - self._kept_at < SELDOM_S:
-            return
-        os.fsync(self._file.fileno())
-        Checkpoint(
+        self._pending = Checkpoint(
             cycle=cycle,
             time_s=time_s,
             records_bytes=self._file.tell(),
             parameters=parameters,
-        ).write(self.folder)
-        self._kept_at = time.monotonic()
+        )
+        if not self._seldom or time.monotonic() - self._kept_at >= SELDOM_S:
+            self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
+        if self._pending and self._file and self.folder:
+            os.fsync(self._file.fileno())
+            self._pending.write(self.folder)
+            self._pending, self._kept_at = None, time.monotonic()
 
     def finish(self, parameters: Parameters) -> None:
         """Write the model."""
         self.model = parameters
-        if self._file is not None and self.folder is not None:
-            self._file.flush()
+        if self.folder is not None:
+            self._write_checkpoint()
             save(parameters, self.folder / MODEL)
 
     @property

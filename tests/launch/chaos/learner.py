@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 
 from melisma.cli import main
 from melisma.fleets.messages import Speeds, TrainRequest, Update
+from melisma.launch import joining
 from melisma.learner import fog
 from melisma.learner.source import Caller
 
@@ -55,6 +56,7 @@ def _keep(update: Update, folder: Path, name: str) -> None:
 
 if __name__ == "__main__":
     favours = json.loads(sys.argv.pop(1))
-    fog.FogLearner = Favour  # type: ignore[misc]  # what `melisma join` will find
+    # What `melisma join` will find.
+    fog.FogLearner = joining.FogLearner = Favour  # type: ignore[misc]
     sys.argv.insert(1, "join")
     main()

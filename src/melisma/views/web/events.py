@@ -1,4 +1,4 @@
-"""What happens in a run, as server-sent events."""
+"""Send what changes in a run as server-sent events."""
 
 import asyncio
 import time
@@ -12,6 +12,10 @@ from melisma.views.document import CUT_SHORT, FINISHED, Document
 
 #: Between two looks at what is new, two statuses, and two signs of life.
 LOOK_S, STATUS_S, ALIVE_S = 0.25, 1.0, 5.0
+#: Longest that a watcher may take to read so many bytes.
+STALLED_S, PIECE_BYTES = 60.0, 1 << 18
+#: The second line keeps nginx from holding events back.
+HEADERS = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 
 
 class Stream:
@@ -30,7 +34,10 @@ class Stream:
         self._written = time.monotonic()
 
     async def follow(self, after: int, epoch: str | None) -> None:
-        """Send what is new until the run is over; of one that is over, all at once."""
+        """Send what is new until the run is over; of one that is over, all at once.
+
+        TimeoutError if the watcher stops reading.
+        """
         next_status = 0.0
         while True:
             last = self._ending.is_set()
@@ -71,7 +78,9 @@ class Stream:
         await self._write(lines)
 
     async def _write(self, lines: bytes) -> None:
-        await self._response.write(lines)
+        for start in range(0, len(lines), PIECE_BYTES):
+            async with asyncio.timeout(STALLED_S):
+                await self._response.write(lines[start : start + PIECE_BYTES])
         self._written = time.monotonic()
 
 

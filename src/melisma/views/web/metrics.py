@@ -1,4 +1,4 @@
-"""The live run as Prometheus reads it."""
+"""Export the live run as text that Prometheus scrapes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ Sample = tuple[Mapping[str, str], float | None]
 
 
 def text(document: Document, status: Mapping[str, Any], metrics: Metrics | None) -> str:
-    """Return all there is to tell, one sample a line."""
+    """Return all samples, one a line; those without a value yet are left out."""
     tasks = list(zip(document.tasks, document.rows.courses, strict=True))
 
     def by_task(read: Any) -> list[Sample]:
@@ -49,16 +49,15 @@ def _updates(tasks: Iterable[Any]) -> list[Sample]:
 
 
 def _calls(metrics: Metrics) -> list[tuple[str, str, str, list[Sample]]]:
-    ways = {"out": dict(metrics.called), "in": dict(metrics.answered)}
-    labels = {
-        (way, name): {"way": way, "function": name}
-        for way, functions in ways.items()
-        for name in functions
-    }
-    counts: list[Sample] = [(at, ways[w][f].calls) for (w, f), at in labels.items()]
-    times: list[Sample] = [(at, ways[w][f].total_s) for (w, f), at in labels.items()]
+    latencies = [
+        ({"way": way, "function": name}, latency)
+        for way, functions in (("out", metrics.called), ("in", metrics.answered))
+        for name, latency in list(functions.items())
+    ]
+    counts: list[Sample] = [(labels, latency.calls) for labels, latency in latencies]
+    times: list[Sample] = [(labels, latency.total_s) for labels, latency in latencies]
     failed: list[Sample] = [
-        ({"function": name}, count) for name, count in dict(metrics.failed).items()
+        ({"function": name}, count) for name, count in list(metrics.failed.items())
     ]
     return [
         ("calls_total", "counter", "Calls to learners and from them", counts),
@@ -67,18 +66,15 @@ def _calls(metrics: Metrics) -> list[tuple[str, str, str, list[Sample]]]:
     ]
 
 
-def _family(name: str, kind: str, what: str, samples: Iterable[Sample]) -> str:
-    known = [(labels, value) for labels, value in samples if value is not None]
+def _family(name: str, kind: str, help: str, samples: Iterable[Sample]) -> str:
+    known = [(labels, float(value)) for labels, value in samples if value is not None]
     if not known:
         return ""
-    lines = [f"# HELP melisma_{name} {what}.", f"# TYPE melisma_{name} {kind}"]
+    lines = [f"# HELP melisma_{name} {help}.", f"# TYPE melisma_{name} {kind}"]
     for labels, value in known:
-        inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-        lines.append(
-            f"melisma_{name}{{{inside}}} {float(value)!r}"
-            if inside
-            else f"melisma_{name} {float(value)!r}"
-        )
+        pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        braced = f"{{{pairs}}}" if pairs else ""
+        lines.append(f"melisma_{name}{braced} {value!r}")
     return "\n".join(lines) + "\n"
 
 

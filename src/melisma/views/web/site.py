@@ -138,7 +138,7 @@ class Dashboard:
             raise problem(
                 web.HTTPServiceUnavailable, f"{STREAMS} watch already: close a page"
             )
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response = web.StreamResponse(headers=events.HEADERS)
         await response.prepare(request)
         status = None
         if self._is_live(document):
@@ -152,6 +152,10 @@ class Dashboard:
         try:
             stream = events.Stream(response, document, status, self._ending)
             await stream.follow(after, epoch)
+        except TimeoutError:
+            if request.transport:
+                request.transport.abort()  # to close it would wait for the watcher
+            raise
         finally:
             self._streams -= 1
         await response.write_eof()

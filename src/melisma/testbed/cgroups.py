@@ -13,7 +13,7 @@ PERIOD_US = 100_000  #: over which a CPU quota is kept
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """Where this machine keeps CPU quotas: cgroup v2, or v1."""
+    """Where this machine keeps CPU quotas: the hierarchy of cgroup v2, or of v1."""
 
     roots: tuple[Path, ...]  #: v2: one; v1: of cpu, and of cpuacct where that is apart
     unified: bool  #: v2
@@ -88,8 +88,8 @@ class Cgroups:
                 found |= set(map(int, Path(entrance).read_text().split()))
         return found
 
-    def unleash(self, name: str) -> None:
-        """Lift the quota, so that what was killed can also end."""
+    def lift(self, name: str) -> None:
+        """Lift the quota if there is one, so that killed processes end at once."""
         with contextlib.suppress(OSError):
             self.limit(name, None)
 

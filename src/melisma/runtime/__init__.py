@@ -1,1 +1,0 @@
-"""The running system: the orchestrator's cycle, the fleets, records and runs."""

@@ -1,0 +1,144 @@
+"""A run as an object: finished, cut short or under way."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from melisma.errors import ConfigError, DataError
+from melisma.jobs.schema import Job, load, tasks_of
+from melisma.runs import records as rows
+from melisma.runs.files import CONFIG, MODEL, RECORDS
+from melisma.runs.records import Record
+from melisma.views import ledger
+from melisma.views.history import History, history
+from melisma.views.ledger import Turn
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from melisma.learning.parameters import Model, Parameters
+
+Event = TypeVar("Event", bound=Record)
+
+
+class Run:
+    """One run, by its folder or as it came out of a simulation that left none."""
+
+    def __init__(
+        self,
+        job: Job,
+        folder: Path | None = None,
+        *,
+        records: Sequence[Record] = (),
+        parameters: "Parameters | None" = None,
+    ) -> None:
+        self.job, self.folder = job, folder
+        self._records, self._parameters = list(records), parameters
+
+    @property
+    def tasks(self) -> dict[str, "Run"]:
+        """Return the run of each task by its name; this one alone if it has one."""
+        if not self.job.task:
+            return {self.job.name: self}
+        return {job.name: self._task(job) for job in tasks_of(self.job)}
+
+    def _task(self, job: Job) -> "Run":
+        if self.folder:
+            return Run(job, self.folder / job.name)
+        own = [record for record in self._records if record.task == job.name]
+        return Run(job, records=own)
+
+    @property
+    def records(self) -> list[Record]:
+        """Everything that happened so far, in the order in which it was recorded."""
+        if self.folder is None:
+            return self._records
+        if self.job.task:
+            return [r for task in self.tasks.values() for r in task.records]
+        path = self.folder / RECORDS
+        return rows.read(path) if path.is_file() else []
+
+    def events(self, kind: type[Event]) -> list[Event]:
+        """Return the records of one kind: ``run.events(mel.Dropped)``."""
+        return [record for record in self.records if isinstance(record, kind)]
+
+    @property
+    def history(self) -> History:
+        """Return the figures of all learners together, cycle by cycle.
+
+        Of several tasks each has a history of its own: ``run.tasks[name].history``.
+        """
+        self._check_single("history")
+        return history(self.records)
+
+    @property
+    def learner_cycles(self) -> list[Turn]:
+        """Return a row for each learner and cycle."""
+        return ledger.turns(self.records)
+
+    @property
+    def parameters(self) -> "Parameters":
+        """Return the trained parameters; DataError if the run has not ended."""
+        from melisma.learning import parameters
+
+        self._check_single("model")
+        if self._parameters is not None:
+            return self._parameters
+        if self.folder is None or not (self.folder / MODEL).is_file():
+            raise DataError(f"{self} has no model yet: it has not ended")
+        return parameters.load(self.folder / MODEL)
+
+    @property
+    def model(self) -> "Model":
+        """Return the trained model; DataError if the run has not ended."""
+        from melisma.learning import models
+        from melisma.learning.parameters import put
+
+        model = models.build(self.job.model, self.job.seed)
+        put(self.parameters, model)
+        return model
+
+    def to_pandas(self) -> "DataFrame":
+        """Return a row for each learner and cycle as a table of pandas, an extra."""
+        try:
+            from pandas import DataFrame
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "pandas is not installed: pip install 'melisma[pandas]'"
+            ) from error
+        fields = Turn.__struct_fields__
+        by_task = {name: run.learner_cycles for name, run in self.tasks.items()}
+        facts: list[dict[str, Any]] = [
+            {"task": name, **{field: getattr(row, field) for field in fields}}
+            for name, table in by_task.items()
+            for row in table
+        ]
+        return DataFrame(facts, columns=["task", *fields])
+
+    def report(self) -> Path:
+        """Write the report into the run's folder; return the page's path."""
+        from melisma import views
+
+        if self.folder is None:
+            raise ConfigError("a run without a folder has no report: give runs=FOLDER")
+        return views.write(self.folder)
+
+    def _check_single(self, what: str) -> None:
+        if self.job.task:
+            names = ", ".join(self.tasks)
+            raise ConfigError(
+                f"each of several tasks has a {what} of its own: "
+                f"run.tasks[NAME].{what}, of {names}"
+            )
+
+    def __repr__(self) -> str:
+        where = "in memory" if self.folder is None else str(self.folder)
+        return f"<Run {self.job.name!r} by {self.job.scheme}, {where}>"
+
+
+def open(folder: Path | str) -> Run:
+    """Open the run in ``folder``; DataError if there is none."""
+    folder = Path(folder).expanduser()
+    if not (folder / CONFIG).is_file():
+        raise DataError(f"{folder} is no run: there is no {CONFIG} in it")
+    return Run(load(folder / CONFIG), folder)

@@ -1,0 +1,90 @@
+"""A simulated run that was cut short goes on to the same records, byte for byte."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from melisma.errors import DataError
+from melisma.jobs.schema import Job, load
+from melisma.launch.simulate import build
+from melisma.runs import store
+from melisma.runs.records import Evaluated, Record
+from melisma.runs.store import CHECKPOINT, MODEL, RECORDS, RunWriter
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def job(example: str, **changes: object) -> Job:
+    loaded = load(EXAMPLES / f"{example}.toml")
+    return msgspec.structs.replace(loaded, **({"cycles": 4} | changes))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.name in (RECORDS, MODEL)
+    }
+
+
+class Killed(BaseException):
+    """As if the process had gone."""
+
+
+def killed_after(evaluations: int, folder: Path, job: Job) -> None:
+    """Simulate, and die in the cycle after so many; only checkpoints are left."""
+    seen = 0
+
+    def watch(record: Record) -> None:
+        nonlocal seen
+        if seen == evaluations:
+            raise Killed
+        seen += isinstance(record, Evaluated)
+
+    with pytest.raises(Killed):
+        build(job).run(folder, watch)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        job("demo", noise=0.2),
+        job("states", changing=0.3),
+        job("federated"),
+        job("coded"),
+        job("fog", scheme="fog:windows"),
+        job("tasks", scheme="med-probe"),
+        job("tasks", scheme="med-learned"),
+        job("tasks", scheme="mmtt-ideal"),
+    ],
+    ids=lambda job: f"{job.name}-{job.scheme}",
+)
+def test_a_run_that_was_cut_short_goes_on_to_the_same_bytes(
+    cut: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    build(cut).run(whole)
+    monkeypatch.setattr(store, "SELDOM_S", 0.0)
+    killed_after(2, parts, cut)
+    assert list(parts.rglob(CHECKPOINT))
+    build(cut).run(parts)
+    assert files(parts) == files(whole)
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
+    build(job("demo")).run(tmp_path)
+    before = files(tmp_path)
+    build(job("demo")).run(tmp_path)
+    assert files(tmp_path) == before
+
+
+def test_a_run_that_is_under_way_is_not_written_twice(tmp_path: Path) -> None:
+    with (
+        RunWriter.open(tmp_path, ""),
+        pytest.raises(DataError, match="under way in another process"),
+        RunWriter.open(tmp_path, ""),
+    ):
+        pass
