@@ -5,9 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from melisma import plots
-from melisma.coding.slots import jain
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
+from melisma.transmission.slots import jain
 
 from .claims import Claim, at_least, at_most, exact, mean_of, near
 from .kit import Data

@@ -13,7 +13,7 @@ LINES = [
     {"errors"},
     {"maths"},
     {"system"},
-    {"schemes", "coding", "fog"},
+    {"schemes", "coding", "transmission", "fog"},
     {"learning"},
     {"rpc", "sweeps"},
     {"runtime"},

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from melisma.coding import combine
-from melisma.coding.uploads import Schedule, Uploads
 from melisma.errors import ConfigError
 from melisma.learning.data import Dataset
 from melisma.learning.gradients import gradient_sum, size_of
@@ -20,6 +19,7 @@ from melisma.runtime.chance import Stream
 from melisma.runtime.fleet import Lost, Order, Updates
 from melisma.runtime.work import Answer, Work
 from melisma.system.law import DelayLaw
+from melisma.transmission.uploads import Schedule, Uploads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
