@@ -10,14 +10,14 @@ PACKAGE = Path(__file__).parents[1] / "src" / "melisma"
 
 #: A room imports from its own line and the lines above it.
 LINES = [
-    {"errors"},
+    {"errors", "units", "registry"},
     {"maths"},
     {"system"},
     {"schemes", "coding", "transmission", "fog"},
     {"learning"},
     {"rpc", "sweeps"},
     {"runtime"},
-    {"units", "config", "simulation", "comparison", "plots", "report", "dashboard"}
+    {"config", "simulation", "comparison", "plots", "report", "dashboard"}
     | {"live", "serving", "programme", "coded", "moving", "building", "runs"}
     | {"trials", "ray"},
     {"flower"},
