@@ -12,10 +12,10 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from melisma.coding.queues import Setting
-from melisma.coding.slots import FADED, Run, simulate
 from melisma.errors import SolverError
 from melisma.maths.arrays import Floats
+from melisma.transmission.queues import Setting
+from melisma.transmission.slots import FADED, Trace, simulate
 
 from .kit import Data, Spread, in_order
 
@@ -54,7 +54,7 @@ class TransmissionStudy:
         )
 
 
-def best_utility(run: Run, seed: int, tangents: int = 60) -> float:
+def best_utility(run: Trace, seed: int, tangents: int = 60) -> float:
     """A utility above that of every policy whose queues end as they began.
 
     All slots are known, and only means count: a linear program over airtime v, mean
@@ -108,7 +108,7 @@ def most_server_gcycles(setting: Setting) -> float:
     return float(stops.max() + sending * (xi * r).max())
 
 
-def reached(run: Run, settled: int) -> Data:
+def reached(run: Trace, settled: int) -> Data:
     """What a policy came to: means once it has settled, extremes of the whole run."""
     late, queues, setting = run.since(settled), run.queues, run.setting
     airtime = late.done.airtime_s
@@ -137,7 +137,7 @@ def reached(run: Run, settled: int) -> Data:
     }
 
 
-def traced(run: Run, slots: int, window: int) -> Data:
+def traced(run: Trace, slots: int, window: int) -> Data:
     """The fullest queue of any worker in each window, windows × seeds."""
     queues, setting = run.queues, run.setting
 

@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from melisma.errors import ConfigError
-from melisma.maths.channel import watts
+
+
+def watts(dbm: float) -> float:
+    """Power in watts of a level in dBm.
+
+    >>> watts(30.0)
+    1.0
+    """
+    return float(10.0 ** (dbm / 10.0 - 3.0))
 
 
 class Quantity(float):

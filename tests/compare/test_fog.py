@@ -12,6 +12,7 @@ from melisma.compare import report
 from melisma.compare.comparison import (
     Comparison,
     Outcome,
+    cells,
     compare,
 )
 from melisma.errors import ConfigError
@@ -114,7 +115,7 @@ def test_several_seeds_have_an_interval(ran: dict[str, list[Record]]) -> None:
 
 
 def test_the_yardstick_has_accuracy_and_no_costs(ran: dict[str, list[Record]]) -> None:
-    accuracy, _, *costs, offloaded, discarded, trained = report.cells(
+    accuracy, _, *costs, offloaded, discarded, trained = cells(
         outcome("fog:central", ran["fog:central"])
     )
     assert float(accuracy) > 10.0

@@ -1,5 +1,7 @@
 """Movements that the tests share, and their optimum straight from the definition."""
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import lil_array
@@ -52,6 +54,55 @@ def some(seed: int, *, gamma: bool = False) -> Movement:
         gamma=np.array(rng.choice([1.0, 10.0, 100.0]) if gamma else 0.0),
         capacity=np.where(endless, np.inf, numbers((T, n), 60.0)),
         link_capacity=np.array(np.inf) if free else numbers(slot.size, 20.0),
+    )
+
+
+def cramped(seed: int, *, gamma: bool = False, least: float = 1e-12) -> Movement:
+    """``some``, but devices and links have room for ``least`` to 1 samples.
+
+    All of them, half, or a tenth; in every order of size alike.
+    """
+    problem = some(seed, gamma=gamma)
+    rng = np.random.default_rng([seed, 1])
+
+    def narrowed(limit: Floats) -> Floats:
+        narrow = rng.random(limit.shape) < rng.choice([0.1, 0.5, 1.0])
+        return np.where(narrow, least ** rng.random(limit.shape), limit)
+
+    return replace(
+        problem,
+        capacity=narrowed(problem.capacity),
+        link_capacity=narrowed(problem.link_capacity),
+    )
+
+
+def disturbed(problem: Movement, seed: int) -> Movement:
+    """The same devices in another order, in other units, every number rounded anew.
+
+    Sums are taken in another order then, and no intermediate result has the same last
+    digits: as on a CPU that rounds otherwise.
+    """
+    rng = np.random.default_rng([seed, 2])
+    new = rng.permutation(problem.devices)
+    samples, costs = rng.uniform(0.1, 10.0, 2)
+
+    def rounded(array: Floats, unit: float) -> Floats:
+        last = rng.integers(-1, 2, array.shape) * np.finfo(np.float64).eps
+        return array * unit * (1.0 + last)
+
+    old, links = np.argsort(new), problem.links
+    source, target = new[links.source], new[links.target]
+    order = np.lexsort((target, source, links.slot))
+    return Movement(
+        data=rounded(problem.data[:, old], samples),
+        process_cost=rounded(problem.process_cost[:, old], costs),
+        links=replace(links, source=source[order], target=target[order]),
+        link_cost=rounded(problem.link_cost[order], costs),
+        discard_cost=rounded(problem.discard_cost[:, old], costs),
+        gamma=rounded(problem.gamma[:, old], costs * samples**1.5),
+        idle_samples=rounded(problem.idle_samples[:, old], samples),
+        capacity=rounded(problem.capacity[:, old], samples),
+        link_capacity=rounded(problem.link_capacity[order], samples),
     )
 
 

@@ -1,17 +1,21 @@
 """The plan of least cost, its bound, and HiGHS."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fog.movements import optimum, pair, some
+from tests.fog.movements import cramped, disturbed, optimum, pair, some
 
 from melisma.errors import ConfigError, SolverError
 from melisma.fog import alone, bound, check, cost, move, move_lp
 from melisma.fog.closed_forms import unconstrained
 from melisma.fog.graph import graph_of
-from melisma.fog.movement import Movement
+from melisma.fog.movement import Movement, Plan
+from melisma.fog.normal import Normal
 from melisma.fog.settings import draw
+from melisma.maths.arrays import Floats
 
 
 def test_samples_go_where_they_are_cheapest() -> None:
@@ -148,6 +152,52 @@ def test_a_thousand_movements_of_every_kind_are_solved(gamma: bool) -> None:
         assert check(problem, plan.flows) == []
         apart = cost(problem, alone(problem)).total
         assert plan.costs.total <= apart * (1 + 1e-6) + 1e-7
+
+
+def proven(problem: Movement, plan: Plan) -> bool:
+    """Whether a plan is feasible and within 1e-6 of its bound, or of nothing at all."""
+    nothing = 1e-8 * float((problem.discard_cost * problem.data).sum())
+    near = plan.gap <= 1e-6 or plan.costs.total <= nothing
+    return near and check(problem, plan.flows) == []
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_hardly_any_room_costs_what_highs_finds(seed: int) -> None:
+    problem = cramped(seed)
+    plan, best = move(problem), optimum(problem)
+    assert proven(problem, plan)
+    assert plan.costs.total == pytest.approx(best, rel=2e-6, abs=1e-6)
+    assert plan.bound <= best + 1e-6 * (1.0 + best)
+
+
+@pytest.mark.parametrize("seed", [*range(30), 3703, 4150])
+def test_hardly_any_room_costs_what_tangents_prove(seed: int) -> None:
+    problem = cramped(seed, gamma=True)
+    plan, best = move(problem), optimum(problem)
+    assert proven(problem, plan)
+    assert plan.costs.total == pytest.approx(best, rel=2e-6, abs=1e-6)
+    assert plan.bound <= best + 1e-6 * (1.0 + best)
+
+
+@pytest.mark.parametrize("gamma", [False, True])
+@pytest.mark.parametrize("least", [1e-300, 1e-12, 1e-6])
+def test_a_cpu_that_rounds_otherwise_proves_as_much(
+    least: float, gamma: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    exact = Normal.solve
+
+    def noisy(a: Floats) -> Floats:
+        return a * (1.0 + rng.uniform(-1e-14, 1e-14, a.size))
+
+    def rough(*args: Any) -> tuple[Floats, Floats]:
+        u, p = exact(*args)
+        return noisy(u), noisy(p)
+
+    monkeypatch.setattr(Normal, "solve", rough)
+    for seed in range(100, 300):
+        problem = disturbed(cramped(seed, gamma=gamma, least=least), seed)
+        assert proven(problem, move(problem)), seed
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from melisma.coding import combine
-from melisma.coding.uploads import Schedule, Uploads
 from melisma.errors import ConfigError
 from melisma.fleets.protocols import Lost
 from melisma.fleets.sums import Answer, Work
@@ -20,6 +19,7 @@ from melisma.learning.parameters import Model, Parameters, put
 from melisma.maths.arrays import Floats, Ints
 from melisma.system.law import DelayLaw
 from melisma.system.streams import Stream
+from melisma.transmission.uploads import Schedule, Uploads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,10 @@ A price π on the samples that each device processes in each slot takes (devices
   + Σ over devices  min over 0 ≤ G ≤ C of γ/√(G + g₀) − π·G
 
 The first is a fractional knapsack for each source: the cheapest way first, up to the
-capacity of its link. The second is closed: G = (γ / −2π)^⅔ − g₀, clipped. By weak
-duality no plan costs less than the sum, whatever π is. Nothing here knows how prices
-were found.
+capacity of its link and the room at its end. (devices) implies the latter; without it a
+device with room for 1e-6 samples would be offered all data at a price slightly too low.
+The second is closed: G = (γ / −2π)^⅔ − g₀, clipped. By weak duality no plan costs less
+than the sum, whatever π is. Nothing here knows how prices were found.
 """
 
 import numpy as np
@@ -20,9 +21,9 @@ from melisma.maths.arrays import Floats
 def bound(problem: Movement, prices: Floats) -> float:
     """Least cost of any flows, bounded from below; ``prices`` is (T + 1) × n."""
     gamma, idle = problem.sinks("gamma"), problem.sinks("idle_samples")
-    return _sources(problem, prices) + float(
-        least_loss(prices, gamma, idle, problem.room()).sum()
-    )
+    room = problem.room()
+    losses = least_loss(prices, gamma, idle, room)
+    return _sources(problem, prices, room) + float(losses.sum())
 
 
 def least_loss(price: Floats, gamma: Floats, idle: Floats, room: Floats) -> Floats:
@@ -35,7 +36,7 @@ def least_loss(price: Floats, gamma: Floats, idle: Floats, room: Floats) -> Floa
     return loss
 
 
-def _sources(problem: Movement, prices: Floats) -> float:
+def _sources(problem: Movement, prices: Floats, room: Floats) -> float:
     """What all samples cost if each goes the way that is cheapest at these prices."""
     links, n = problem.links, problem.devices
     full = problem.sinks("process_cost") + prices
@@ -44,7 +45,8 @@ def _sources(problem: Movement, prices: Floats) -> float:
     source = np.concatenate([links.slot * n + links.source, here, here])
     price = np.concatenate([way, full[:-1].ravel(), problem.discard_cost.ravel()])
     D = problem.data.ravel()
-    most = np.concatenate([problem.most_sent(), D, D])
+    sent = np.minimum(problem.most_sent(), room[links.slot + 1, links.target])
+    most = np.concatenate([sent, np.minimum(D, room[:-1].ravel()), D])
     order = np.lexsort((price, source))
     source, price, most = source[order], price[order], most[order]
     before = np.cumsum(most) - most

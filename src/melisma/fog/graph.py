@@ -4,7 +4,8 @@ A source is a device that collects in a slot, a sink a device that processes in 
 sample that is kept is an arc like one that is sent. Arcs that no best plan needs are
 left out first:
 
-1. without data at their source, capacity on the way, or room at their sink;
+1. without data at their source, or without capacity on the way or room at their sink:
+   less than rounding of those data is none;
 2. no cheaper than discarding, even if the sink's error falls by all that it can;
 3. no cheaper than keeping the sample on a device that cannot be full, where no device
    has a γ (with one it may be worth its price to send elsewhere).
@@ -35,8 +36,8 @@ class Graph:
     source: Ints  #: of each arc, ascending
     sink: Ints  #: of each arc
     cost: Floats  #: of a sample on each arc, sent and processed
-    most: Floats  #: samples on each arc
-    capped: Bools  #: where a link limits it
+    most: Floats  #: samples on each arc, by its link, its source and its sink
+    capped: Bools  #: where it is the link that limits it
     origin: Ints  #: number of each arc: links first, then kept samples
     sinks: Ints  #: slot · n + device of each sink
 
@@ -65,15 +66,16 @@ def graph_of(problem: Movement) -> Graph:
     D, room = problem.data.ravel(), problem.room().ravel()
     # A limit that is never met would only blur the price of one that is: out of reach.
     never_full = room < problem.sinks("capacity").ravel()
-    most = np.concatenate([problem.most_sent(), D])
+    most = np.minimum(np.concatenate([problem.most_sent(), D]), room[sink])
     limit = np.concatenate([problem.link_capacity, np.full(D.size, np.inf)])
+    capped = (limit < D[source]) & (never_full[sink] | (limit < room[sink]))
     kept = np.flatnonzero(_useful(problem, source, sink, cost, most, never_full))
     kept = kept[np.lexsort((sink[kept], source[kept]))]
     sources, source = np.unique(source[kept], return_inverse=True)
     sinks, sink = np.unique(sink[kept], return_inverse=True)
-    goes = np.minimum(most[kept], room[sinks][sink])
+    leaves = np.bincount(source, most[kept], sources.size)
     return Graph(
-        supply=np.minimum(D[sources], 2.0 * np.bincount(source, goes, sources.size)),
+        supply=np.minimum(D[sources], 2.0 * leaves),
         discard=problem.discard_cost.ravel()[sources],
         room=np.where(never_full, 2.0 * room, room)[sinks],
         gamma=problem.sinks("gamma").ravel()[sinks],
@@ -82,7 +84,7 @@ def graph_of(problem: Movement) -> Graph:
         sink=sink.astype(np.int64),
         cost=cost[kept],
         most=most[kept],
-        capped=limit[kept] < D[sources][source],
+        capped=capped[kept],
         origin=kept,
         sinks=sinks,
     )
@@ -98,17 +100,13 @@ def _useful(
 ) -> Bools:
     gain = _gain(problem).ravel()
     ceiling = problem.discard_cost.ravel()[source] + gain[sink]
-    useful = (most > 0) & _open(problem).ravel()[sink] & (cost < ceiling)
+    least = np.finfo(np.float64).eps * problem.data.ravel()[source]
+    useful = (most > least) & (cost < ceiling)
     if not gain.any():
         away = np.arange(source.size) < len(problem.links)
         dear = cost >= problem.process_cost.ravel()[source]
         useful &= ~(away & dear & never_full[source])
     return np.asarray(useful)
-
-
-def _open(problem: Movement) -> Bools:
-    """Which devices have room, (T + 1) × n."""
-    return problem.room() > 0.0
 
 
 def _gain(problem: Movement) -> Floats:
@@ -125,7 +123,7 @@ def prices_of(problem: Movement, graph: Graph, prices: Floats) -> Floats:
     """
     gain = _gain(problem)
     high = float(problem.discard_cost.max() + gain.max())
-    every = np.where(_open(problem), -gain, high)
+    every = np.where(problem.room() > 0.0, -gain, high)
     every.ravel()[graph.sinks] = prices
     return every
 

@@ -23,7 +23,7 @@ from melisma.fog.graph import Graph
 from melisma.fog.normal import Normal, dot
 from melisma.maths.arrays import Floats
 
-#: Samples that a Newton step may lack at a sink, in parts of μ.
+#: Samples that a Newton step may lack at a sink, in parts of μ and of its room.
 ERROR = 0.1
 
 
@@ -120,6 +120,9 @@ class _Interior:
         step, dz, du, dpi = self._direction(centre - step * dz, error)
         shy = min(max(1.0 - 0.1 * ahead / mu, 0.9), 0.999)
         far, high = _longest(value, step, shy), _longest(z, dz, shy)
+        if self._graph.gamma.any():
+            # π − φ′(G) = z_w holds along the step only if both go equally far.
+            far = high = min(far, high)
         self.value, self.z = value + far * step, z + high * dz
         self.u, self.pi = self.u + high * du, self.pi + high * dpi
 

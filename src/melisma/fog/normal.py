@@ -46,6 +46,7 @@ class Normal:
         start = np.searchsorted(graph.source, np.arange(m + 1))
         self._B = csr_array((np.ones(a), graph.sink, start), shape=(m, k))
         self._Bt = self._B.T  # shares its data
+        self._scale = np.minimum(graph.room, 1.0)  # of errors at the sinks
         self._late = False
 
     def weigh(self, arcs: Floats, sources: Floats, sinks: Floats) -> None:
@@ -64,7 +65,11 @@ class Normal:
     def solve(
         self, at_sources: Floats, at_sinks: Floats, error: float
     ) -> tuple[Floats, Floats]:
-        """The (u, p) with S·u − B·p and, up to ``error``, Bᵀ·u − K·p given."""
+        """The (u, p) with S·u − B·p and, up to ``error``, Bᵀ·u − K·p given.
+
+        At a sink with room for less than 1, up to that part of its room: an error of
+        the size of the room would leave its price to chance.
+        """
         p = self._conjugate(self._Bt @ (at_sources / self.S) - at_sinks, error)
         return (at_sources + self._B @ p) / self.S, p
 
@@ -73,7 +78,7 @@ class Normal:
         q = z = self._precondition(r)
         size = dot(r, z)
         steps = 0
-        while np.abs(r).max() > error and steps < MOST:
+        while (np.abs(r) / self._scale).max() > error and steps < MOST:
             Bq = np.asarray(self._B @ q)
             Aq = self.K * q - self._Bt @ (Bq / self.S)
             rate = size / dot(q, Aq)

@@ -38,9 +38,10 @@ def move(problem: Movement, *, gap: float = 1e-6) -> Plan:
     if graph.cost.size == 0:
         return plan_of(problem, graph, graph.cost, graph.room)
     idle = cost(problem, _idle(problem)).total
+    fixed = idle - _idle_on(graph)  # what no arc can change
     best: Plan | None = None
     for point in islice(points(graph), STEPS):
-        if point.cost - point.bound > max(gap * point.cost, ROUNDING * idle):
+        if point.cost - point.bound > max(gap * (point.cost + fixed), ROUNDING * idle):
             continue
         best = _better(best, plan_of(problem, graph, point.x, point.prices))
         if best.gap <= gap or _rest(best) <= 1e-6 * ROUNDING * idle:
@@ -72,6 +73,12 @@ def _idle(problem: Movement) -> Flows:
     """All data discarded."""
     kept = np.zeros_like(problem.data)
     return Flows(kept=kept, sent=np.zeros(len(problem.links)), discarded=problem.data)
+
+
+def _idle_on(graph: Graph) -> float:
+    """Cost of discarding all that the graph could move."""
+    losses = graph.gamma / np.sqrt(np.where(graph.gamma > 0.0, graph.idle, 1.0))
+    return float((graph.supply * graph.discard).sum() + losses.sum())
 
 
 def plan_of(problem: Movement, graph: Graph, x: Floats, prices: Floats) -> Plan:

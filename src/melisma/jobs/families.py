@@ -7,6 +7,7 @@ apart. What builds is imported when it is asked for, so that readers of finished
 load neither torch nor the simulator.
 """
 
+import difflib
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from melisma.errors import ConfigError, unknown
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.schema import Job, Moving, tasks_of
 from melisma.learning.settings import Optimiser
-from melisma.schemes import SCHEMES, summary
+from melisma.schemes import SCHEMES, find, summary
 from melisma.system.law import Mode
 from melisma.units import Seconds
 
@@ -80,9 +81,17 @@ def cycles_of(job: Job) -> int:
 
 def check_scheme(job: Job) -> None:
     """Raise ConfigError unless a job's scheme allocates one task."""
-    if job.scheme not in SCHEMES:
+    if ":" in job.scheme and not _is_like_a_family(job.scheme):
+        find(job.scheme)
+    elif job.scheme not in SCHEMES:
         every = [name for family in FAMILIES.values() for name in family.schemes()]
         raise unknown("scheme", job.scheme, every)
+
+
+def _is_like_a_family(scheme: str) -> bool:
+    """Whether ``prefix:name`` is rather a family misspelt than a module."""
+    prefix = scheme.partition(":")[0]
+    return bool(difflib.get_close_matches(prefix, _PREFIXES, n=1, cutoff=0.6))
 
 
 CODED = "coded"

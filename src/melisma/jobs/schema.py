@@ -20,6 +20,8 @@ from melisma.coding.two_stage import Helpers
 from melisma.errors import ConfigError, unknown
 from melisma.learner.background import Activity
 from melisma.learning.settings import Late, Optimiser, Rule
+from melisma.registry import reference
+from melisma.schemes import name_of
 from melisma.system.law import Mode
 from melisma.system.states import heated
 from melisma.units import (
@@ -318,6 +320,14 @@ class Job(Table, frozen=True, kw_only=True):
     task: tuple[TaskTable, ...] = ()  #: several that share the learners
     budget: float | None = None  #: of all tasks together, for a cycle of each
     learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
+
+    def __post_init__(self) -> None:
+        # Functions are kept by what this process finds them again.
+        given: dict[str, Any] = {"scheme": self.scheme, "model": self.model}
+        for key, named in (("scheme", name_of), ("model", reference)):
+            if callable(given[key]):
+                msgspec.structs.force_setattr(self, key, named(given[key]))
+        Table.__post_init__(self)
 
     def _check(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.name):

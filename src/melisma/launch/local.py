@@ -26,6 +26,7 @@ from melisma.jobs.schema import (
 from melisma.launch.serve import orchestrate
 from melisma.learner.background import BackgroundLoad, State
 from melisma.learning.data import save_own
+from melisma.registry import check_importable
 from melisma.runs.records import Record
 from melisma.runs.store import CONFIG, Watch, ignore
 from melisma.system.law import Mode
@@ -168,8 +169,9 @@ def join_command(
         command += ["--data", str(data / name)]
     if owner:
         command += ["--states", str(owner)]
-    for model in sorted({one.model for one in tasks_of(job)}):
+    for model in sorted({task.model for task in tasks_of(job)}):
         if ":" in model:  # the user's own, as the job file is
+            check_importable("model", model)
             command += ["--allow", model]
     return [*command, "--quiet"]
 

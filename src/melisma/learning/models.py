@@ -23,7 +23,6 @@ Differences from the papers:
 """
 
 import copy
-import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -34,6 +33,7 @@ from torch import Tensor, nn
 
 from melisma.errors import ConfigError, unknown
 from melisma.learning.data import Dataset
+from melisma.registry import imported
 
 Factory = Callable[[], nn.Module]
 
@@ -128,22 +128,11 @@ def build(name: str, seed: int) -> nn.Module:
 
 def _factory(name: str) -> Factory:
     """Import the callable at a ``module:factory`` path."""
-    module_name, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise unknown("model", name, [*MODELS, "module:factory"])
-    if not all(part.isidentifier() for part in [*module_name.split("."), attribute]):
-        raise ConfigError(f'model "{name}" is not of the form module:factory')
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(f'model "{name}" cannot be imported: {error}') from error
-    if not hasattr(module, attribute):
-        raise ConfigError(f'model "{name}": {module_name} has no "{attribute}"')
-    factory: object = getattr(module, attribute)
-    if not callable(factory):
-        raise ConfigError(
-            f'model "{name}" is a {type(factory).__name__}, which cannot be called'
-        )
+    factory = imported("model", name)
+    if isinstance(factory, nn.Module):
+        return partial(copy.deepcopy, factory)
     _check_needs_no_arguments(name, factory)
     return factory
 

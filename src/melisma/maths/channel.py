@@ -1,18 +1,9 @@
-"""A radio channel: decibels, path loss and the Shannon rate."""
+"""A radio channel: path loss and the Shannon rate."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from melisma.maths.arrays import Floats
-
-
-def watts(dbm: float) -> float:
-    """Power in watts of a level in dBm.
-
-    >>> watts(30.0)
-    1.0
-    """
-    return float(10.0 ** (dbm / 10.0 - 3.0))
 
 
 def path_gain(distance_m: ArrayLike, intercept_db: float, slope_db: float) -> Floats:

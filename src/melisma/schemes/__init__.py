@@ -1,8 +1,18 @@
-"""The allocation schemes: each a pure function from a Problem to an Allocation."""
+"""The allocation schemes: each a pure function from a Problem to an Allocation.
+
+One's own is registered under a name, or found where it lies (``my_schemes:fastest``):
+
+    @scheme("fastest")
+    def fastest(problem: Problem) -> Allocation: ...
+"""
 
 from collections.abc import Callable
+from inspect import unwrap
+from typing import TypeVar
 
-from melisma.errors import unknown
+from melisma.errors import ConfigError, unknown
+from melisma.registry import imported, reference, register
+from melisma.schemes.checked import Scheme, checked
 from melisma.schemes.csa import csa, csa_strict
 from melisma.schemes.csa_relaxed import csa_relaxed
 from melisma.schemes.csa_sai import csa_sai
@@ -10,9 +20,8 @@ from melisma.schemes.csa_testbed import csa_testbed
 from melisma.schemes.dab import dab
 from melisma.schemes.eta import eta
 from melisma.schemes.sync import sync
-from melisma.system.problem import Allocation, Problem
 
-Scheme = Callable[[Problem], Allocation]
+AnyScheme = TypeVar("AnyScheme", bound=Scheme)
 
 #: Every scheme by the name that configurations use.
 SCHEMES: dict[str, Scheme] = {
@@ -30,12 +39,54 @@ SCHEMES: dict[str, Scheme] = {
 #: Schemes under which learners decide for themselves, each from what it alone knows.
 DECENTRALISED = frozenset({"dab"})
 
+#: What a job's scheme says where no Problem is allocated at all.
+RESERVED = frozenset({"coded", "fog"})
+
+
+def scheme(name: str) -> Callable[[AnyScheme], AnyScheme]:
+    """Register the decorated function as a scheme; it stays as it is.
+
+    In SCHEMES its answers are checked. Raises ConfigError for a name that is taken,
+    unless by an earlier version of the same function.
+    """
+    if not isinstance(name, str):
+        raise TypeError('a scheme has a name: write @scheme("name")')
+
+    def add(function: AnyScheme) -> AnyScheme:
+        if name in RESERVED:
+            raise ConfigError(f"scheme {name!r} is another way to train: take another")
+        register(SCHEMES, "scheme", name, checked(name, function))
+        return function
+
+    return add
+
 
 def find(name: str) -> Scheme:
-    """Return the scheme of that name; raises ConfigError if there is none."""
-    if name not in SCHEMES:
-        raise unknown("scheme", name, SCHEMES)
-    return SCHEMES[name]
+    """Return the scheme of that name, or import it as ``module:function``.
+
+    Raises ConfigError if there is none. The answers of imported ones are checked.
+    """
+    if name in SCHEMES:
+        return SCHEMES[name]
+    if ":" in name:
+        return checked(name, imported("scheme", name))
+    raise unknown("scheme", name, SCHEMES)
+
+
+def name_of(given: str | Scheme) -> str:
+    """Return the name of a scheme; one that is given as a function is registered.
+
+    >>> name_of(csa)
+    'csa'
+    """
+    if isinstance(given, str):
+        return given
+    for name, known in SCHEMES.items():
+        if unwrap(known) is given:
+            return name
+    name = reference(given)
+    SCHEMES[name] = checked(name, given)
+    return name
 
 
 def summary(name: str) -> str:
@@ -43,4 +94,13 @@ def summary(name: str) -> str:
     return (find(name).__doc__ or "").partition("\n")[0]
 
 
-__all__ = ["DECENTRALISED", "SCHEMES", "Scheme", "find", "summary"]
+__all__ = [
+    "DECENTRALISED",
+    "RESERVED",
+    "SCHEMES",
+    "Scheme",
+    "find",
+    "name_of",
+    "scheme",
+    "summary",
+]

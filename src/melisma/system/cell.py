@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from melisma.maths.arrays import Floats
-from melisma.maths.channel import path_gain, shannon_bps, watts
+from melisma.maths.channel import path_gain, shannon_bps
 from melisma.system.law import DelayLaw, Mode, Workload
 from melisma.system.problem import Problem
+from melisma.units import watts
 
 #: The network [784, 300, 124, 60, 10] on MNIST, as the paper counts it: weights
 #: without biases at 32 bit, 4·(weights + units after the input) operations a sample,

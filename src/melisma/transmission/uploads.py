@@ -5,7 +5,7 @@ channel goes to the largest
 
     weight = r·(Q + H)      rate · (bits left + bits owed)
 
-the transmission rule of ``transmission`` with batteries full and the server idle. When
+the weight of sending of ``rules`` with batteries full and the server idle. When
 a slot ends, all channels are given anew, also those in use. What is owed, H, is the
 virtual queue of fair transmission, carried from cycle to cycle: in gradients, it grows
 by y = V/(H ln 2) − 1/λ (between 0 and 1) and shrinks by the share that was delivered,
@@ -31,10 +31,10 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike
 
-from melisma.coding.air import Air
-from melisma.coding.transmission import asked
 from melisma.errors import ConfigError
 from melisma.maths.arrays import Floats, Ints
+from melisma.transmission.air import Air
+from melisma.transmission.rules import asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from melisma.coding.queues import Decisions, Observed, Queues, Setting
-from melisma.coding.transmission import affordable, after, lyapunov, transmission
 from melisma.errors import ConfigError, unknown
 from melisma.maths.arrays import Floats
+from melisma.transmission.queues import Decisions, Observed, Queues, Setting
+from melisma.transmission.rules import affordable, after, lyapunov, transmission
 
 T = TypeVar("T", Observed, Queues, Decisions)
 Policy = Callable[[Setting, Queues, Observed], Decisions]
@@ -72,7 +72,7 @@ POLICIES: dict[str, Policy] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Run:
+class Trace:
     """Every slot of a simulation: slots × seeds × workers."""
 
     setting: Setting
@@ -80,9 +80,9 @@ class Run:
     queues: Queues  #: at the beginning of each slot
     done: Decisions
 
-    def since(self, slot: int) -> "Run":
+    def since(self, slot: int) -> "Trace":
         """What came from this slot on."""
-        return Run(
+        return Trace(
             setting=self.setting,
             observed=_each(self.observed, itemgetter(slice(slot, None))),
             queues=_each(self.queues, itemgetter(slice(slot, None))),
@@ -140,7 +140,7 @@ def draw(setting: Setting, slots: int, rng: np.random.Generator) -> Observed:
 
 def simulate(
     setting: Setting, slots: int, seeds: Sequence[int], policy: str = "lyapunov"
-) -> Run:
+) -> Trace:
     """Run a policy from empty queues and batteries, once with each seed's draws.
 
     A seed brings the same slots to every policy and every V. Raises ConfigError for an
@@ -161,7 +161,7 @@ def simulate(
         before.append(queues)
         done.append(POLICIES[policy](setting, queues, now))
         queues = after(setting, queues, now, done[-1])
-    return Run(
+    return Trace(
         setting=setting,
         observed=observed,
         queues=_stack(before, axis=0),

@@ -34,8 +34,8 @@ from math import log
 
 import numpy as np
 
-from melisma.coding.queues import Decisions, Observed, Queues, Setting
 from melisma.maths.arrays import Floats
+from melisma.transmission.queues import Decisions, Observed, Queues, Setting
 
 
 def auxiliary(setting: Setting, queues: Queues) -> Floats:

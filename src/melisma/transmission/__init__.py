@@ -1,0 +1,27 @@
+"""Fair use of shared channels: who sends for how long, slot by slot.
+
+``rules`` decides a slot (Lyapunov drift plus penalty) on the state in ``queues``;
+``slots`` simulates many slots under a policy. ``uploads`` applies the rule to the
+uploads of coded cycles, event by event (``air``).
+"""
+
+from melisma.transmission.queues import Decisions, Observed, Queues, Setting
+from melisma.transmission.rules import lyapunov, step
+from melisma.transmission.slots import POLICIES, Trace, jain, simulate, utility
+from melisma.transmission.uploads import Schedule, Uploads
+
+__all__ = [
+    "POLICIES",
+    "Decisions",
+    "Observed",
+    "Queues",
+    "Schedule",
+    "Setting",
+    "Trace",
+    "Uploads",
+    "jain",
+    "lyapunov",
+    "simulate",
+    "step",
+    "utility",
+]

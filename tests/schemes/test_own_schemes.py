@@ -1,0 +1,129 @@
+"""Schemes from outside the package: registered, imported, checked."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.schemes.problems import twins
+
+from melisma.errors import ConfigError, InfeasibleError
+from melisma.schemes import SCHEMES, find, scheme, summary
+from melisma.schemes.checked import checked
+from melisma.system import Allocation, Problem
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    before = dict(SCHEMES)
+    yield
+    SCHEMES.clear()
+    SCHEMES.update(before)
+
+
+def fastest(problem: Problem) -> Allocation:
+    """All samples for the fastest learner."""
+    d = np.where(problem.step_s == problem.step_s.min(), problem.samples, 0)
+    return Allocation(samples=d, steps=problem.steps_within(d))
+
+
+def test_a_registered_scheme_is_found_and_listed_like_any_other() -> None:
+    assert scheme("fastest")(fastest) is fastest
+    problem = replace(twins(1.05), step_s=np.array([1e-3, 2e-3]))
+    # 100 samples take 0.1 s to receive and τ·0.1 s to train, of 1.05 s: τ = 9.
+    allocation = find("fastest")(problem)
+    assert allocation.samples.tolist() == [100, 0]
+    assert allocation.steps.tolist() == [9, 0]
+    assert "fastest" in SCHEMES
+    assert summary("fastest") == "All samples for the fastest learner."
+
+
+def test_a_scheme_may_be_registered_again_and_no_other_by_its_name() -> None:
+    scheme("fastest")(fastest)
+    scheme("fastest")(fastest)
+    with pytest.raises(ConfigError, match=r"'csa' is melisma\.schemes\.csa\.csa alre"):
+        scheme("csa")(fastest)
+
+
+@pytest.mark.parametrize("name", ["coded", "fog"])
+def test_names_of_other_ways_to_train_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{name}' is another way to train"):
+        scheme(name)(fastest)
+
+
+def test_a_scheme_without_its_name_is_no_decorator() -> None:
+    with pytest.raises(TypeError, match=r'write @scheme\("name"\)'):
+        scheme(fastest)  # type: ignore[arg-type]
+
+
+def test_a_scheme_is_imported_from_where_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    (tmp_path / "lying_here.py").write_text(
+        "from melisma.schemes import SCHEMES\n"
+        "def mine(problem):\n"
+        '    """Like CSA."""\n'
+        "    return SCHEMES['csa'](problem)\n"
+        "def wrong(problem):\n"
+        "    return None\n"
+    )
+    allocation = find("lying_here:mine")(twins())
+    assert allocation.samples.tolist() == [50, 50]
+    assert summary("lying_here:mine") == "Like CSA."
+    with pytest.raises(ConfigError, match="scheme 'lying_here:wrong' returned None"):
+        find("lying_here:wrong")(twins())
+    with pytest.raises(ConfigError, match="did you mean 'mine'"):
+        find("lying_here:mien")
+
+
+@pytest.mark.parametrize(
+    ("samples", "steps", "said"),
+    [
+        ([50], [1], r"returned samples of shape \(1,\) for 2 learners: give one"),
+        ([50, 50], 1, r"returned steps of shape \(\) for 2 learners"),
+        ([50, 50], ["a", "b"], "returned steps that are no numbers"),
+        ([50.5, 49.5], [1, 1], r"gives learner 0 50\.5 samples: give whole numbers"),
+        ([50, float("nan")], [1, 1], "gives learner 1 nan samples"),
+        ([110, -10], [1, 1], "gives learner 1 -10 samples"),
+        ([50, 50], [1, 1e300], "gives learner 1 1e\\+300 steps"),
+        ([90, 3], [1, 1], "gives learner 1 3 samples: give none, or 5 to 90"),
+        ([91, 9], [1, 1], "gives learner 0 91 samples: give none, or 5 to 90"),
+        ([50, 0], [1, 1], "gives learner 1 1 steps over no samples: give 0"),
+        ([60, 60], [1, 1], "hands out 120 of 100 samples: hand out 1 to 100, or"),
+        ([0, 0], [0, 0], "hands out 0 of 100 samples"),
+    ],
+)
+def test_an_answer_that_cannot_be_carried_out_is_named(
+    samples: Any, steps: Any, said: str
+) -> None:
+    answer = Allocation(samples=samples, steps=steps)
+    mine = checked("mine", lambda problem: answer)
+    with pytest.raises(ConfigError, match=f"scheme 'mine' {said}"):
+        mine(replace(twins(), least=5, most=90))
+
+
+def test_whole_numbers_of_any_type_are_taken_and_samples_may_be_left_out() -> None:
+    answer = Allocation(samples=[50.0, 0.0], steps=[3.0, 0.0])  # type: ignore[arg-type]
+    allocation = checked("mine", lambda problem: answer)(twins())
+    assert allocation.samples.dtype == allocation.steps.dtype == np.int64
+    assert allocation.samples.tolist() == [50, 0]
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name != "dab"])
+def test_our_own_schemes_would_pass(name: str) -> None:
+    problem = twins()
+    allocation = checked(name, SCHEMES[name])(problem)
+    assert allocation.samples.tolist() == SCHEMES[name](problem).samples.tolist()
+
+
+def test_what_a_scheme_raises_comes_through() -> None:
+    def none_fits(problem: Problem) -> Allocation:
+        raise InfeasibleError("too late")
+
+    with pytest.raises(InfeasibleError, match=r"^too late$"):
+        checked("mine", none_fits)(twins())
