@@ -29,7 +29,7 @@ LINES = [
     {"jobs"},
     {"views"},
     {"launch"},
-    {"compare"},
+    {"comparison"},
     {"ray"},
     {"flower"},
     {"cli"},
@@ -98,7 +98,7 @@ def test_rooms_import_only_from_below() -> None:
         ("schemes/a.py", "from ..learning import data", "schemes imports learning"),
         ("maths/a.py", "def f():\n    import melisma.cli", "maths imports cli"),
         ("fleets/a.py", "from torch import nn", "fleets imports torch"),
-        ("compare/a.py", "import ray", "compare imports ray"),
+        ("comparison/a.py", "import ray", "comparison imports ray"),
         ("jobs/a.py", "from flwr.app import Message", "jobs imports flwr"),
     ],
 )

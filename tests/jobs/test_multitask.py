@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from melisma import views as runs
-from melisma.compare import report
-from melisma.compare.comparison import TaskOutcome, compare
+from melisma.comparison import report
+from melisma.comparison.outcomes import TaskOutcome, compare
 from melisma.errors import ConfigError, TrainingError
 from melisma.fleets.simulated import SimulatedFleet
 from melisma.jobs.families import TASKS

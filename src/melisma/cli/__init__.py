@@ -33,8 +33,8 @@ from melisma.errors import AccessError, ConfigError, MelismaError
 from melisma.learning.settings import DEVICE_VARIABLE, Hardware, Precision
 
 if TYPE_CHECKING:
-    from melisma.compare import sweeps
-    from melisma.compare.comparison import Comparison
+    from melisma.comparison import sweeps
+    from melisma.comparison.outcomes import Comparison
     from melisma.jobs.schema import Job
     from melisma.learning.forecast import Forecast
     from melisma.rpc import Server
@@ -636,9 +636,9 @@ def compare(
     Every run is kept as it ends: a comparison that is stopped can go on.
     """
     job = _job(job_file)
-    from melisma.compare import report
-    from melisma.compare.comparison import compare as run_all
-    from melisma.compare.trials import SWEEP
+    from melisma.comparison import report
+    from melisma.comparison.outcomes import compare as run_all
+    from melisma.comparison.trials import SWEEP
     from melisma.jobs.families import family_of
     from melisma.jobs.schema import dump
     from melisma.runs.store import run_folder
@@ -877,7 +877,7 @@ def _spread(
         return
     if address:
         raise ConfigError(f"--address {address} is of a Ray cluster: add --engine ray")
-    from melisma.compare.sweeps import over_processes
+    from melisma.comparison.sweeps import over_processes
 
     with over_processes(processes) as over:
         yield over
@@ -1262,8 +1262,8 @@ def _print_cycles(course: "History") -> None:
 
 
 def _print_comparison(comparison: "Comparison") -> None:
-    from melisma.compare.comparison import cells
-    from melisma.compare.report import caption
+    from melisma.comparison.outcomes import cells
+    from melisma.comparison.report import caption
 
     table = Table("", title=caption(comparison), title_justify="left", box=None)
     shown = comparison.finished

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from melisma.compare.sweeps import Engine, Tick, in_turn
-from melisma.compare.trials import Result, leave, left, open_sweep, simulated
+from melisma.comparison.sweeps import Engine, Tick, in_turn
+from melisma.comparison.trials import Result, leave, left, open_sweep, simulated
 from melisma.errors import ConfigError, LostError, TrainingError
 from melisma.jobs.columns import Column
 from melisma.jobs.families import (

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from matplotlib.figure import Figure
 
-from melisma.compare.comparison import (
+from melisma.comparison.outcomes import (
     AnyOutcome,
     Comparison,
     Outcome,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.compare import doings
-from tests.compare.doings import Told
+from tests.comparison import doings
+from tests.comparison.doings import Told
 
-from melisma.compare.sweeps import TRIES, Engine, in_turn, over_processes
+from melisma.comparison.sweeps import TRIES, Engine, in_turn, over_processes
 from melisma.errors import ConfigError, LostError, RemoteError
 
 
@@ -151,8 +151,8 @@ def test_a_trial_that_processes_cannot_import_is_refused_at_once(
 SWEEP = """
 import sys
 from pathlib import Path
-from tests.compare import doings
-from melisma.compare.sweeps import over_processes
+from tests.comparison import doings
+from melisma.comparison.sweeps import over_processes
 with over_processes(1) as engine:
     list(engine(doings.goes_on, [Path(sys.argv[1])]))
 """

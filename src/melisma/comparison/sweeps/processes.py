@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from melisma.compare.sweeps.engine import (
+from melisma.comparison.sweeps.engine import (
     Died,
     Engine,
     News,

@@ -10,9 +10,9 @@ therefore does not depend on the engine or on how many processes there are. Here
 the engine of this machine; `melisma.ray.sweeps` has the one of a cluster.
 """
 
-from melisma.compare.sweeps.engine import TRIES, Engine, Result, Tick, Todo, in_turn
-from melisma.compare.sweeps.parts import Parts, encoded
-from melisma.compare.sweeps.processes import over_processes
+from melisma.comparison.sweeps.engine import TRIES, Engine, Result, Tick, Todo, in_turn
+from melisma.comparison.sweeps.parts import Parts, encoded
+from melisma.comparison.sweeps.processes import over_processes
 from melisma.errors import LostError
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from melisma.compare.sweeps import Tick
+from melisma.comparison.sweeps import Tick
 from melisma.errors import ConfigError, RemoteError
 from melisma.maths.arrays import Floats
 

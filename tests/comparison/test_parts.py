@@ -19,7 +19,7 @@ from papers import (
     tsdcfl_uploads,
 )
 
-from melisma.compare.sweeps import Parts, encoded
+from melisma.comparison.sweeps import Parts, encoded
 from melisma.errors import DataError
 from melisma.maths.arrays import Floats
 from melisma.views.history import History

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from melisma.compare import report
-from melisma.compare.comparison import Begin, Comparison
-from melisma.compare.comparison import compare as run_all
-from melisma.compare.sweeps import Engine, in_turn
+from melisma.comparison import report
+from melisma.comparison.outcomes import Begin, Comparison
+from melisma.comparison.outcomes import compare as run_all
+from melisma.comparison.sweeps import Engine, in_turn
 from melisma.errors import ConfigError
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job, dump
@@ -37,7 +37,7 @@ def compare(
     ``schemes`` are names or functions; the family's usual ones if left out. Every run
     is kept as it ends, in a new folder in ``runs``, or in the ``folder`` of a
     comparison that was stopped, which goes on. ``engine`` spreads the runs:
-    `melisma.compare.sweeps.over_processes`, or one after the other.
+    `melisma.comparison.sweeps.over_processes`, or one after the other.
     """
     given = job_of(job)
     names = [name_of(scheme) for scheme in schemes or family_of(given).usual]

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from melisma import cli
-from melisma.compare.comparison import compare
+from melisma.comparison.outcomes import compare
 from melisma.errors import ConfigError
 from melisma.jobs.schema import load
 

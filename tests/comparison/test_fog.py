@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from melisma.compare import report
-from melisma.compare.comparison import (
+from melisma.comparison import report
+from melisma.comparison.outcomes import (
     Comparison,
     Outcome,
     cells,

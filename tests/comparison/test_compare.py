@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from melisma.compare.comparison import Comparison, compare
-from melisma.compare.sweeps import Engine, Tick, in_turn, over_processes
-from melisma.compare.trials import simulated
+from melisma.comparison.outcomes import Comparison, compare
+from melisma.comparison.sweeps import Engine, Tick, in_turn, over_processes
+from melisma.comparison.trials import simulated
 from melisma.errors import ConfigError, DataError, LostError, TrainingError
 from melisma.jobs.schema import DataTable, Job
 from melisma.units import Seconds

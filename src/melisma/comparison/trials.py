@@ -20,7 +20,7 @@ import msgspec
 import tomli_w
 
 from melisma import __version__
-from melisma.compare.sweeps import Parts, Tick
+from melisma.comparison.sweeps import Parts, Tick
 from melisma.errors import ConfigError, DataError, MelismaError
 from melisma.jobs.schema import Job, dump, tasks_of
 from melisma.launch.simulate import build
