@@ -30,7 +30,7 @@ from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Optimiser, Training
 from melisma.learning.shards import Shard, unpacked
-from melisma.rpc.service import current_request
+from melisma.rpc.request import current_request
 from melisma.runtime.owner import Owner, State
 from melisma.runtime.routine import Device, Kept, Routine, safely
 from melisma.runtime.speed import Speed

@@ -9,7 +9,6 @@ Whoever dials can be called back over the same connection, so a device behind a 
 needs no open port. ``docs/rpc.md`` has the patterns, the wire and the security model.
 """
 
-from melisma.rpc.answerer import Request
 from melisma.rpc.endpoints import (
     Connection,
     Server,
@@ -21,7 +20,8 @@ from melisma.rpc.endpoints import (
 from melisma.rpc.limits import Limits
 from melisma.rpc.metrics import Latencies, Metrics
 from melisma.rpc.peer import Call, Function, Group, Peer, Stream
-from melisma.rpc.service import current, expose
+from melisma.rpc.request import Request, current
+from melisma.rpc.service import expose
 from melisma.rpc.tokens import Tokens
 from melisma.rpc.values import register
 

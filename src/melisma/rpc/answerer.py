@@ -8,72 +8,35 @@ that a long one never keeps the connection from giving signs of life.
 import asyncio
 import concurrent.futures
 import math
-import threading
 import time
 import traceback
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from melisma.errors import TransportError, unknown
 from melisma.rpc import frames
-from melisma.rpc.caller import STREAM_CREDIT, cost_of
+from melisma.rpc.channel import Channel
 from melisma.rpc.link import Bulk
 from melisma.rpc.metrics import Latencies
-from melisma.rpc.service import Exposed, Service, current_request
+from melisma.rpc.peer import Peer
+from melisma.rpc.request import Request, current_request
+from melisma.rpc.service import Exposed, Service
+from melisma.rpc.streams import STREAM_CREDIT, cost_of
 from melisma.rpc.values import Malformed, Memory, pack, unpack
-
-if TYPE_CHECKING:
-    from melisma.rpc.exchange import Exchange
-    from melisma.rpc.peer import Peer
 
 #: Longer messages and tracebacks are cut.
 TEXT_CHARACTERS = 20_000
-
-
-class Request:
-    """A call that is being answered; ``melisma.rpc.current()`` inside the function."""
-
-    def __init__(self, function: str, caller: str, peer: "Peer | None") -> None:
-        self.function = function
-        self.caller = caller  #: the name of who calls
-        self.peer = peer  #: who calls, to be called back; None over plain HTTP
-        self._deadline: float | None = None
-        self._cancelled = False
-        self._nobody_waits: threading.Event | None = None
-
-    @property
-    def cancelled(self) -> bool:
-        """Return whether the caller has given up; a long function asks now and then."""
-        return self._cancelled
-
-    @property
-    def remaining_s(self) -> float | None:
-        """Return the seconds that the caller still waits, or None for no limit."""
-        if self._deadline is None:
-            return None
-        return max(0.0, self._deadline - time.monotonic())
-
-    def sleep(self, seconds: float) -> bool:
-        """Sleep, in a thread; return early, and True, if the caller gives up."""
-        self._nobody_waits = self._nobody_waits or threading.Event()
-        return self._cancelled or self._nobody_waits.wait(seconds)
-
-    def cancel(self) -> None:
-        """Let the function know that nobody waits."""
-        self._cancelled = True
-        if self._nobody_waits:
-            self._nobody_waits.set()
 
 
 class Answering(Request):
     """A request over an exchange, with what is needed to answer it."""
 
     def __init__(
-        self, call: frames.Call, exposed: Exposed, exchange: "Exchange"
+        self, call: frames.Call, exposed: Exposed, caller: str, peer: Peer
     ) -> None:
-        super().__init__(call.function, exchange.name, exchange.peer)
+        super().__init__(call.function, caller, peer)
         self.id, self.exposed = call.id, exposed
         self.begun = time.perf_counter()
         self.work: asyncio.Future[Any] | None = None
@@ -120,12 +83,14 @@ class Answerer:
 
     def __init__(
         self,
-        exchange: "Exchange",
+        channel: Channel,
         service: Service,
         may_call: Callable[[str], bool],
         executor: concurrent.futures.Executor | None,
+        *,
+        peer: Callable[[], Peer],
     ) -> None:
-        self._exchange, self._executor = exchange, executor
+        self._channel, self._executor, self._peer = channel, executor, peer
         self._service, self._may_call = service, may_call
         self._allowed: dict[str, bool] = {}  # by function, as asked before
         self._answering: dict[int, Answering] = {}
@@ -149,9 +114,9 @@ class Answerer:
         if call.id in self._answering:
             raise Malformed(f"call {call.id} made twice")
         exposed = self._service.functions.get(call.function)
-        limits = self._exchange.limits
+        limits = self._channel.limits
         if not self._allows(call.function, exposed):
-            message = f"{self._exchange.name} may not call {call.function[:200]}"
+            message = f"{self._channel.name} may not call {call.function[:200]}"
             self._fault(call.id, "AccessError", message, refused=True)
         elif exposed is None:
             message = str(unknown("function", call.function[:200], self.offered()))
@@ -177,13 +142,13 @@ class Answerer:
         return allowed
 
     def _accept(self, call: frames.Call, exposed: Exposed) -> None:
-        answering = Answering(call, exposed, self._exchange)
+        answering = Answering(call, exposed, self._channel.name, self._peer())
         self._answering[call.id] = answering
         if call.within_s is not None:
             if math.isnan(call.within_s):  # it would confuse the loop's clock
                 raise Malformed("a time limit that is no number")
             answering.limit(call.within_s)
-            answering.timer = self._exchange.loop.call_later(
+            answering.timer = self._channel.loop.call_later(
                 call.within_s, self._drop, answering
             )
 
@@ -205,7 +170,7 @@ class Answerer:
         if answering.exposed.kind in ("coroutine", "async generator"):
             context = copy_context()
             context.run(current_request.set, answering)
-            answering.work = self._exchange.loop.create_task(
+            answering.work = self._channel.loop.create_task(
                 self._await(answering, function), context=context
             )
         else:
@@ -228,7 +193,7 @@ class Answerer:
     def _in_thread(
         self, answering: Answering, function: Callable[[], Any]
     ) -> asyncio.Future[Any]:
-        loop, executor = self._exchange.loop, answering.exposed.executor
+        loop, executor = self._channel.loop, answering.exposed.executor
         if executor is not None:  # perhaps another process: it gets the function alone
             return loop.run_in_executor(executor, call, function)
         if answering.exposed.kind == "generator":
@@ -255,11 +220,11 @@ class Answerer:
             self._fail(answering, type(error).__name__, message)
             return
         if bulk.bytes:
-            bulk.gone = self._exchange.loop.create_future()
+            bulk.gone = self._channel.loop.create_future()
             bulk.gone.add_done_callback(partial(self._left, answering.id))
             self._leaving[answering.id] = bulk
         self._forget(answering)
-        answered, name = self._exchange.metrics.answered, answering.function
+        answered, name = self._channel.metrics.answered, answering.function
         if name not in answered:
             answered[name] = Latencies()
         answered[name].add(time.perf_counter() - answering.begun)
@@ -276,17 +241,17 @@ class Answerer:
             self._fail(answering, name, _unicode(message), _unicode(trace))
 
     def _send(self, kind: Any, answering: Answering, packed: "Packed") -> Bulk:
-        bulk = self._exchange.envelope(
+        bulk = self._channel.envelope(
             kind, (answering.id,), packed.body, packed.memories
         )
         answering.bulk = bulk
-        self._exchange.post_bulk(bulk)
+        self._channel.post_bulk(bulk)
         return bulk
 
     async def _stream(
         self, answering: Answering, items: AsyncGenerator[Any, None]
     ) -> None:
-        self._exchange.post(frames.Stream(answering.id))
+        self._channel.post(frames.Stream(answering.id))
         try:
             async for item in items:
                 await self._send_item(answering, Packed(*pack(item)))
@@ -296,8 +261,8 @@ class Answerer:
     def _stream_from_thread(
         self, answering: Answering, function: Callable[[], Generator[Any, None, None]]
     ) -> None:
-        loop, items = self._exchange.loop, function()
-        loop.call_soon_threadsafe(self._exchange.post, frames.Stream(answering.id))
+        loop, items = self._channel.loop, function()
+        loop.call_soon_threadsafe(self._channel.post, frames.Stream(answering.id))
         try:
             for item in items:
                 sent = self._send_item(answering, Packed(*pack(item)))
@@ -306,14 +271,14 @@ class Answerer:
             items.close()
 
     async def _send_item(self, answering: Answering, packed: "Packed") -> None:
-        bulk = self._exchange.envelope(
+        bulk = self._channel.envelope(
             frames.Item, (answering.id,), packed.body, packed.memories
         )
         await answering.spend(cost_of([bulk.bytes]))
         answering.bulk = bulk
-        self._exchange.post_bulk(bulk)
+        self._channel.post_bulk(bulk)
         if bulk.bytes:  # a producer holds one large item at a time
-            bulk.gone = self._exchange.loop.create_future()
+            bulk.gone = self._channel.loop.create_future()
             await bulk.gone
             answering.check()
 
@@ -322,7 +287,7 @@ class Answerer:
         if frame.id in self._answering:
             self._drop(self._answering[frame.id])
         elif frame.id in self._leaving:
-            self._exchange.link.withdraw(self._leaving[frame.id])
+            self._channel.link.withdraw(self._leaving[frame.id])
 
     def take_credit(self, frame: frames.Credit) -> None:
         """Let a stream go on."""
@@ -339,7 +304,7 @@ class Answerer:
         self._forget(answering)
         answering.cancel()
         if answering.bulk:
-            self._exchange.link.withdraw(answering.bulk)
+            self._channel.link.withdraw(answering.bulk)
 
     def _forget(self, answering: Answering) -> None:
         self._answering.pop(answering.id, None)
@@ -350,14 +315,14 @@ class Answerer:
         self, answering: Answering, error: str, message: str = "", trace: str = ""
     ) -> None:
         self._forget(answering)
-        self._exchange.metrics.fail(answering.function)
+        self._channel.metrics.fail(answering.function)
         self._fault(answering.id, error, message, trace)
 
     def _fault(
         self, id: int, error: str, message: str, trace: str = "", refused: bool = False
     ) -> None:
         message = message[:TEXT_CHARACTERS]
-        self._exchange.post(frames.Fault(id, refused, error, message, trace))
+        self._channel.post(frames.Fault(id, refused, error, message, trace))
 
 
 def _unicode(text: str) -> str:

@@ -7,11 +7,9 @@ declared the function idempotent. All others then fail, and say that they may ha
 import asyncio
 import concurrent.futures
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from melisma.errors import (
     AccessError,
@@ -21,24 +19,13 @@ from melisma.errors import (
     TransportError,
 )
 from melisma.rpc import frames
+from melisma.rpc.channel import Channel
 from melisma.rpc.link import Bulk
 from melisma.rpc.metrics import Latencies
+from melisma.rpc.streams import Incoming, cost_of
 from melisma.rpc.values import Malformed, Memory, unpack
 
-if TYPE_CHECKING:
-    from melisma.rpc.exchange import Exchange
-
-#: Items of a stream that may wait for their consumer; a large one counts as many.
-STREAM_CREDIT = 16
-
 Future = asyncio.Future[Any] | concurrent.futures.Future[Any]
-
-
-def cost_of(sizes: Iterable[int]) -> int:
-    """Return how much of a stream's credit an item with memory of ``sizes`` takes."""
-    # No more than is there for sure once all before it is consumed: less than half of
-    # the credit waits to be granted.
-    return min(STREAM_CREDIT // 2 + 1, 1 + (sum(sizes) >> 20))
 
 
 class Outgoing:
@@ -64,68 +51,26 @@ class Outgoing:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Incoming:
-    """A stream's items as they arrive, for one consumer on the exchange's loop."""
-
-    def __init__(
-        self, grant: Callable[[int], None], cancel: Callable[[], None]
-    ) -> None:
-        self.cancel = cancel
-        self._grant = grant
-        self._items: deque[tuple[Any, int]] = deque()
-        self._end: BaseException | None = None
-        self._more = asyncio.Event()
-        self._owed, self._credit = 0, STREAM_CREDIT
-
-    def put(self, value: Any, cost: int) -> None:
-        """Add an item; Malformed if its producer did not wait for room."""
-        self._credit -= cost
-        if self._credit < 0:
-            raise Malformed("a stream brings more than was asked for")
-        self._items.append((value, cost))
-        self._more.set()
-
-    def end(self, error: BaseException) -> None:
-        """Let the consumer meet ``error`` after the last item."""
-        self._end = self._end or error
-        self._more.set()
-
-    async def next(self) -> Any:
-        """Return the next item, or raise what ended the stream."""
-        while not self._items:
-            if self._end:
-                raise self._end
-            self._more.clear()
-            await self._more.wait()
-        value, cost = self._items.popleft()
-        self._owed += cost
-        if self._owed >= STREAM_CREDIT // 2 and not self._end:
-            self._credit += self._owed
-            self._grant(self._owed)
-            self._owed = 0
-        return value
-
-
 class Caller:
     """The calls of one exchange that wait for their answers."""
 
-    def __init__(self, exchange: "Exchange") -> None:
-        self._exchange = exchange
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
         self._waiting: dict[int, Outgoing] = {}
         self._ids = 0
         self._carried: list[Outgoing] = []
 
     def start(self, call: Outgoing) -> None:
         """Make a call; its future gets the answer, an Incoming stream, or an error."""
-        exchange, limit = self._exchange, self._exchange.limits.calls
+        channel, limit = self.channel, self.channel.limits.calls
         if call.future.cancelled():
             return
-        if exchange.over:
-            _fail(call.future, exchange.over)
+        if channel.over:
+            _fail(call.future, channel.over)
             return
         if len(self._waiting) >= limit:
             _fail(call.future, TransportError(
-                f"{limit} calls to {exchange.name} are under way: wait for some"
+                f"{limit} calls to {channel.name} are under way: wait for some"
             ))  # fmt: skip
             return
         self._ids += 1
@@ -133,7 +78,7 @@ class Caller:
         self._waiting[call.id] = call
         call.future.add_done_callback(partial(self._caller_done, call.id))
         if call.within_s is not None:
-            call.timer = exchange.loop.call_later(call.within_s, self._time_out, call)
+            call.timer = channel.loop.call_later(call.within_s, self._time_out, call)
         self._send(call)
 
     def cancel(self, call: Outgoing) -> None:
@@ -141,8 +86,8 @@ class Caller:
         if self._waiting.get(call.id) is not call:
             return
         self._retire(call)
-        if call.bulk and self._exchange.link.withdraw(call.bulk):
-            self._exchange.post(frames.Cancel(call.id))
+        if call.bulk and self.channel.link.withdraw(call.bulk):
+            self.channel.post(frames.Cancel(call.id))
         if call.stream:
             call.stream.end(asyncio.CancelledError())
 
@@ -157,10 +102,10 @@ class Caller:
             fresh = call.bulk is not None and id(call.bulk.head) in unsent
             if not fresh:
                 call.bulk = None
-            repeatable = self._exchange.functions.get(call.function, False)
+            repeatable = self.channel.functions.get(call.function, False)
             if call.stream or not (fresh or repeatable):
                 self._settle(call, TransportError(
-                    f"{self._exchange.name} started anew while it ran {call.function}:"
+                    f"{self.channel.name} started anew while it ran {call.function}:"
                     " the call may or may not have been carried out"
                 ))  # fmt: skip
         self._carried = list(self._waiting.values())
@@ -171,11 +116,11 @@ class Caller:
         for call in carried:
             if self._waiting.get(call.id) is not call:
                 continue
-            if call.bulk and call.bulk.bytes <= self._exchange.link.room_bytes:
-                self._exchange.post_bulk(call.bulk)
+            if call.bulk and call.bulk.bytes <= self.channel.link.room_bytes:
+                self.channel.post_bulk(call.bulk)
             elif call.bulk:
                 self._settle(call, TransportError(
-                    f"{self._exchange.name} takes less than the {call.bulk.bytes} bytes"
+                    f"{self.channel.name} takes less than the {call.bulk.bytes} bytes"
                     f" of this call of {call.function}"
                 ))  # fmt: skip
             else:
@@ -184,7 +129,7 @@ class Caller:
     def _send(self, call: Outgoing) -> None:
         fields = (call.id, call.function, call.within_s)
         try:
-            call.bulk = self._exchange.envelope(
+            call.bulk = self.channel.envelope(
                 frames.Call, fields, call.body, call.memories
             )
         except TransportError as error:
@@ -193,19 +138,19 @@ class Caller:
         except UnicodeEncodeError as error:
             self._settle(call, TransportError(f"no name of a function: {error}"))
             return
-        self._exchange.post_bulk(call.bulk)
-        if not self._exchange.functions.get(call.function):
+        self.channel.post_bulk(call.bulk)
+        if not self.channel.functions.get(call.function):
             call.body, call.memories = b"", []  # never needed again
 
     def _caller_done(self, id: int, future: Any) -> None:
         call = self._waiting.get(id)  # by its number: a future keeps its callbacks
         if call and future.cancelled():
             with suppress(RuntimeError):  # the loop is gone, and the call with it
-                self._exchange.loop.call_soon_threadsafe(self.cancel, call)
+                self.channel.loop.call_soon_threadsafe(self.cancel, call)
 
     def _time_out(self, call: Outgoing) -> None:
         error = CallTimeout(
-            f"{call.function}: no answer from {self._exchange.name} within"
+            f"{call.function}: no answer from {self.channel.name} within"
             f" {call.within_s:g} s"
         )
         self._end(call, error)
@@ -216,7 +161,7 @@ class Caller:
         self._end(call, error)
 
     def _end(self, call: Outgoing, error: RpcError) -> None:
-        self._exchange.metrics.fail(call.function)
+        self.channel.metrics.fail(call.function)
         if call.stream:
             call.stream.end(error)
         _fail(call.future, error)
@@ -252,9 +197,9 @@ class Caller:
                 call.stream.put(value, cost_of(frame.sizes))
             return
         self._retire(call)
-        latencies = self._exchange.metrics.called.get(call.function)
+        latencies = self.channel.metrics.called.get(call.function)
         if latencies is None:
-            latencies = self._exchange.metrics.called[call.function] = Latencies()
+            latencies = self.channel.metrics.called[call.function] = Latencies()
         latencies.add(time.perf_counter() - call.begun)
         if call.stream:
             call.stream.end(StopAsyncIteration())
@@ -267,7 +212,7 @@ class Caller:
         if call is None or call.stream:
             return
         call.stream = Incoming(
-            grant=lambda amount: self._exchange.post(frames.Credit(frame.id, amount)),
+            grant=lambda amount: self.channel.post(frames.Credit(frame.id, amount)),
             cancel=lambda: self.cancel(call),
         )
         _fulfil(call.future, call.stream)

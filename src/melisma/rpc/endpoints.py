@@ -159,7 +159,8 @@ class Connection(Peer):
     def __init__(
         self, exchange: Exchange, dialer: Dialer, hang_up: Callable[[], Any]
     ) -> None:
-        super().__init__(exchange)
+        super().__init__(exchange.caller)
+        self._exchange = exchange
         self._dialer, self._hang_up = dialer, hang_up
         exchange.peer = self
 

@@ -20,15 +20,14 @@ from melisma.rpc import frames
 from melisma.rpc.answerer import Answerer
 from melisma.rpc.caller import Caller
 from melisma.rpc.carrier import Carrier, Closed
+from melisma.rpc.channel import Channel
 from melisma.rpc.limits import Limits
-from melisma.rpc.link import Bulk, Link
+from melisma.rpc.link import Link
 from melisma.rpc.metrics import Metrics
 from melisma.rpc.peer import Peer
 from melisma.rpc.service import Service
 from melisma.rpc.values import INLINE_BYTES, Malformed, Memory
 
-#: Bodies above this size travel as memory.
-BODY_BYTES = 1 << 16
 #: Signs of life that are rarer than this do not make this side wait longer.
 PING_MOST_S = 60.0
 #: How long a farewell may take.
@@ -63,7 +62,7 @@ class Arriving:
                 self._at = 0
 
 
-class Exchange:
+class Exchange(Channel):
     """Calls both ways with one peer, on one event loop."""
 
     def __init__(
@@ -77,19 +76,15 @@ class Exchange:
         executor: concurrent.futures.Executor | None = None,
         lost: Callable[[], None] = lambda: None,
     ) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.name, self.limits, self.metrics = name, limits, metrics
-        self.link = Link()
-        self.carrier: Carrier | None = None
-        self.peer = Peer(self)
-        self.functions: dict[str, bool] = {}  #: what the far side exposes
-        self.over: RpcError | None = None  #: why no call can succeed, if so
+        super().__init__(name, limits, metrics)
         self.caller = Caller(self)
-        self.answerer = Answerer(self, service, may_call, executor)
+        self.peer = Peer(self.caller)
+        self.answerer = Answerer(
+            self, service, may_call, executor, peer=lambda: self.peer
+        )
         self._lost = lost
         self._silence_s = limits.silence_s
         self._heard = self.loop.time()
-        self._transfers = 0
         self._arriving: dict[int, Arriving] = {}
         self._arriving_bytes = 0
         self._grace: asyncio.TimerHandle | None = None
@@ -112,41 +107,6 @@ class Exchange:
     def silence_s(self) -> float:
         """Return how long ago the far side was heard."""
         return max(0.0, self.loop.time() - self._heard)
-
-    # Sending
-
-    def post(self, frame: frames.Frame) -> None:
-        """Send a frame, now or when there is a carrier."""
-        self.link.send(frames.encode(frame))
-
-    def envelope(
-        self, kind: Any, fields: tuple[Any, ...], body: bytes, memories: list[Memory]
-    ) -> Bulk:
-        """Return a frame around a value; TransportError if the far side has no room."""
-        if not memories and len(body) <= BODY_BYTES:
-            return Bulk(frames.encode(kind(*fields, 0, (), frames.wrap(body))))
-        wrapped = frames.wrap(body)
-        if len(body) > BODY_BYTES:
-            memories = [np.frombuffer(body, np.uint8), *memories]
-            wrapped = frames.NOT_HERE
-        sizes = tuple([memory.size for memory in memories])
-        if sum(sizes) > self.link.room_bytes:
-            raise TransportError(
-                f"{sum(sizes)} bytes are more than the {self.link.room_bytes} that"
-                f" {self.name} takes: send parts, or raise its message_bytes"
-            )
-        self._transfers += 1
-        head = frames.encode(kind(*fields, self._transfers, sizes, wrapped))
-        if len(head) > frames.FRAME_BYTES:
-            raise TransportError(f"{len(sizes)} arrays are too many for one message")
-        return Bulk(head, self._transfers, memories)
-
-    def post_bulk(self, bulk: Bulk) -> None:
-        """Send a frame and the memory that belongs to it."""
-        if bulk.bytes:
-            self.link.send_bulk(bulk)
-        else:
-            self.link.send(bulk.head)
 
     # The connection
 

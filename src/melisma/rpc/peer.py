@@ -16,15 +16,13 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from melisma.errors import ConfigError, RpcError
-from melisma.rpc.caller import Incoming, Outgoing
+from melisma.rpc.caller import Caller, Outgoing
+from melisma.rpc.streams import Incoming
 from melisma.rpc.threads import in_coroutine, run
 from melisma.rpc.values import pack_call
-
-if TYPE_CHECKING:
-    from melisma.rpc.exchange import Exchange
 
 
 class Peer:
@@ -33,31 +31,31 @@ class Peer:
     Functions are attributes; ``peer["name"]`` reaches those whose name is taken here.
     """
 
-    def __init__(self, exchange: "Exchange") -> None:
-        self._exchange = exchange
+    def __init__(self, caller: Caller) -> None:
+        self._caller, self._channel = caller, caller.channel
 
     @property
     def name(self) -> str:
         """Return the name under which the peer is known here."""
-        return self._exchange.name
+        return self._channel.name
 
     @property
     def connected(self) -> bool:
         """Return whether there is a connection at this moment."""
-        return self._exchange.carrier is not None
+        return self._channel.carrier is not None
 
     @property
     def functions(self) -> list[str]:
         """Return the names of what the peer lets this side call."""
-        return sorted(self._exchange.functions)
+        return sorted(self._channel.functions)
 
     def __getattr__(self, name: str) -> "Function":
         if name.startswith("_"):
             raise AttributeError(name)
-        return Function(self._exchange, name)
+        return Function(self, name)
 
     def __getitem__(self, name: str) -> "Function":
-        return Function(self._exchange, name)
+        return Function(self, name)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.functions]
@@ -70,18 +68,16 @@ class Peer:
 class Function:
     """A function of a peer."""
 
-    __slots__ = ("_exchange", "_name", "_within_s")
+    __slots__ = ("_name", "_peer", "_within_s")
 
-    def __init__(
-        self, exchange: "Exchange", name: str, within_s: float | None = None
-    ) -> None:
-        self._exchange, self._name, self._within_s = exchange, name, within_s
+    def __init__(self, peer: Peer, name: str, within_s: float | None = None) -> None:
+        self._peer, self._name, self._within_s = peer, name, within_s
 
     def within(self, seconds: float) -> "Function":
         """Return the function with a time limit, after which both sides give up."""
         if not seconds > 0:
             raise ConfigError(f"a time limit of {seconds} s: give more than 0")
-        return Function(self._exchange, self._name, seconds)
+        return Function(self._peer, self._name, seconds)
 
     def submit(self, *args: Any, **kwargs: Any) -> "Call":
         """Start the call and return its handle.
@@ -89,18 +85,16 @@ class Function:
         Arrays are sent from their own memory: leave them as they are until the answer.
         """
         body, memories = pack_call(args, kwargs)
-        exchange, here = self._exchange, _running_loop()
+        caller, here = self._peer._caller, _running_loop()
+        loop = caller.channel.loop
         future: asyncio.Future[Any] | concurrent.futures.Future[Any]
-        if here is exchange.loop:
-            future = here.create_future()
-        else:
-            future = concurrent.futures.Future()
+        future = here.create_future() if here is loop else concurrent.futures.Future()
         call = Outgoing(self._name, body, memories, self._within_s, future)
-        if here is exchange.loop:
-            exchange.caller.start(call)
+        if here is loop:
+            caller.start(call)
         else:
-            exchange.loop.call_soon_threadsafe(exchange.caller.start, call)
-        return Call(exchange, call)
+            loop.call_soon_threadsafe(caller.start, call)
+        return Call(self._peer, call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the answer; in a coroutine, the Call to await."""
@@ -108,21 +102,21 @@ class Function:
         return call if in_coroutine() else call.result()
 
     def __repr__(self) -> str:
-        return f"<Function {self._name} of {self._exchange.name}>"
+        return f"<Function {self._name} of {self._peer.name}>"
 
 
 class Call:
     """A call under way: wait for it, await it, iterate over it, or cancel it."""
 
-    __slots__ = ("_exchange", "_outgoing")
+    __slots__ = ("_outgoing", "_peer")
 
-    def __init__(self, exchange: "Exchange", outgoing: Outgoing) -> None:
-        self._exchange, self._outgoing = exchange, outgoing
+    def __init__(self, peer: Peer, outgoing: Outgoing) -> None:
+        self._peer, self._outgoing = peer, outgoing
 
     @property
     def peer(self) -> Peer:
         """Return the peer that was called."""
-        return self._exchange.peer
+        return self._peer
 
     @property
     def function(self) -> str:
@@ -137,9 +131,9 @@ class Call:
         """Give up, and let the far side know; False if it was over already."""
         if isinstance(self._outgoing.future, concurrent.futures.Future):
             return self._outgoing.future.cancel()
-        if _running_loop() is self._exchange.loop:
+        if _running_loop() is self._loop:
             return self._outgoing.future.cancel()
-        self._exchange.loop.call_soon_threadsafe(self._outgoing.future.cancel)
+        self._loop.call_soon_threadsafe(self._outgoing.future.cancel)
         return True
 
     def result(self, timeout_s: float | None = None) -> Any:
@@ -150,9 +144,7 @@ class Call:
                 return self._opened(future.result())
             if in_coroutine():
                 raise RuntimeError("this would block the event loop: await the call")
-            future = asyncio.run_coroutine_threadsafe(
-                _answer(future), self._exchange.loop
-            )
+            future = asyncio.run_coroutine_threadsafe(_answer(future), self._loop)
         try:
             return self._opened(future.result(timeout_s))
         except KeyboardInterrupt:
@@ -164,11 +156,9 @@ class Call:
     def __await__(self) -> Generator[Any, None, Any]:
         future = self._outgoing.future
         if isinstance(future, asyncio.Future):
-            if _running_loop() is self._exchange.loop:
+            if _running_loop() is self._loop:
                 return self._opened((yield from future))
-            future = asyncio.run_coroutine_threadsafe(
-                _answer(future), self._exchange.loop
-            )
+            future = asyncio.run_coroutine_threadsafe(_answer(future), self._loop)
         return self._opened((yield from asyncio.wrap_future(future)))
 
     def __iter__(self) -> Iterator[Any]:
@@ -184,25 +174,29 @@ class Call:
                 items.close()
 
     def _opened(self, value: Any) -> Any:
-        return Stream(self._exchange, value) if isinstance(value, Incoming) else value
+        return Stream(self._loop, value) if isinstance(value, Incoming) else value
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return self._peer._channel.loop
 
     def __repr__(self) -> str:
         state = "done" if self.done() else "under way"
-        return f"<Call of {self.function} on {self._exchange.name}: {state}>"
+        return f"<Call of {self.function} on {self._peer.name}: {state}>"
 
 
 class Stream:
     """The items of a remote generator, as they come; closing it stops the generator."""
 
-    def __init__(self, exchange: "Exchange", items: Incoming) -> None:
-        self._exchange, self._items = exchange, items
+    def __init__(self, loop: asyncio.AbstractEventLoop, items: Incoming) -> None:
+        self._loop, self._items = loop, items
 
     def __iter__(self) -> "Stream":
         return self
 
     def __next__(self) -> Any:
         try:
-            return run(self._next(), self._exchange.loop, "use async for")
+            return run(self._next(), self._loop, "use async for")
         except StopAsyncIteration:
             raise StopIteration from None
 
@@ -210,9 +204,9 @@ class Stream:
         return self
 
     async def __anext__(self) -> Any:
-        if _running_loop() is self._exchange.loop:
+        if _running_loop() is self._loop:
             return await self._items.next()
-        item = asyncio.run_coroutine_threadsafe(self._next(), self._exchange.loop)
+        item = asyncio.run_coroutine_threadsafe(self._next(), self._loop)
         return await asyncio.wrap_future(item)
 
     async def _next(self) -> Any:
@@ -220,8 +214,8 @@ class Stream:
 
     def close(self) -> None:
         """Stop the remote generator."""
-        if not self._exchange.loop.is_closed():
-            self._exchange.loop.call_soon_threadsafe(self._items.cancel)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._items.cancel)
 
     def __del__(self) -> None:
         self.close()

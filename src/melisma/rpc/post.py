@@ -12,10 +12,11 @@ import numpy as np
 from aiohttp import web
 
 from melisma.errors import unknown
-from melisma.rpc.answerer import Request, call
+from melisma.rpc.answerer import call
 from melisma.rpc.hub import Hub
 from melisma.rpc.metrics import Latencies
-from melisma.rpc.service import Exposed, current_request
+from melisma.rpc.request import Request, current_request
+from melisma.rpc.service import Exposed
 from melisma.rpc.tokens import Identity
 
 JSON_BYTES = 16 << 20

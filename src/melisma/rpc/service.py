@@ -3,20 +3,15 @@
 import inspect
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
-from melisma.errors import ConfigError, RpcError
-
-if TYPE_CHECKING:
-    from melisma.rpc.answerer import Request
+from melisma.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Kind = Literal["function", "coroutine", "generator", "async generator"]
 
 MARK = "__melisma_rpc__"
-current_request: ContextVar["Request"] = ContextVar("request")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +83,6 @@ class Service:
             raise ConfigError(f"two functions are exposed under one name: {names}")
         if not found:
             self.functions = _marked  # also those marked later
-
-
-def current() -> "Request":
-    """Return the call that the running function answers; RpcError outside of one."""
-    try:
-        return current_request.get()
-    except LookupError:
-        raise RpcError("no call is being answered here") from None
 
 
 def _exposed_of(target: object) -> list[Exposed]:
