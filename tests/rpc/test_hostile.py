@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from melisma import rpc
 from melisma.errors import RemoteError, TransportError
 from melisma.rpc import frames, hub
-from melisma.rpc.carrier import Carrier, Closed, Memory, memory
-from melisma.rpc.exchange import Exchange
+from melisma.rpc.session import Exchange
+from melisma.rpc.transport import Carrier, Closed, Memory, memory
 from melisma.rpc.values import pack_call
 
 LIMITS = rpc.Limits(message_bytes=1 << 20, calls=8, grace_s=0.001)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from melisma.rpc import frames, link
-from melisma.rpc.carrier import Closed, begin, memory
 from melisma.rpc.link import Bulk, Link
+from melisma.rpc.transport import Closed, begin, memory
 from melisma.rpc.values import Malformed
 
 

@@ -17,8 +17,8 @@ import pytest
 from melisma import rpc
 from melisma.errors import RemoteError, TransportError
 from melisma.rpc import frames, link
-from melisma.rpc.carrier import Memory, memory
 from melisma.rpc.streams import STREAM_CREDIT
+from melisma.rpc.transport import Memory, memory
 from melisma.rpc.values import pack_call
 
 #: Nothing here takes this long; it only keeps a broken test from hanging.

@@ -503,7 +503,7 @@ def test_a_plain_server_answers_to_this_machines_own_names_only(host: str) -> No
 def test_a_guest_that_asks_for_nothing_is_sent_away(
     monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr("melisma.rpc.server.IDLE_S", 0.05)
+    monkeypatch.setattr("melisma.rpc.listener.IDLE_S", 0.05)
     with (
         rpc.serve(add, port=0, say=len) as here,
         socket.create_connection(("127.0.0.1", here.port), timeout=30) as guest,

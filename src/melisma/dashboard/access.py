@@ -10,8 +10,8 @@ import secrets
 
 from aiohttp import web
 
-from melisma.rpc.post import problem
-from melisma.rpc.server import Identify
+from melisma.rpc.http import problem
+from melisma.rpc.listener import Identify
 from melisma.rpc.tokens import ANYBODY, Identity
 
 WATCH, CONTROL = "watch", "control"

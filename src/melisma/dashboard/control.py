@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 
 from melisma.dashboard.live import Live
-from melisma.rpc.post import problem
+from melisma.rpc.http import problem
 from melisma.runs.document import Document
 from melisma.runtime.steering import Wish
 

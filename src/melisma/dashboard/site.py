@@ -24,8 +24,8 @@ from melisma.dashboard.library import Library
 from melisma.dashboard.live import NONE, Live
 from melisma.errors import MelismaError
 from melisma.rpc import Server
-from melisma.rpc.post import problem
-from melisma.rpc.server import Identify
+from melisma.rpc.http import problem
+from melisma.rpc.listener import Identify
 from melisma.runs.document import Document
 from melisma.runtime.peers import Peers
 from melisma.runtime.steering import Steering

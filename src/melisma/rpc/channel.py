@@ -7,10 +7,10 @@ import numpy as np
 
 from melisma.errors import RpcError, TransportError
 from melisma.rpc import frames
-from melisma.rpc.carrier import Carrier
 from melisma.rpc.limits import Limits
 from melisma.rpc.link import Bulk, Link
 from melisma.rpc.metrics import Metrics
+from melisma.rpc.transport import Carrier
 from melisma.rpc.values import Memory
 
 #: Bodies above this size travel as memory.

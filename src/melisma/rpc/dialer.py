@@ -14,10 +14,10 @@ import aiohttp
 from melisma.errors import AccessError, RpcError, TransportError
 from melisma.rpc import certificates, frames
 from melisma.rpc.address import Address
-from melisma.rpc.carrier import Carrier, Closed
-from melisma.rpc.exchange import Exchange
 from melisma.rpc.hub import HELLO_S, check_protocol
 from melisma.rpc.metrics import Metrics
+from melisma.rpc.session import Exchange
+from melisma.rpc.transport import Carrier, Closed
 from melisma.rpc.values import Malformed
 from melisma.rpc.websocket import CLOSE_S, ClientEnd, WebSocket
 

@@ -16,17 +16,17 @@ from typing import Any, Self
 from melisma.errors import ConfigError, TransportError
 from melisma.rpc import certificates
 from melisma.rpc.address import DEFAULT_PORT, Address, is_loopback, reachable
-from melisma.rpc.carrier import Carrier, memory
 from melisma.rpc.dialer import Dialer, WebDial, default_name
-from melisma.rpc.exchange import Exchange
 from melisma.rpc.hub import Hub
 from melisma.rpc.limits import Limits
+from melisma.rpc.listener import Listener, Routes
 from melisma.rpc.metrics import Metrics
 from melisma.rpc.peer import Group, Peer
-from melisma.rpc.server import Listener, Routes
 from melisma.rpc.service import Service
+from melisma.rpc.session import Exchange
 from melisma.rpc.threads import Threads, background_loop, in_coroutine, run
 from melisma.rpc.tokens import EVERYTHING, Tokens, check_name
+from melisma.rpc.transport import Carrier, memory
 
 #: Where this user's certificate and tokens are kept.
 HOME = Path.home() / ".melisma"

@@ -15,14 +15,14 @@ import msgspec
 
 from melisma.errors import AccessError, ConfigError, ProtocolError
 from melisma.rpc import frames
-from melisma.rpc.carrier import Carrier, Closed
-from melisma.rpc.exchange import Exchange
 from melisma.rpc.limits import Limits
 from melisma.rpc.metrics import Metrics
 from melisma.rpc.peer import Group, Peer
 from melisma.rpc.service import Service
+from melisma.rpc.session import Exchange
 from melisma.rpc.threads import Threads
 from melisma.rpc.tokens import ANYBODY, Identity, check_name
+from melisma.rpc.transport import Carrier, Closed
 from melisma.rpc.values import Malformed
 
 log = logging.getLogger("melisma.rpc")

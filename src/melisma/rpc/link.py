@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Iterator, Sequence
 
 from melisma.rpc import frames
-from melisma.rpc.carrier import Carrier
+from melisma.rpc.transport import Carrier
 from melisma.rpc.values import Malformed, Memory
 
 #: Sent and unconfirmed bytes above which no more memory is sent.

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from melisma.rpc.carrier import Closed, begin
 from melisma.rpc.metrics import Metrics
+from melisma.rpc.transport import Closed, begin
 
 #: How long closing may wait for the far side's part of the ceremony.
 CLOSE_S = 0.5

@@ -17,15 +17,15 @@ import numpy as np
 from melisma import __version__
 from melisma.errors import ProtocolError, RpcError, TransportError
 from melisma.rpc import frames
-from melisma.rpc.answerer import Answerer
 from melisma.rpc.caller import Caller
-from melisma.rpc.carrier import Carrier, Closed
 from melisma.rpc.channel import Channel
+from melisma.rpc.dispatch import Answerer
 from melisma.rpc.limits import Limits
 from melisma.rpc.link import Link
 from melisma.rpc.metrics import Metrics
 from melisma.rpc.peer import Peer
 from melisma.rpc.service import Service
+from melisma.rpc.transport import Carrier, Closed
 from melisma.rpc.values import INLINE_BYTES, Malformed, Memory
 
 #: Signs of life that are rarer than this do not make this side wait longer.

@@ -12,7 +12,7 @@ import numpy as np
 from aiohttp import web
 
 from melisma.errors import unknown
-from melisma.rpc.answerer import call
+from melisma.rpc.dispatch import call
 from melisma.rpc.hub import Hub
 from melisma.rpc.metrics import Latencies
 from melisma.rpc.request import Request, current_request

@@ -17,7 +17,7 @@ import torch
 
 from melisma import rpc
 from melisma.rpc.address import Address
-from melisma.rpc.post import JSON_BYTES
+from melisma.rpc.http import JSON_BYTES
 
 JSON = {"Content-Type": "application/json"}
 

@@ -19,8 +19,8 @@ from aiohttp import web
 from melisma.errors import AccessError, ConfigError
 from melisma.rpc import frames
 from melisma.rpc.address import Address, is_loopback
+from melisma.rpc.http import JSON_BYTES, answer, problem
 from melisma.rpc.hub import Hub
-from melisma.rpc.post import JSON_BYTES, answer, problem
 from melisma.rpc.tokens import ANYBODY, Identity, Tokens
 from melisma.rpc.websocket import CLOSE_S, WebSocket
 
