@@ -9,18 +9,12 @@ Whoever dials can be called back over the same connection, so a device behind a 
 needs no open port. ``docs/rpc.md`` has the patterns, the wire and the security model.
 """
 
-from melisma.rpc.endpoints import (
-    Connection,
-    Server,
-    aconnect,
-    aserve,
-    connect,
-    serve,
-)
+from melisma.rpc.connection import Connection, aconnect, connect
 from melisma.rpc.limits import Limits
 from melisma.rpc.metrics import Latencies, Metrics
 from melisma.rpc.peer import Call, Function, Group, Peer, Stream
 from melisma.rpc.request import Request, current
+from melisma.rpc.server import Server, aserve, serve
 from melisma.rpc.service import expose
 from melisma.rpc.tokens import Tokens
 from melisma.rpc.values import register

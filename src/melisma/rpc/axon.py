@@ -19,8 +19,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from melisma.rpc.endpoints import Connection, connect, serve
+from melisma.rpc.connection import Connection, connect
 from melisma.rpc.peer import Call
+from melisma.rpc.server import serve
 from melisma.rpc.service import expose
 
 

@@ -16,7 +16,7 @@ from melisma.errors import ConfigError
 from melisma.rpc.address import reachable
 
 if TYPE_CHECKING:
-    from melisma.rpc.endpoints import Server
+    from melisma.rpc.server import Server
 
 KIND = "_melisma._tcp.local."
 

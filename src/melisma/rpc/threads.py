@@ -114,3 +114,12 @@ def run(
     except BaseException:
         future.cancel()
         raise
+
+
+def settle(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
+    """Run ``work`` on ``loop``: block, or in a coroutine return what to await."""
+    if not in_coroutine():
+        return run(work, loop)
+    if asyncio.get_running_loop() is loop:
+        return work
+    return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
