@@ -1,4 +1,4 @@
-"""The three styles, streams, errors, cancellation, groups, over the memory carrier."""
+"""The three styles, streams, errors, cancellation and groups, over memory."""
 
 import asyncio
 import concurrent.futures
@@ -21,7 +21,7 @@ from melisma.errors import (
     RpcError,
     TransportError,
 )
-from melisma.rpc.threads import Threads
+from melisma.rpc.threads import ThreadPool
 
 PATIENCE_S = 20.0  # guards against hanging; nothing is measured with it
 
@@ -614,7 +614,7 @@ def test_only_public_names_are_exposed(name: str) -> None:
 
 
 def test_threads_do_the_work_and_forget_it() -> None:
-    pool = Threads(2)
+    pool = ThreadPool(2)
     assert sorted(pool.map(lambda x: x * x, range(10))) == [x * x for x in range(10)]
     with pytest.raises(ZeroDivisionError):
         pool.submit(lambda: 1 / 0).result()

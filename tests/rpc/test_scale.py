@@ -18,7 +18,7 @@ from melisma import rpc
 from melisma.errors import RemoteError, TransportError
 from melisma.rpc import frames, link
 from melisma.rpc.streams import STREAM_CREDIT
-from melisma.rpc.transport import Memory, memory
+from melisma.rpc.transport import MemoryTransport, memory_transports
 from melisma.rpc.values import pack_call
 
 #: Nothing here takes this long; it only keeps a broken test from hanging.
@@ -345,9 +345,9 @@ def request(id: int, function: str, *args: Any) -> bytes:
 
 
 @asynccontextmanager
-async def deaf(server: rpc.Server) -> AsyncIterator[Memory]:
+async def deaf(server: rpc.Server) -> AsyncIterator[MemoryTransport]:
     """Converse with a server without ever reading what it says."""
-    near, far = memory()
+    near, far = memory_transports()
     accepting = asyncio.ensure_future(server._hub.accept(far))
     await near.send(hello("deaf"))
     await server.wait_for("deaf")
@@ -366,18 +366,23 @@ def test_a_stream_ends_when_who_asked_never_read_it_and_left(function: str) -> N
             for _ in range(3):  # the only thread is free again each time
                 counter.made = 0
                 counter.closed.clear()
-                async with deaf(server) as carrier:
+                async with deaf(server) as transport:
                     for id in (1, 2):
                         item = b"x" * 200_000
-                        body, memories = pack_call((item,), {})
+                        body, buffers = pack_call((item,), {})
                         whole = frames.Call(
-                            id, function, None, id, (len(body),), frames.NOT_HERE
+                            id,
+                            function,
+                            None,
+                            id,
+                            (len(body),),
+                            frames.BODY_IN_TRANSFER,
                         )
-                        await carrier.send(frames.encode(whole))
+                        await transport.send(frames.encode(whole))
                         for start in range(0, len(body), frames.CHUNK_BYTES):
                             part = body[start : start + frames.CHUNK_BYTES]
-                            await carrier.send(frames.chunk_prefix(id) + part)
-                        assert not memories
+                            await transport.send(frames.chunk_prefix(id) + part)
+                        assert not buffers
                     await until(lambda: counter.made)
                 await until(counter.closed.is_set)
                 await until(lambda: not server.peers)
@@ -386,13 +391,13 @@ def test_a_stream_ends_when_who_asked_never_read_it_and_left(function: str) -> N
 
 
 def test_who_asks_without_reading_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "OVERDUE_FRAMES", 500)
+    monkeypatch.setattr(link, "BACKLOG_FRAMES", 500)
 
     async def scenario() -> None:
         server = await rpc.aserve(echo, port=None, limits=rpc.Limits(grace_s=0.01))
         async with server, await rpc.aconnect(server, name="innocent") as line:
-            async with deaf(server) as carrier:
-                asking = asyncio.ensure_future(_ask(carrier))
+            async with deaf(server) as transport:
+                asking = asyncio.ensure_future(_ask(transport))
                 await until(lambda: set(server.peers) == {"innocent"})
                 asking.cancel()
             assert await line.echo(7) == 7
@@ -405,24 +410,24 @@ def _frames_in(message: bytes) -> list[Any]:
     return list(map(frames.decode, [message] if whole else frames.split_batch(message)))
 
 
-async def _ask(carrier: Memory) -> None:
+async def _ask(transport: MemoryTransport) -> None:
     for id in range(1, 1_000_000):
-        await carrier.send(request(id, "echo", "a"))
+        await transport.send(request(id, "echo", "a"))
 
 
 def test_who_reads_without_confirming_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link, "OVERDUE_FRAMES", 500)
+    monkeypatch.setattr(link, "BACKLOG_FRAMES", 500)
 
     async def scenario() -> None:
         server = await rpc.aserve(echo, port=None, limits=rpc.Limits(grace_s=0.01))
-        async with server, deaf(server) as carrier:
-            asking = asyncio.ensure_future(_ask(carrier))
-            await carrier.receive()  # the answer to Hello
+        async with server, deaf(server) as transport:
+            asking = asyncio.ensure_future(_ask(transport))
+            await transport.receive()  # the answer to Hello
             kinds: list[type] = []
             while frames.Bye not in kinds:
-                kinds += [type(f) for f in _frames_in(await carrier.receive())]
+                kinds += [type(f) for f in _frames_in(await transport.receive())]
             assert len(kinds) < 2000
             asking.cancel()
 

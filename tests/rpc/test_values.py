@@ -56,8 +56,8 @@ class Reading(msgspec.Struct):
 
 def carried(value: Any) -> Any:
     """What arrives, with every memory in a new place."""
-    body, memories = pack(value)
-    return unpack(body, [memory.copy() for memory in memories])
+    body, buffers = pack(value)
+    return unpack(body, [memory.copy() for memory in buffers])
 
 
 def same(a: Any, b: Any) -> bool:
@@ -117,8 +117,8 @@ def test_large_arrays_are_sent_from_their_own_memory() -> None:
 
 
 def test_large_arrays_arrive_in_the_memory_they_were_received_in() -> None:
-    body, memories = pack([np.ones(10_000), torch.ones(10_000)])
-    received = [memory.copy() for memory in memories]
+    body, buffers = pack([np.ones(10_000), torch.ones(10_000)])
+    received = [memory.copy() for memory in buffers]
     array, tensor = unpack(body, received)
     assert np.shares_memory(array, received[0])
     assert tensor.data_ptr() == received[1].ctypes.data

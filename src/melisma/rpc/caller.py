@@ -20,175 +20,185 @@ from melisma.errors import (
 )
 from melisma.rpc import frames
 from melisma.rpc.channel import Channel
-from melisma.rpc.link import Bulk
+from melisma.rpc.link import Transfer
 from melisma.rpc.metrics import Latencies
-from melisma.rpc.streams import Incoming, cost_of
-from melisma.rpc.values import Malformed, Memory, unpack
+from melisma.rpc.streams import StreamBuffer, cost_of
+from melisma.rpc.values import Buffer, Malformed, unpack
 
 Future = asyncio.Future[Any] | concurrent.futures.Future[Any]
 
 
-class Outgoing:
+class PendingCall:
     """A call that somebody waits for."""
 
-    __slots__ = ("begun", "body", "bulk", "function", "future", "id",
-                 "memories", "stream", "timer", "within_s")  # fmt: skip
+    __slots__ = (
+        "begun",
+        "body",
+        "buffers",
+        "function",
+        "future",
+        "id",
+        "stream",
+        "timer",
+        "transfer",
+        "within_s",
+    )  # fmt: skip
 
     def __init__(
         self,
         function: str,
         body: bytes,
-        memories: list[Memory],
+        buffers: list[Buffer],
         within_s: float | None,
         future: Future,
     ) -> None:
         self.function, self.within_s, self.future = function, within_s, future
-        self.body, self.memories = body, memories
+        self.body, self.buffers = body, buffers
         self.id = 0
         self.begun = time.perf_counter()
-        self.bulk: Bulk | None = None
-        self.stream: Incoming | None = None
+        self.transfer: Transfer | None = None
+        self.stream: StreamBuffer | None = None
         self.timer: asyncio.TimerHandle | None = None
 
 
 class Caller:
-    """The calls of one exchange that wait for their answers."""
+    """The calls of one session that wait for their answers."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self._waiting: dict[int, Outgoing] = {}
+        self._pending: dict[int, PendingCall] = {}
         self._ids = 0
-        self._carried: list[Outgoing] = []
+        self._unsent: list[PendingCall] = []
 
-    def start(self, call: Outgoing) -> None:
-        """Make a call; its future gets the answer, an Incoming stream, or an error."""
+    def start(self, call: PendingCall) -> None:
+        """Make a call; its future gets the answer, a StreamBuffer, or an error."""
         channel, limit = self.channel, self.channel.limits.calls
         if call.future.cancelled():
             return
-        if channel.over:
-            _fail(call.future, channel.over)
+        if channel.ended:
+            _set_exception(call.future, channel.ended)
             return
-        if len(self._waiting) >= limit:
-            _fail(call.future, TransportError(
+        if len(self._pending) >= limit:
+            _set_exception(call.future, TransportError(
                 f"{limit} calls to {channel.name} are under way: wait for some"
             ))  # fmt: skip
             return
         self._ids += 1
         call.id = self._ids
-        self._waiting[call.id] = call
-        call.future.add_done_callback(partial(self._caller_done, call.id))
+        self._pending[call.id] = call
+        call.future.add_done_callback(partial(self._on_future_done, call.id))
         if call.within_s is not None:
             call.timer = channel.loop.call_later(call.within_s, self._time_out, call)
         self._send(call)
 
-    def cancel(self, call: Outgoing) -> None:
+    def cancel(self, call: PendingCall) -> None:
         """Tell the far side that nobody waits any more."""
-        if self._waiting.get(call.id) is not call:
+        if self._pending.get(call.id) is not call:
             return
-        self._retire(call)
-        if call.bulk and self.channel.link.withdraw(call.bulk):
-            self.channel.post(frames.Cancel(call.id))
+        self._remove(call)
+        if call.transfer and self.channel.link.cancel(call.transfer):
+            self.channel.send(frames.Cancel(call.id))
         if call.stream:
             call.stream.end(asyncio.CancelledError())
 
     def fail_all(self, error: RpcError) -> None:
         """Let every call end in ``error``."""
-        for call in list(self._waiting.values()):
-            self._settle(call, error)
+        for call in list(self._pending.values()):
+            self._fail(call, error)
 
-    def begin(self, unsent: set[int]) -> None:
+    def restart(self, unsent_heads: set[int]) -> None:
         """Fail the calls that the far side, which starts anew, may have run."""
-        for call in list(self._waiting.values()):
-            fresh = call.bulk is not None and id(call.bulk.head) in unsent
+        for call in list(self._pending.values()):
+            fresh = call.transfer is not None and id(call.transfer.head) in unsent_heads
             if not fresh:
-                call.bulk = None
+                call.transfer = None
             repeatable = self.channel.functions.get(call.function, False)
             if call.stream or not (fresh or repeatable):
-                self._settle(call, TransportError(
+                self._fail(call, TransportError(
                     f"{self.channel.name} started anew while it ran {call.function}:"
                     " the call may or may not have been carried out"
                 ))  # fmt: skip
-        self._carried = list(self._waiting.values())
+        self._unsent = list(self._pending.values())
 
-    def carry_over(self) -> None:
+    def resend(self) -> None:
         """Send what ``begin`` left, in the new session."""
-        carried, self._carried = self._carried, []
-        for call in carried:
-            if self._waiting.get(call.id) is not call:
+        unsent, self._unsent = self._unsent, []
+        for call in unsent:
+            if self._pending.get(call.id) is not call:
                 continue
-            if call.bulk and call.bulk.bytes <= self.channel.link.room_bytes:
-                self.channel.post_bulk(call.bulk)
-            elif call.bulk:
-                self._settle(call, TransportError(
-                    f"{self.channel.name} takes less than the {call.bulk.bytes} bytes"
-                    f" of this call of {call.function}"
+            if call.transfer and call.transfer.bytes <= self.channel.link.room_bytes:
+                self.channel.send_transfer(call.transfer)
+            elif call.transfer:
+                self._fail(call, TransportError(
+                    f"{self.channel.name} takes less than the"
+                    f" {call.transfer.bytes} bytes of this call of {call.function}"
                 ))  # fmt: skip
             else:
                 self._send(call)
 
-    def _send(self, call: Outgoing) -> None:
+    def _send(self, call: PendingCall) -> None:
         fields = (call.id, call.function, call.within_s)
         try:
-            call.bulk = self.channel.envelope(
-                frames.Call, fields, call.body, call.memories
+            call.transfer = self.channel.encode(
+                frames.Call, fields, call.body, call.buffers
             )
         except TransportError as error:
-            self._settle(call, error)
+            self._fail(call, error)
             return
         except UnicodeEncodeError as error:
-            self._settle(call, TransportError(f"no name of a function: {error}"))
+            self._fail(call, TransportError(f"no name of a function: {error}"))
             return
-        self.channel.post_bulk(call.bulk)
+        self.channel.send_transfer(call.transfer)
         if not self.channel.functions.get(call.function):
-            call.body, call.memories = b"", []  # never needed again
+            call.body, call.buffers = b"", []  # never needed again
 
-    def _caller_done(self, id: int, future: Any) -> None:
-        call = self._waiting.get(id)  # by its number: a future keeps its callbacks
+    def _on_future_done(self, id: int, future: Any) -> None:
+        call = self._pending.get(id)  # by its number: a future keeps its callbacks
         if call and future.cancelled():
             with suppress(RuntimeError):  # the loop is gone, and the call with it
                 self.channel.loop.call_soon_threadsafe(self.cancel, call)
 
-    def _time_out(self, call: Outgoing) -> None:
+    def _time_out(self, call: PendingCall) -> None:
         error = CallTimeout(
             f"{call.function}: no answer from {self.channel.name} within"
             f" {call.within_s:g} s"
         )
-        self._end(call, error)
+        self._fail_future(call, error)
         self.cancel(call)
 
-    def _settle(self, call: Outgoing, error: RpcError) -> None:
-        self._retire(call)
-        self._end(call, error)
+    def _fail(self, call: PendingCall, error: RpcError) -> None:
+        self._remove(call)
+        self._fail_future(call, error)
 
-    def _end(self, call: Outgoing, error: RpcError) -> None:
+    def _fail_future(self, call: PendingCall, error: RpcError) -> None:
         self.channel.metrics.fail(call.function)
         if call.stream:
             call.stream.end(error)
-        _fail(call.future, error)
+        _set_exception(call.future, error)
 
-    def _retire(self, call: Outgoing) -> None:
-        self._waiting.pop(call.id, None)
+    def _remove(self, call: PendingCall) -> None:
+        self._pending.pop(call.id, None)
         if call.timer:
             call.timer.cancel()
 
     # What arrives
 
-    def expects(self, frame: Any) -> bool:
+    def admit(self, frame: Any) -> bool:
         """Return whether anybody waits for the call that a frame answers."""
-        return frame.id in self._waiting
+        return frame.id in self._pending
 
-    waits_for = expects
+    wants = admit
 
-    def take(
-        self, frame: Any, body: bytes | memoryview, memories: list[Memory]
+    def deliver(
+        self, frame: Any, body: bytes | memoryview, buffers: list[Buffer]
     ) -> None:
         """Give a result or an item to whom it belongs."""
-        call = self._waiting[frame.id]
+        call = self._pending[frame.id]
         try:
-            value = unpack(body, memories)
+            value = unpack(body, buffers)
         except Malformed as error:
             self.cancel(call)
-            self._end(call, TransportError(
+            self._fail_future(call, TransportError(
                 f"the answer of {call.function} cannot be read: {error}"
             ))  # fmt: skip
             return
@@ -196,7 +206,7 @@ class Caller:
             if call.stream:
                 call.stream.put(value, cost_of(frame.sizes))
             return
-        self._retire(call)
+        self._remove(call)
         latencies = self.channel.metrics.called.get(call.function)
         if latencies is None:
             latencies = self.channel.metrics.called[call.function] = Latencies()
@@ -204,24 +214,24 @@ class Caller:
         if call.stream:
             call.stream.end(StopAsyncIteration())
         else:
-            _fulfil(call.future, value)
+            _set_result(call.future, value)
 
-    def take_stream(self, frame: frames.Stream) -> None:
+    def on_stream(self, frame: frames.Stream) -> None:
         """Note that a call is answered by a stream."""
-        call = self._waiting.get(frame.id)
+        call = self._pending.get(frame.id)
         if call is None or call.stream:
             return
-        call.stream = Incoming(
-            grant=lambda amount: self.channel.post(frames.Credit(frame.id, amount)),
+        call.stream = StreamBuffer(
+            grant=lambda amount: self.channel.send(frames.Credit(frame.id, amount)),
             cancel=lambda: self.cancel(call),
         )
-        _fulfil(call.future, call.stream)
+        _set_result(call.future, call.stream)
 
-    def take_fault(self, fault: frames.Fault) -> None:
+    def on_fault(self, fault: frames.Fault) -> None:
         """Let a call end as the far side says."""
-        call = self._waiting.get(fault.id)
+        call = self._pending.get(fault.id)
         if call:
-            self._settle(call, _error(fault))
+            self._fail(call, _error(fault))
 
 
 def _error(fault: frames.Fault) -> RpcError:
@@ -230,7 +240,7 @@ def _error(fault: frames.Fault) -> RpcError:
     return RemoteError(fault.error, fault.message, fault.traceback)
 
 
-def _fulfil(future: Future, value: Any) -> None:
+def _set_result(future: Future, value: Any) -> None:
     if isinstance(future, asyncio.Future):
         if not future.done():
             future.set_result(value)
@@ -239,6 +249,6 @@ def _fulfil(future: Future, value: Any) -> None:
             future.set_result(value)
 
 
-def _fail(future: Future, error: BaseException) -> None:
+def _set_exception(future: Future, error: BaseException) -> None:
     with suppress(asyncio.InvalidStateError, concurrent.futures.InvalidStateError):
         future.set_exception(error)

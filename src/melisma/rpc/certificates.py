@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from melisma.errors import ConfigError
-from melisma.rpc.tokens import alone_in, write_private
+from melisma.rpc.tokens import locked, write_private
 
 #: Long, because a new certificate means a new join string for every device.
 VALID_DAYS = 3650
@@ -21,7 +21,7 @@ VALID_DAYS = 3650
 def ensure(folder: Path) -> tuple[Path, Path]:
     """Return certificate and key in ``folder``, self-signed and made if missing."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
-    with alone_in(folder):
+    with locked(folder):
         if not (certificate.exists() and key.exists()):
             made, secret = self_signed(VALID_DAYS)
             write_private(key, secret)

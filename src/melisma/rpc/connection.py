@@ -14,14 +14,14 @@ from typing import Any, Self
 from melisma.errors import ConfigError
 from melisma.rpc import certificates
 from melisma.rpc.address import Address, is_loopback
-from melisma.rpc.dialer import Dialer, WebDial, default_name
+from melisma.rpc.dialer import Dialer, WebSocketDial, default_name
 from melisma.rpc.limits import Limits
 from melisma.rpc.metrics import Metrics
 from melisma.rpc.peer import Peer
 from melisma.rpc.server import Server
 from melisma.rpc.service import Service
-from melisma.rpc.session import Exchange
-from melisma.rpc.threads import Threads, background_loop, run, settle
+from melisma.rpc.session import Session
+from melisma.rpc.threads import ThreadPool, background_loop, run, settle
 from melisma.rpc.tokens import check_name
 
 
@@ -29,28 +29,28 @@ class Connection(Peer):
     """The peer that was dialled, and the line to it. Made by ``connect``."""
 
     def __init__(
-        self, exchange: Exchange, dialer: Dialer, hang_up: Callable[[], Any]
+        self, session: Session, dialer: Dialer, hang_up: Callable[[], Any]
     ) -> None:
-        super().__init__(exchange.caller)
-        self._exchange = exchange
+        super().__init__(session.caller)
+        self._session = session
         self._dialer, self._hang_up = dialer, hang_up
-        exchange.peer = self
+        session.peer = self
 
     @property
     def metrics(self) -> Metrics:
         """Return what has been called, answered, sent and received so far."""
-        return self._exchange.metrics
+        return self._session.metrics
 
     def wait(self) -> Any:
         """Answer calls until closed or Ctrl-C; AccessError if refused for good."""
         try:
-            return settle(self._dialer.wait(), self._exchange.loop)
+            return settle(self._dialer.wait(), self._session.loop)
         except KeyboardInterrupt:
             return self.close()
 
     def close(self) -> Any:
         """Hang up, and dial no more."""
-        return settle(self._close(), self._exchange.loop)
+        return settle(self._close(), self._session.loop)
 
     async def _close(self) -> None:
         await self._dialer.close()
@@ -60,7 +60,7 @@ class Connection(Peer):
         return self
 
     def __exit__(self, *_: object) -> None:
-        run(self._close(), self._exchange.loop)
+        run(self._close(), self._session.loop)
 
     async def __aenter__(self) -> Self:
         return self
@@ -90,17 +90,17 @@ async def aconnect(
     """Connect on this coroutine's event loop; see ``connect``."""
     limits, metrics = limits or Limits(), Metrics()
     name = check_name(name or default_name())
-    exchange = Exchange(
+    session = Session(
         "server" if isinstance(address, Server) else str(Address.of(address)),
         Service(targets),
         limits=limits,
         metrics=metrics,
         may_call=may_call,
-        executor=Threads(threads),
+        executor=ThreadPool(threads),
     )
     if isinstance(address, Server):
-        dialer = Dialer(exchange, name, address._dial)
-        connection = Connection(exchange, dialer, _nothing)
+        dialer = Dialer(session, name, address._dial)
+        connection = Connection(session, dialer, _nothing)
     else:
         there = Address.of(address)
         there = replace(there, token=token or there.token)
@@ -111,9 +111,9 @@ async def aconnect(
             certificate=Path(certificate) if certificate else None,
             key=Path(key) if key else None,
         )
-        dial = WebDial(there, tls, metrics, limits.silence_s)
-        dialer = Dialer(exchange, name, dial)
-        connection = Connection(exchange, dialer, dial.close)
+        dial = WebSocketDial(there, tls, metrics, limits.silence_s)
+        dialer = Dialer(session, name, dial)
+        connection = Connection(session, dialer, dial.close)
     try:
         await dialer.start(patience_s)
     except BaseException:

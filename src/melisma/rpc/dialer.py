@@ -14,44 +14,44 @@ import aiohttp
 from melisma.errors import AccessError, RpcError, TransportError
 from melisma.rpc import certificates, frames
 from melisma.rpc.address import Address
-from melisma.rpc.hub import HELLO_S, check_protocol
+from melisma.rpc.hub import HANDSHAKE_S, check_protocol
 from melisma.rpc.metrics import Metrics
-from melisma.rpc.session import Exchange
-from melisma.rpc.transport import Carrier, Closed
+from melisma.rpc.session import Session
+from melisma.rpc.transport import Closed, Transport
 from melisma.rpc.values import Malformed
-from melisma.rpc.websocket import CLOSE_S, ClientEnd, WebSocket
+from melisma.rpc.websocket import CLOSE_S, ClientSocket, WebSocket
 
 log = logging.getLogger("melisma.rpc")
 
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 15.0
+FIRST_BACKOFF_S = 0.1
+LONGEST_BACKOFF_S = 15.0
 CONNECT_S = 10.0
 
-Dial = Callable[[], Awaitable[Carrier]]
+Dial = Callable[[], Awaitable[Transport]]
 
 
 class Dialer:
-    """Keeps an exchange connected until it is closed or the server says never."""
+    """Keeps a session connected until it is closed or the server says never."""
 
-    def __init__(self, exchange: Exchange, name: str, dial: Dial) -> None:
-        self._exchange, self._name, self._dial = exchange, name, dial
+    def __init__(self, session: Session, name: str, dial: Dial) -> None:
+        self._session, self._name, self._dial = session, name, dial
         self._resumes = False
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, patience_s: float) -> None:
         """Connect, trying for up to ``patience_s``; then stay connected."""
         loop = asyncio.get_running_loop()
-        until, pause_s = loop.time() + patience_s, FIRST_PAUSE_S
+        until, backoff_s = loop.time() + patience_s, FIRST_BACKOFF_S
         while True:
             try:
-                carrier = await self._connect()
+                transport = await self._connect()
                 break
             except TransportError:
-                if loop.time() + pause_s > until:
+                if loop.time() + backoff_s > until:
                     raise
-                await asyncio.sleep(pause_s)
-                pause_s = _longer(pause_s)
-        self._task = loop.create_task(self._stay(carrier))
+                await asyncio.sleep(backoff_s)
+                backoff_s = _next_backoff(backoff_s)
+        self._task = loop.create_task(self._keep_connected(transport))
 
     async def wait(self) -> None:
         """Wait until the connection is given up; raise why, unless it was closed."""
@@ -60,64 +60,64 @@ class Dialer:
 
     async def close(self) -> None:
         """Hang up and dial no more."""
-        self._exchange.end("the connection was closed on this side")
-        await self._exchange.farewell()  # before the line goes
+        self._session.end("the connection was closed on this side")
+        await self._session.wait_closed()  # before the line goes
         if self._task:
             self._task.cancel()
             with suppress(asyncio.CancelledError, RpcError):
                 await self._task
 
-    async def _stay(self, carrier: Carrier | None) -> None:
-        pause_s = FIRST_PAUSE_S
+    async def _keep_connected(self, transport: Transport | None) -> None:
+        backoff_s = FIRST_BACKOFF_S
         while True:
             try:
-                carrier = carrier or await self._connect()
-                pause_s = FIRST_PAUSE_S
-                await self._exchange.converse(carrier)
-                self._resumes = self._exchange.over is None
+                transport = transport or await self._connect()
+                backoff_s = FIRST_BACKOFF_S
+                await self._session.run(transport)
+                self._resumes = self._session.ended is None
                 if self._resumes:
-                    log.warning("the line to %s broke", self._exchange.name)
+                    log.warning("the line to %s broke", self._session.name)
             except AccessError as error:
-                self._exchange.end(error)
+                self._session.end(error)
                 raise
             except TransportError as error:
                 log.info("dialling again: %s", error)
-            carrier = None
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
-            pause_s = _longer(pause_s)
+            transport = None
+            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+            backoff_s = _next_backoff(backoff_s)
 
-    async def _connect(self) -> Carrier:
+    async def _connect(self) -> Transport:
         """Dial once and say hello; AccessError or TransportError if it fails."""
-        carrier = await self._dial()
-        exchange, resumes = self._exchange, self._resumes and not self._exchange.over
+        transport = await self._dial()
+        session, resumes = self._session, self._resumes and not self._session.ended
         try:
-            await carrier.send(exchange.hello(self._name, resumes))
-            async with asyncio.timeout(HELLO_S):
-                answer = frames.decode(await carrier.receive())
+            await transport.send(session.hello(self._name, resumes))
+            async with asyncio.timeout(HANDSHAKE_S):
+                answer = frames.decode(await transport.receive())
             if type(answer) is frames.Refused:
-                kind = AccessError if answer.for_good else TransportError
-                raise kind(f"{exchange.name} refused: {frames.readable(answer.reason)}")
+                kind = AccessError if answer.permanent else TransportError
+                raise kind(f"{session.name} refused: {frames.printable(answer.reason)}")
             if type(answer) is not frames.Hello:
                 raise Malformed("a conversation starts with Hello")
             check_protocol(answer)
-            if not resumes or answer.session != exchange.link.key:
-                exchange.begin(answer.session)
-            exchange.resume(answer)
+            if not resumes or answer.session != session.link.key:
+                session.restart(answer.session)
+            session.resume(answer)
         except (Closed, Malformed, TimeoutError) as error:
-            await carrier.close()
+            await transport.close()
             raise TransportError(
-                f"{exchange.name} does not answer as melisma does: {error or 'silence'}"
+                f"{session.name} does not answer as melisma does: {error or 'silence'}"
             ) from error
         except RpcError:
-            await carrier.close()
+            await transport.close()
             raise
-        exchange.metrics.reconnections += self._resumes
+        session.metrics.reconnections += self._resumes
         self._resumes = True
-        return carrier
+        return transport
 
 
-def _longer(pause_s: float) -> float:
-    return min(LONGEST_PAUSE_S, 2.0 * pause_s)
+def _next_backoff(backoff_s: float) -> float:
+    return min(LONGEST_BACKOFF_S, 2.0 * backoff_s)
 
 
 def default_name() -> str:
@@ -140,7 +140,7 @@ class Pin(aiohttp.Fingerprint):
             )
 
 
-class WebDial:
+class WebSocketDial:
     """Dials a server's WebSocket; the token is shown to the right certificate only."""
 
     def __init__(
@@ -149,22 +149,22 @@ class WebDial:
         self._address, self._tls = address, tls
         self._metrics, self._silence_s = metrics, silence_s
         pin = address.fingerprint
-        self._session = aiohttp.ClientSession(
-            ws_response_class=ClientEnd,
+        self._http = aiohttp.ClientSession(
+            ws_response_class=ClientSocket,
             connector=aiohttp.TCPConnector(
                 force_close=True,
                 ssl=Pin(bytes.fromhex(pin)) if pin else True,
             ),
         )
 
-    async def __call__(self) -> Carrier:
+    async def __call__(self) -> Transport:
         """Open a WebSocket; AccessError or TransportError if that fails."""
         address = self._address
         token = {"Authorization": f"Bearer {address.token}"} if address.token else {}
         refusal: RpcError | None = None
         try:
             async with asyncio.timeout(CONNECT_S):
-                end = await self._session.ws_connect(
+                end = await self._http.ws_connect(
                     f"{address.url}/rpc",
                     headers=token,
                     ssl=self._tls if address.tls else True,
@@ -192,7 +192,7 @@ class WebDial:
 
     async def close(self) -> None:
         """Let the network be."""
-        await self._session.close()
+        await self._http.close()
 
 
 def _refusal(address: Address, error: aiohttp.WSServerHandshakeError) -> RpcError:

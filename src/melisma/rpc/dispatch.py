@@ -18,20 +18,20 @@ from typing import Any
 from melisma.errors import TransportError, unknown
 from melisma.rpc import frames
 from melisma.rpc.channel import Channel
-from melisma.rpc.link import Bulk
+from melisma.rpc.link import Transfer
 from melisma.rpc.metrics import Latencies
 from melisma.rpc.peer import Peer
 from melisma.rpc.request import Request, current_request
 from melisma.rpc.service import Exposed, Service
 from melisma.rpc.streams import STREAM_CREDIT, cost_of
-from melisma.rpc.values import Malformed, Memory, pack, unpack
+from melisma.rpc.values import Buffer, Malformed, pack, unpack
 
 #: Longer messages and tracebacks are cut.
 TEXT_CHARACTERS = 20_000
 
 
-class Answering(Request):
-    """A request over an exchange, with what is needed to answer it."""
+class ActiveCall(Request):
+    """A request over a session, with what is needed to answer it."""
 
     def __init__(
         self, call: frames.Call, exposed: Exposed, caller: str, peer: Peer
@@ -41,15 +41,15 @@ class Answering(Request):
         self.begun = time.perf_counter()
         self.work: asyncio.Future[Any] | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.bulk: Bulk | None = None
+        self.transfer: Transfer | None = None
         self._credit = STREAM_CREDIT
-        self._more: asyncio.Event | None = None
+        self._granted: asyncio.Event | None = None
 
     def cancel(self) -> None:
         """Let the function know that nobody waits, and cancel its coroutine."""
         super().cancel()
-        if self._more:
-            self._more.set()
+        if self._granted:
+            self._granted.set()
         if self.work:
             self.work.cancel()
 
@@ -57,18 +57,18 @@ class Answering(Request):
         """Note when the caller stops waiting."""
         self._deadline = time.monotonic() + within_s
 
-    def earn(self, amount: int) -> None:
+    def grant(self, amount: int) -> None:
         """Note that the consumer of a stream has room for more."""
         self._credit = min(STREAM_CREDIT, self._credit + amount)
-        if self._more:
-            self._more.set()
+        if self._granted:
+            self._granted.set()
 
-    async def spend(self, cost: int) -> None:
+    async def use_credit(self, cost: int) -> None:
         """Wait until the consumer of a stream has room; raise if nobody waits."""
         while self._credit < cost and not self.cancelled:
-            self._more = self._more or asyncio.Event()
-            self._more.clear()
-            await self._more.wait()
+            self._granted = self._granted or asyncio.Event()
+            self._granted.clear()
+            await self._granted.wait()
         self.check()
         self._credit -= cost
 
@@ -78,8 +78,8 @@ class Answering(Request):
             raise asyncio.CancelledError
 
 
-class Answerer:
-    """The calls of one exchange's far side that run here."""
+class Dispatcher:
+    """The calls of one session's far side that run here."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ class Answerer:
         self._channel, self._executor, self._peer = channel, executor, peer
         self._service, self._may_call = service, may_call
         self._allowed: dict[str, bool] = {}  # by function, as asked before
-        self._answering: dict[int, Answering] = {}
-        self._leaving: dict[int, Bulk] = {}  # results whose memory is being sent
+        self._active: dict[int, ActiveCall] = {}
+        self._sending: dict[int, Transfer] = {}  # results whose memory is being sent
 
     def permit(self, may_call: Callable[[str], bool]) -> None:
         """Let the far side call what ``may_call`` says, from now on."""
@@ -109,29 +109,31 @@ class Answerer:
             if self._may_call(name)
         }
 
-    def expects(self, call: frames.Call) -> bool:
+    def admit(self, call: frames.Call) -> bool:
         """Return whether a call will be answered; if not, say why to the far side."""
-        if call.id in self._answering:
+        if call.id in self._active:
             raise Malformed(f"call {call.id} made twice")
         exposed = self._service.functions.get(call.function)
         limits = self._channel.limits
         if not self._allows(call.function, exposed):
             message = f"{self._channel.name} may not call {call.function[:200]}"
-            self._fault(call.id, "AccessError", message, refused=True)
+            self._send_fault(call.id, "AccessError", message, refused=True)
         elif exposed is None:
             message = str(unknown("function", call.function[:200], self.offered()))
-            self._fault(call.id, "UnknownFunction", message)
-        elif len(self._answering) + len(self._leaving) >= limits.calls:
-            self._fault(call.id, "Busy", f"{limits.calls} calls are under way already")
-        elif self._leaving and self._leaving_bytes() > limits.message_bytes:
-            self._fault(call.id, "Busy", "earlier results are still being sent")
+            self._send_fault(call.id, "UnknownFunction", message)
+        elif len(self._active) + len(self._sending) >= limits.calls:
+            self._send_fault(
+                call.id, "Busy", f"{limits.calls} calls are under way already"
+            )
+        elif self._sending and self._sending_bytes() > limits.message_bytes:
+            self._send_fault(call.id, "Busy", "earlier results are still being sent")
         else:
             self._accept(call, exposed)
             return True
         return False
 
-    def _leaving_bytes(self) -> int:
-        return sum([bulk.left_bytes for bulk in self._leaving.values()])
+    def _sending_bytes(self) -> int:
+        return sum([transfer.left_bytes for transfer in self._sending.values()])
 
     def _allows(self, name: str, exposed: Exposed | None) -> bool:
         allowed = self._allowed.get(name)
@@ -142,187 +144,185 @@ class Answerer:
         return allowed
 
     def _accept(self, call: frames.Call, exposed: Exposed) -> None:
-        answering = Answering(call, exposed, self._channel.name, self._peer())
-        self._answering[call.id] = answering
+        active = ActiveCall(call, exposed, self._channel.name, self._peer())
+        self._active[call.id] = active
         if call.within_s is not None:
             if math.isnan(call.within_s):  # it would confuse the loop's clock
                 raise Malformed("a time limit that is no number")
-            answering.limit(call.within_s)
-            answering.timer = self._channel.loop.call_later(
-                call.within_s, self._drop, answering
+            active.limit(call.within_s)
+            active.timer = self._channel.loop.call_later(
+                call.within_s, self._drop, active
             )
 
-    def waits_for(self, call: frames.Call) -> bool:
+    def wants(self, call: frames.Call) -> bool:
         """Return whether the caller still wants what it began to send."""
-        return call.id in self._answering
+        return call.id in self._active
 
-    def take(
-        self, call: frames.Call, body: bytes | memoryview, memories: list[Memory]
+    def deliver(
+        self, call: frames.Call, body: bytes | memoryview, buffers: list[Buffer]
     ) -> None:
         """Run the function of a call that has arrived whole."""
-        answering = self._answering[call.id]
+        active = self._active[call.id]
         try:
-            args, kwargs = unpack(body, memories)
-            function = partial(answering.exposed.function, *args, **kwargs)
+            args, kwargs = unpack(body, buffers)
+            function = partial(active.exposed.function, *args, **kwargs)
         except (Malformed, TypeError, ValueError) as error:
-            self._fail(answering, type(error).__name__, str(error))
+            self._fail(active, type(error).__name__, str(error))
             return
-        if answering.exposed.kind in ("coroutine", "async generator"):
+        if active.exposed.kind in ("coroutine", "async generator"):
             context = copy_context()
-            context.run(current_request.set, answering)
-            answering.work = self._channel.loop.create_task(
-                self._await(answering, function), context=context
+            context.run(current_request.set, active)
+            active.work = self._channel.loop.create_task(
+                self._await(active, function), context=context
             )
         else:
-            answering.work = self._in_thread(answering, function)
-            answering.work.add_done_callback(partial(self._done, answering))
+            active.work = self._in_thread(active, function)
+            active.work.add_done_callback(partial(self._done, active))
 
-    async def _await(self, answering: Answering, function: Callable[[], Any]) -> None:
+    async def _await(self, active: ActiveCall, function: Callable[[], Any]) -> None:
         """Run a coroutine or an asynchronous generator, and answer."""
         value = None
         try:
-            if answering.exposed.kind == "async generator":
-                await self._stream(answering, function())
+            if active.exposed.kind == "async generator":
+                await self._stream(active, function())
             else:
                 value = await function()
         except BaseException as error:  # the edge: whatever it is, the caller hears it
-            self._answer_error(answering, error)
+            self._reply_error(active, error)
         else:
-            self._answer(answering, value)
+            self._reply(active, value)
 
     def _in_thread(
-        self, answering: Answering, function: Callable[[], Any]
+        self, active: ActiveCall, function: Callable[[], Any]
     ) -> asyncio.Future[Any]:
-        loop, executor = self._channel.loop, answering.exposed.executor
+        loop, executor = self._channel.loop, active.exposed.executor
         if executor is not None:  # perhaps another process: it gets the function alone
-            return loop.run_in_executor(executor, call, function)
-        if answering.exposed.kind == "generator":
-            function = partial(self._stream_from_thread, answering, function)
-        return loop.run_in_executor(self._executor, _as_current, answering, function)
+            return loop.run_in_executor(executor, run_function, function)
+        if active.exposed.kind == "generator":
+            function = partial(self._stream_from_thread, active, function)
+        return loop.run_in_executor(self._executor, _as_current, active, function)
 
-    def _done(self, answering: Answering, work: asyncio.Future[Any]) -> None:
+    def _done(self, active: ActiveCall, work: asyncio.Future[Any]) -> None:
         if work.cancelled():
-            self._answer_error(answering, asyncio.CancelledError())
+            self._reply_error(active, asyncio.CancelledError())
         elif error := work.exception():
-            self._answer_error(answering, error)
+            self._reply_error(active, error)
         else:
-            self._answer(answering, work.result())
+            self._reply(active, work.result())
 
-    def _answer(self, answering: Answering, value: Any) -> None:
-        answering.work = None  # the task's context leads back here: no cycles
-        if self._answering.get(answering.id) is not answering:
+    def _reply(self, active: ActiveCall, value: Any) -> None:
+        active.work = None  # the task's context leads back here: no cycles
+        if self._active.get(active.id) is not active:
             return  # nobody waits
         try:
             packed = value if type(value) is Packed else Packed(*pack(value))
-            bulk = self._send(frames.Result, answering, packed)
+            transfer = self._send(frames.Result, active, packed)
         except (TypeError, TransportError) as error:
-            message = f"the result of {answering.function} cannot be sent: {error}"
-            self._fail(answering, type(error).__name__, message)
+            message = f"the result of {active.function} cannot be sent: {error}"
+            self._fail(active, type(error).__name__, message)
             return
-        if bulk.bytes:
-            bulk.gone = self._channel.loop.create_future()
-            bulk.gone.add_done_callback(partial(self._left, answering.id))
-            self._leaving[answering.id] = bulk
-        self._forget(answering)
-        answered, name = self._channel.metrics.answered, answering.function
+        if transfer.bytes:
+            transfer.sent = self._channel.loop.create_future()
+            transfer.sent.add_done_callback(partial(self._result_sent, active.id))
+            self._sending[active.id] = transfer
+        self._forget(active)
+        answered, name = self._channel.metrics.answered, active.function
         if name not in answered:
             answered[name] = Latencies()
-        answered[name].add(time.perf_counter() - answering.begun)
+        answered[name].add(time.perf_counter() - active.begun)
 
-    def _left(self, id: int, gone: asyncio.Future[None]) -> None:
-        self._leaving.pop(id, None)
+    def _result_sent(self, id: int, sent: asyncio.Future[None]) -> None:
+        self._sending.pop(id, None)
 
-    def _answer_error(self, answering: Answering, error: BaseException) -> None:
-        answering.work = None
-        if self._answering.get(answering.id) is answering:
+    def _reply_error(self, active: ActiveCall, error: BaseException) -> None:
+        active.work = None
+        if self._active.get(active.id) is active:
             trace = "".join(traceback.format_exception(error))[-TEXT_CHARACTERS:]
             message = str(error)[:TEXT_CHARACTERS]
             name = type(error).__name__
-            self._fail(answering, name, _unicode(message), _unicode(trace))
+            self._fail(active, name, _unicode(message), _unicode(trace))
 
-    def _send(self, kind: Any, answering: Answering, packed: "Packed") -> Bulk:
-        bulk = self._channel.envelope(
-            kind, (answering.id,), packed.body, packed.memories
-        )
-        answering.bulk = bulk
-        self._channel.post_bulk(bulk)
-        return bulk
+    def _send(self, kind: Any, active: ActiveCall, packed: "Packed") -> Transfer:
+        transfer = self._channel.encode(kind, (active.id,), packed.body, packed.buffers)
+        active.transfer = transfer
+        self._channel.send_transfer(transfer)
+        return transfer
 
     async def _stream(
-        self, answering: Answering, items: AsyncGenerator[Any, None]
+        self, active: ActiveCall, items: AsyncGenerator[Any, None]
     ) -> None:
-        self._channel.post(frames.Stream(answering.id))
+        self._channel.send(frames.Stream(active.id))
         try:
             async for item in items:
-                await self._send_item(answering, Packed(*pack(item)))
+                await self._send_item(active, Packed(*pack(item)))
         finally:
             await items.aclose()
 
     def _stream_from_thread(
-        self, answering: Answering, function: Callable[[], Generator[Any, None, None]]
+        self, active: ActiveCall, function: Callable[[], Generator[Any, None, None]]
     ) -> None:
         loop, items = self._channel.loop, function()
-        loop.call_soon_threadsafe(self._channel.post, frames.Stream(answering.id))
+        loop.call_soon_threadsafe(self._channel.send, frames.Stream(active.id))
         try:
             for item in items:
-                sent = self._send_item(answering, Packed(*pack(item)))
+                sent = self._send_item(active, Packed(*pack(item)))
                 asyncio.run_coroutine_threadsafe(sent, loop).result()
         finally:
             items.close()
 
-    async def _send_item(self, answering: Answering, packed: "Packed") -> None:
-        bulk = self._channel.envelope(
-            frames.Item, (answering.id,), packed.body, packed.memories
+    async def _send_item(self, active: ActiveCall, packed: "Packed") -> None:
+        transfer = self._channel.encode(
+            frames.Item, (active.id,), packed.body, packed.buffers
         )
-        await answering.spend(cost_of([bulk.bytes]))
-        answering.bulk = bulk
-        self._channel.post_bulk(bulk)
-        if bulk.bytes:  # a producer holds one large item at a time
-            bulk.gone = self._channel.loop.create_future()
-            await bulk.gone
-            answering.check()
+        await active.use_credit(cost_of([transfer.bytes]))
+        active.transfer = transfer
+        self._channel.send_transfer(transfer)
+        if transfer.bytes:  # a producer holds one large item at a time
+            transfer.sent = self._channel.loop.create_future()
+            await transfer.sent
+            active.check()
 
-    def take_cancel(self, frame: frames.Cancel) -> None:
+    def on_cancel(self, frame: frames.Cancel) -> None:
         """Stop a call for which nobody waits."""
-        if frame.id in self._answering:
-            self._drop(self._answering[frame.id])
-        elif frame.id in self._leaving:
-            self._channel.link.withdraw(self._leaving[frame.id])
+        if frame.id in self._active:
+            self._drop(self._active[frame.id])
+        elif frame.id in self._sending:
+            self._channel.link.cancel(self._sending[frame.id])
 
-    def take_credit(self, frame: frames.Credit) -> None:
+    def on_credit(self, frame: frames.Credit) -> None:
         """Let a stream go on."""
-        if frame.id in self._answering and frame.amount > 0:
-            self._answering[frame.id].earn(frame.amount)
+        if frame.id in self._active and frame.amount > 0:
+            self._active[frame.id].grant(frame.amount)
 
     def drop_all(self) -> None:
         """Stop every call: the far side is gone."""
-        for answering in list(self._answering.values()):
-            self._drop(answering)
-        self._leaving.clear()
+        for active in list(self._active.values()):
+            self._drop(active)
+        self._sending.clear()
 
-    def _drop(self, answering: Answering) -> None:
-        self._forget(answering)
-        answering.cancel()
-        if answering.bulk:
-            self._channel.link.withdraw(answering.bulk)
+    def _drop(self, active: ActiveCall) -> None:
+        self._forget(active)
+        active.cancel()
+        if active.transfer:
+            self._channel.link.cancel(active.transfer)
 
-    def _forget(self, answering: Answering) -> None:
-        self._answering.pop(answering.id, None)
-        if answering.timer:
-            answering.timer.cancel()
+    def _forget(self, active: ActiveCall) -> None:
+        self._active.pop(active.id, None)
+        if active.timer:
+            active.timer.cancel()
 
     def _fail(
-        self, answering: Answering, error: str, message: str = "", trace: str = ""
+        self, active: ActiveCall, error: str, message: str = "", trace: str = ""
     ) -> None:
-        self._forget(answering)
-        self._channel.metrics.fail(answering.function)
-        self._fault(answering.id, error, message, trace)
+        self._forget(active)
+        self._channel.metrics.fail(active.function)
+        self._send_fault(active.id, error, message, trace)
 
-    def _fault(
+    def _send_fault(
         self, id: int, error: str, message: str, trace: str = "", refused: bool = False
     ) -> None:
         message = message[:TEXT_CHARACTERS]
-        self._channel.post(frames.Fault(id, refused, error, message, trace))
+        self._channel.send(frames.Fault(id, refused, error, message, trace))
 
 
 def _unicode(text: str) -> str:
@@ -333,22 +333,22 @@ def _unicode(text: str) -> str:
 class Packed:
     """A value that is ready to be sent."""
 
-    __slots__ = ("body", "memories")
+    __slots__ = ("body", "buffers")
 
-    def __init__(self, body: bytes, memories: list[Memory]) -> None:
-        self.body, self.memories = body, memories
+    def __init__(self, body: bytes, buffers: list[Buffer]) -> None:
+        self.body, self.buffers = body, buffers
 
 
 def _as_current(request: Request, function: Callable[[], Any]) -> Packed:
     """Run a function in its thread, and pack its result there too."""
     token = current_request.set(request)
     try:
-        return Packed(*pack(call(function)))
+        return Packed(*pack(run_function(function)))
     finally:
         current_request.reset(token)
 
 
-def call(function: Callable[[], Any]) -> Any:
+def run_function(function: Callable[[], Any]) -> Any:
     """Call a function in a thread or process of its own."""
     try:
         return function()

@@ -49,7 +49,7 @@ class Refused(Frame, tag=2, frozen=True):
     """In place of a Hello: no conversation, and why."""
 
     reason: str
-    for_good: bool = False  # dialling again is of no use
+    permanent: bool = False  # dialling again is of no use
 
 
 class Ack(Frame, tag=3, frozen=True):
@@ -142,7 +142,7 @@ _PREFIX = struct.Struct("<BQ")
 _LENGTH = struct.Struct("<I")
 LENGTH_BYTES: Final = _LENGTH.size
 #: Stands for a body that is the first memory of its transfer.
-NOT_HERE = msgspec.Raw(b"\xc0")
+BODY_IN_TRANSFER = msgspec.Raw(b"\xc0")
 
 
 def decode(data: bytes) -> Any:
@@ -153,7 +153,7 @@ def decode(data: bytes) -> Any:
         raise Malformed(f"a frame cannot be read: {error}") from error
 
 
-def readable(text: str) -> str:
+def printable(text: str) -> str:
     """Return what the far side wrote, fit to be shown on one line."""
     return "".join(c if c.isprintable() else " " for c in text[:500])
 

@@ -12,7 +12,7 @@ import numpy as np
 from aiohttp import web
 
 from melisma.errors import unknown
-from melisma.rpc.dispatch import call
+from melisma.rpc.dispatch import run_function
 from melisma.rpc.hub import Hub
 from melisma.rpc.metrics import Latencies
 from melisma.rpc.request import Request, current_request
@@ -99,8 +99,10 @@ async def _arguments(request: web.Request) -> Arguments:
 async def _in_thread(hub: Hub, work: Callable[[], Any], exposed: Exposed) -> Any:
     loop = asyncio.get_running_loop()
     if exposed.executor is not None:
-        return await loop.run_in_executor(exposed.executor, call, work)
-    return await loop.run_in_executor(hub.executor, copy_context().run, call, work)
+        return await loop.run_in_executor(exposed.executor, run_function, work)
+    return await loop.run_in_executor(
+        hub.executor, copy_context().run, run_function, work
+    )
 
 
 async def _from_thread(hub: Hub, items: Iterator[Any]) -> AsyncIterator[Any]:

@@ -69,7 +69,7 @@ class Listener:
             )
         app = web.Application(client_max_size=JSON_BYTES)
         app.on_response_prepare.append(_sign)
-        app.router.add_get("/rpc", self._converse)
+        app.router.add_get("/rpc", self._accept)
         app.router.add_post("/call/{function}", self._call)
         self._routes(app, self._identify)
         self._runner = web.AppRunner(
@@ -138,7 +138,7 @@ class Listener:
         finally:
             self._posts -= 1
 
-    async def _converse(self, request: web.Request) -> web.StreamResponse:
+    async def _accept(self, request: web.Request) -> web.StreamResponse:
         identity = self._identify(request)
         limits = self.hub.limits
         if self.hub.connections >= limits.connections:
@@ -150,8 +150,8 @@ class Listener:
             timeout=CLOSE_S, compress=False, max_msg_size=frames.FRAME_BYTES
         )
         await end.prepare(request)
-        carrier = WebSocket(end, self.hub.metrics, limits.silence_s)
-        await self.hub.accept(carrier, identity)
+        transport = WebSocket(end, self.hub.metrics, limits.silence_s)
+        await self.hub.accept(transport, identity)
         return end
 
 

@@ -19,8 +19,8 @@ from collections.abc import (
 from typing import Any
 
 from melisma.errors import ConfigError, RpcError
-from melisma.rpc.caller import Caller, Outgoing
-from melisma.rpc.streams import Incoming
+from melisma.rpc.caller import Caller, PendingCall
+from melisma.rpc.streams import StreamBuffer
 from melisma.rpc.threads import in_coroutine, run
 from melisma.rpc.values import pack_call
 
@@ -42,7 +42,7 @@ class Peer:
     @property
     def connected(self) -> bool:
         """Return whether there is a connection at this moment."""
-        return self._channel.carrier is not None
+        return self._channel.transport is not None
 
     @property
     def functions(self) -> list[str]:
@@ -84,12 +84,12 @@ class Function:
 
         Arrays are sent from their own memory: leave them as they are until the answer.
         """
-        body, memories = pack_call(args, kwargs)
+        body, buffers = pack_call(args, kwargs)
         caller, here = self._peer._caller, _running_loop()
         loop = caller.channel.loop
         future: asyncio.Future[Any] | concurrent.futures.Future[Any]
         future = here.create_future() if here is loop else concurrent.futures.Future()
-        call = Outgoing(self._name, body, memories, self._within_s, future)
+        call = PendingCall(self._name, body, buffers, self._within_s, future)
         if here is loop:
             caller.start(call)
         else:
@@ -110,7 +110,7 @@ class Call:
 
     __slots__ = ("_outgoing", "_peer")
 
-    def __init__(self, peer: Peer, outgoing: Outgoing) -> None:
+    def __init__(self, peer: Peer, outgoing: PendingCall) -> None:
         self._peer, self._outgoing = peer, outgoing
 
     @property
@@ -174,7 +174,7 @@ class Call:
                 items.close()
 
     def _opened(self, value: Any) -> Any:
-        return Stream(self._loop, value) if isinstance(value, Incoming) else value
+        return Stream(self._loop, value) if isinstance(value, StreamBuffer) else value
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -188,7 +188,7 @@ class Call:
 class Stream:
     """The items of a remote generator, as they come; closing it stops the generator."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, items: Incoming) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, items: StreamBuffer) -> None:
         self._loop, self._items = loop, items
 
     def __iter__(self) -> "Stream":

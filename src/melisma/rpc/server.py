@@ -23,7 +23,7 @@ from melisma.rpc.peer import Group, Peer
 from melisma.rpc.service import Service
 from melisma.rpc.threads import background_loop, run, settle
 from melisma.rpc.tokens import EVERYTHING, Tokens
-from melisma.rpc.transport import Carrier, memory
+from melisma.rpc.transport import Transport, memory_transports
 
 #: Where this user's certificate and tokens are kept.
 HOME = Path.home() / ".melisma"
@@ -144,8 +144,8 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _dial(self) -> Carrier:
-        near, far = memory()
+    async def _dial(self) -> Transport:
+        near, far = memory_transports()
         self._accepting = asyncio.ensure_future(self._hub.accept(far))
         return near
 

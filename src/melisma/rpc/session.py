@@ -1,7 +1,7 @@
-"""A conversation with one peer: calls both ways, over one carrier after another.
+"""A conversation with one peer: calls both ways, over one transport after another.
 
-The exchange puts values together from frames and memory, keeps the connection alive,
-and hands calls to its answerer and answers to its caller. A carrier that breaks is
+The session puts values together from frames and memory, keeps the connection alive,
+and hands calls to its dispatcher and answers to its caller. A transport that breaks is
 replaced by the next within the grace period, and neither of them notices; without one,
 or when the far side starts anew, both are told that the session is over.
 """
@@ -19,31 +19,31 @@ from melisma.errors import ProtocolError, RpcError, TransportError
 from melisma.rpc import frames
 from melisma.rpc.caller import Caller
 from melisma.rpc.channel import Channel
-from melisma.rpc.dispatch import Answerer
+from melisma.rpc.dispatch import Dispatcher
 from melisma.rpc.limits import Limits
 from melisma.rpc.link import Link
 from melisma.rpc.metrics import Metrics
 from melisma.rpc.peer import Peer
 from melisma.rpc.service import Service
-from melisma.rpc.transport import Carrier, Closed
-from melisma.rpc.values import INLINE_BYTES, Malformed, Memory
+from melisma.rpc.transport import Closed, Transport
+from melisma.rpc.values import INLINE_BYTES, Buffer, Malformed
 
 #: Signs of life that are rarer than this do not make this side wait longer.
-PING_MOST_S = 60.0
+LONGEST_PING_S = 60.0
 #: How long a farewell may take.
 BYE_S = 1.0
 
 
-class Arriving:
+class IncomingTransfer:
     """A frame whose memory is on its way; ``wanted`` says whether anybody needs it."""
 
     def __init__(self, frame: Any, wanted: bool) -> None:
         self.frame, self.wanted = frame, wanted
         self.left_bytes = sum(frame.sizes)
-        self.memories = [
+        self.buffers = [
             np.empty(size if wanted else 0, np.uint8) for size in frame.sizes
         ]
-        self._views = deque(memory.data for memory in self.memories)
+        self._views = deque(buffer.data for buffer in self.buffers)
         self._at = 0
 
     def fill(self, chunk: memoryview) -> None:
@@ -62,7 +62,7 @@ class Arriving:
                 self._at = 0
 
 
-class Exchange(Channel):
+class Session(Channel):
     """Calls both ways with one peer, on one event loop."""
 
     def __init__(
@@ -74,33 +74,33 @@ class Exchange(Channel):
         metrics: Metrics,
         may_call: Callable[[str], bool],
         executor: concurrent.futures.Executor | None = None,
-        lost: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name, limits, metrics)
         self.caller = Caller(self)
         self.peer = Peer(self.caller)
-        self.answerer = Answerer(
+        self.dispatcher = Dispatcher(
             self, service, may_call, executor, peer=lambda: self.peer
         )
-        self._lost = lost
+        self._on_end = on_end
         self._silence_s = limits.silence_s
         self._heard = self.loop.time()
-        self._arriving: dict[int, Arriving] = {}
-        self._arriving_bytes = 0
+        self._incoming: dict[int, IncomingTransfer] = {}
+        self._incoming_bytes = 0
         self._grace: asyncio.TimerHandle | None = None
-        self._farewells: set[asyncio.Task[None]] = set()
-        caller, answerer = self.caller, self.answerer
-        self._takers: dict[type, Callable[[Any], None]] = {
+        self._closing: set[asyncio.Task[None]] = set()
+        caller, dispatcher = self.caller, self.dispatcher
+        self._handlers: dict[type, Callable[[Any], None]] = {
             frames.Ack: lambda frame: self.link.confirm(frame.received),
-            frames.Bye: self._take_bye,
-            frames.Call: self._take_value,
-            frames.Result: self._take_value,
-            frames.Item: self._take_value,
-            frames.Abort: self._take_abort,
-            frames.Cancel: answerer.take_cancel,
-            frames.Credit: answerer.take_credit,
-            frames.Stream: caller.take_stream,
-            frames.Fault: caller.take_fault,
+            frames.Bye: self._on_bye,
+            frames.Call: self._on_value,
+            frames.Result: self._on_value,
+            frames.Item: self._on_value,
+            frames.Abort: self._on_abort,
+            frames.Cancel: dispatcher.on_cancel,
+            frames.Credit: dispatcher.on_credit,
+            frames.Stream: caller.on_stream,
+            frames.Fault: caller.on_fault,
         }
 
     @property
@@ -111,7 +111,7 @@ class Exchange(Channel):
     # The connection
 
     def hello(self, name: str, resumes: bool) -> bytes:
-        """Return this side's first frame over a carrier."""
+        """Return this side's first frame over a transport."""
         return frames.encode(
             frames.Hello(
                 protocol=frames.PROTOCOL,
@@ -120,47 +120,49 @@ class Exchange(Channel):
                 session=self.link.key if resumes else b"",
                 received=self.link.received if resumes else 0,
                 message_bytes=self.limits.message_bytes,
-                functions=self.answerer.offered(),
+                functions=self.dispatcher.offered(),
                 ping_s=self.limits.ping_s,
             )
         )
 
-    def begin(self, key: bytes | None = None) -> None:
+    def restart(self, key: bytes | None = None) -> None:
         """Start a session, about which the far side knows nothing yet."""
-        self.caller.begin(self.link.unsent())
+        self.caller.restart(self.link.unsent())
         self._clear(Link(key))
-        self.over = None
+        self.ended = None
 
     def _clear(self, link: Link) -> None:
-        self.answerer.drop_all()
-        self._arriving.clear()
-        self._arriving_bytes = 0
+        self.dispatcher.drop_all()
+        self._incoming.clear()
+        self._incoming_bytes = 0
         self.link = link
 
     def resume(self, far: frames.Hello) -> None:
         """Go on with the session from where the far side's Hello says it stands."""
         self.functions = far.functions
-        if 0 < far.ping_s < PING_MOST_S:  # it may be in less of a hurry than this side
+        if (
+            0 < far.ping_s < LONGEST_PING_S
+        ):  # it may be in less of a hurry than this side
             self._silence_s = max(self.limits.silence_s, 3 * far.ping_s)
         self.link.room_bytes = far.message_bytes
         self.link.resume(far.received)
-        self.caller.carry_over()
+        self.caller.resend()
 
-    async def converse(self, carrier: Carrier) -> None:
-        """Exchange frames over ``carrier`` until it closes."""
+    async def run(self, transport: Transport) -> None:
+        """Exchange frames over ``transport`` until it closes."""
         self._stop_grace()
         self._heard = self.loop.time()
-        self.carrier = carrier
+        self.transport = transport
         helpers = [
-            self.loop.create_task(self._pump(carrier)),
-            self.loop.create_task(self._watch(carrier)),
+            self.loop.create_task(self._pump(transport)),
+            self.loop.create_task(self._watch(transport)),
         ]
         try:
             while True:
-                data = await carrier.receive()
-                if self.carrier is not carrier:  # ended or replaced meanwhile
+                data = await transport.receive()
+                if self.transport is not transport:  # ended or replaced meanwhile
                     break
-                self._take(data)
+                self._receive(data)
         except Malformed as error:
             self.end(ProtocolError(f"{self.name} broke the protocol: {error}"))
         except Closed:
@@ -168,36 +170,36 @@ class Exchange(Channel):
         finally:
             for helper in helpers:
                 helper.cancel()
-            self.lose(carrier)
-            await self.farewell()
-            await carrier.close()
+            self.detach(transport)
+            await self.wait_closed()
+            await transport.close()
 
-    def lose(self, carrier: Carrier) -> None:
-        """Wait for another carrier in place of this one, as long as the grace lasts."""
-        if self.carrier is carrier:
-            self.carrier = None
+    def detach(self, transport: Transport) -> None:
+        """Wait for another transport for as long as the grace period lasts."""
+        if self.transport is transport:
+            self.transport = None
             self._stop_grace()
             self._start_grace()
 
     def end(self, reason: str | RpcError) -> None:
         """End the session: fail what waits, cancel what runs, tell the far side."""
         self._stop_grace()
-        self.over = TransportError(reason) if isinstance(reason, str) else reason
-        self.caller.fail_all(self.over)
+        self.ended = TransportError(reason) if isinstance(reason, str) else reason
+        self.caller.fail_all(self.ended)
         self._clear(Link())
-        carrier, self.carrier = self.carrier, None
-        if carrier:
-            farewell = self.loop.create_task(_say_bye(carrier, str(reason)))
-            self._farewells.add(farewell)
-            farewell.add_done_callback(self._farewells.discard)
-        self._lost()
+        transport, self.transport = self.transport, None
+        if transport:
+            closing = self.loop.create_task(_send_bye(transport, str(reason)))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        self._on_end()
 
-    async def farewell(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the far side was told, or could not be."""
-        await asyncio.gather(*self._farewells)
+        await asyncio.gather(*self._closing)
 
     def _start_grace(self) -> None:
-        if self.over is None:
+        if self.ended is None:
             self._grace = self.loop.call_later(
                 self.limits.grace_s,
                 self.end,
@@ -210,14 +212,14 @@ class Exchange(Channel):
             self._grace.cancel()
             self._grace = None
 
-    async def _pump(self, carrier: Carrier) -> None:
+    async def _pump(self, transport: Transport) -> None:
         try:
-            await self.link.pump(carrier)
+            await self.link.pump(transport)
         except Closed:
-            await carrier.close()
+            await transport.close()
 
-    async def _watch(self, carrier: Carrier) -> None:
-        """Give signs of life, and close a carrier that brings none."""
+    async def _watch(self, transport: Transport) -> None:
+        """Give signs of life, and close a transport that brings none."""
         while True:
             due = self.loop.time() + self.limits.ping_s
             await asyncio.sleep(self.limits.ping_s)
@@ -225,81 +227,81 @@ class Exchange(Channel):
             # Waking late means that this process stood still, not the far side.
             punctual = now - due < self.limits.ping_s
             if punctual and now - self._heard > self._silence_s:
-                await carrier.close()
+                await transport.close()
                 return
             self.link.acknowledge()
 
     # Receiving
 
-    def _take(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         self._heard = self.loop.time()
         self.metrics.received_bytes += len(data)
         first = data[0] if data else None
         if first == frames.CHUNK:
-            self.link.count(len(data))
-            self._take_chunk(*frames.split_chunk(data))
+            self.link.count_received(len(data))
+            self._on_chunk(*frames.split_chunk(data))
         elif first == frames.BATCH:
             for frame in frames.split_batch(data):
-                if self.over:  # the one before was a goodbye
+                if self.ended:  # the one before was a goodbye
                     break
-                self._take_frame(frame)
+                self._on_frame(frame)
         else:
-            self._take_frame(data)
+            self._on_frame(data)
 
-    def _take_frame(self, data: bytes) -> None:
+    def _on_frame(self, data: bytes) -> None:
         frame = frames.decode(data)
-        taker = self._takers.get(type(frame))
-        if taker is None:
+        handler = self._handlers.get(type(frame))
+        if handler is None:
             raise Malformed(f"{type(frame).__name__} in the middle of a conversation")
         if type(frame) not in frames.UNCOUNTED:
-            self.link.count(len(data))
-            if self.link.overdue():
+            self.link.count_received(len(data))
+            if self.link.overloaded():
                 raise Malformed("it asks for more than it takes in")
-        taker(frame)
+        handler(frame)
 
-    def _take_value(self, frame: Any) -> None:
-        owner = self.answerer if type(frame) is frames.Call else self.caller
-        wanted = owner.expects(frame)
+    def _on_value(self, frame: Any) -> None:
+        owner = self.dispatcher if type(frame) is frames.Call else self.caller
+        wanted = owner.admit(frame)
         if not frame.sizes:
             if wanted:
-                owner.take(frame, *_value(frame, []))
+                owner.deliver(frame, *_value(frame, []))
             return
         total = _cost(frame.sizes)
-        room = self.limits.message_bytes - self._arriving_bytes
+        room = self.limits.message_bytes - self._incoming_bytes
         if min(frame.sizes) < 1 or total > room:
             raise Malformed(f"{total} bytes announced where at most {room} may come")
-        if frame.transfer in self._arriving:
+        if frame.transfer in self._incoming:
             raise Malformed(f"transfer {frame.transfer} announced twice")
         try:
-            self._arriving[frame.transfer] = Arriving(frame, wanted)
+            self._incoming[frame.transfer] = IncomingTransfer(frame, wanted)
         except MemoryError:
             raise Malformed(
                 f"{total} bytes announced, and no memory for them"
             ) from None
-        self._arriving_bytes += total
+        self._incoming_bytes += total
 
-    def _take_chunk(self, transfer: int, memory: memoryview) -> None:
-        arriving = self._arriving.get(transfer)
-        if arriving is None:
+    def _on_chunk(self, transfer: int, memory: memoryview) -> None:
+        incoming = self._incoming.get(transfer)
+        if incoming is None:
             raise Malformed(f"memory of transfer {transfer}, which was not announced")
-        arriving.fill(memory)
-        if not arriving.left_bytes:
+        incoming.fill(memory)
+        if not incoming.left_bytes:
             frame = self._forget(transfer)
-            owner = self.answerer if type(frame) is frames.Call else self.caller
-            if arriving.wanted and owner.waits_for(frame):
-                owner.take(frame, *_value(frame, arriving.memories))
+            owner = self.dispatcher if type(frame) is frames.Call else self.caller
+            if incoming.wanted and owner.wants(frame):
+                owner.deliver(frame, *_value(frame, incoming.buffers))
 
-    def _take_abort(self, frame: frames.Abort) -> None:
-        if frame.transfer in self._arriving:
+    def _on_abort(self, frame: frames.Abort) -> None:
+        if frame.transfer in self._incoming:
             self._forget(frame.transfer)
 
     def _forget(self, transfer: int) -> Any:
-        frame = self._arriving.pop(transfer).frame
-        self._arriving_bytes -= _cost(frame.sizes)
+        frame = self._incoming.pop(transfer).frame
+        self._incoming_bytes -= _cost(frame.sizes)
         return frame
 
-    def _take_bye(self, frame: frames.Bye) -> None:
-        self.end(f"{self.name} ended the session: {frames.readable(frame.reason)}")
+    def _on_bye(self, frame: frames.Bye) -> None:
+        self.end(f"{self.name} ended the session: {frames.printable(frame.reason)}")
 
 
 def _cost(sizes: tuple[int, ...]) -> int:
@@ -308,20 +310,20 @@ def _cost(sizes: tuple[int, ...]) -> int:
 
 
 def _value(
-    frame: Any, memories: list[Memory]
-) -> tuple[bytes | memoryview, list[Memory]]:
+    frame: Any, buffers: list[Buffer]
+) -> tuple[bytes | memoryview, list[Buffer]]:
     body = frames.unwrap(frame.body)
     if body is not None:
-        return body, memories
-    if not memories:
+        return body, buffers
+    if not buffers:
         raise Malformed("a value without a body")
-    return memories[0].data, memories[1:]
+    return buffers[0].data, buffers[1:]
 
 
-async def _say_bye(carrier: Carrier, reason: str) -> None:
+async def _send_bye(transport: Transport, reason: str) -> None:
     try:
         async with asyncio.timeout(BYE_S):
-            await carrier.send(frames.encode(frames.Bye(reason)))
+            await transport.send(frames.encode(frames.Bye(reason)))
     except (Closed, TimeoutError):
         pass
-    await carrier.close()
+    await transport.close()

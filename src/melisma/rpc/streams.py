@@ -22,8 +22,8 @@ def cost_of(sizes: Iterable[int]) -> int:
     return min(STREAM_CREDIT // 2 + 1, 1 + (sum(sizes) >> 20))
 
 
-class Incoming:
-    """A stream's items as they arrive, for one consumer on the exchange's loop."""
+class StreamBuffer:
+    """A stream's items as they arrive, for one consumer on the session's loop."""
 
     def __init__(
         self, grant: Callable[[int], None], cancel: Callable[[], None]

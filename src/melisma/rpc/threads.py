@@ -14,7 +14,7 @@ T = TypeVar("T")
 Job = tuple[Future[Any], Callable[[], Any]]
 
 
-class Threads(concurrent.futures.Executor):
+class ThreadPool(concurrent.futures.Executor):
     """Up to ``most`` threads, none of which keeps the process from ending.
 
     The standard pool is joined when the interpreter ends, so that Ctrl-C would wait for

@@ -21,7 +21,7 @@ import msgspec
 from melisma.errors import AccessError, ConfigError
 
 EVERYTHING = ("*",)
-_WRONG = "this token does not let anybody in: ask for a new join string"
+_INVALID = "this token does not let anybody in: ask for a new join string"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,13 +65,13 @@ class Tokens:
             check_name(name)
         id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
         entry = Entry(id=id, sha256=_hash(secret), name=name, may_call=may_call)
-        with alone_in(self.path.parent):
+        with locked(self.path.parent):
             self._write({**self._read(), id: entry})
         return f"{id}.{secret}"
 
     def revoke(self, id: str) -> None:
         """Let the token of that id in no more."""
-        with alone_in(self.path.parent):
+        with locked(self.path.parent):
             entries = dict(self._read())
             if entries.pop(id, None) is None:
                 known = ", ".join(sorted(entries)) or "none"
@@ -92,7 +92,7 @@ class Tokens:
         entry = self._read().get(id)
         expected = entry.sha256 if entry else "0" * 64
         if not hmac.compare_digest(_hash(secret), expected) or entry is None:
-            raise AccessError(_WRONG)
+            raise AccessError(_INVALID)
         return Identity(entry.id, entry.name, entry.may_call)
 
     def _read(self) -> dict[str, Entry]:
@@ -116,7 +116,7 @@ class Tokens:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Let no other thread or process change the folder meanwhile."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = os.open(folder, os.O_RDONLY)

@@ -7,16 +7,16 @@ from typing import Any, Protocol
 
 
 class Closed(Exception):
-    """The carrier carries nothing more; the message says why, if anybody knows."""
+    """The transport carries nothing more; the message says why, if anybody knows."""
 
 
-class Carrier(Protocol):
+class Transport(Protocol):
     """Whole frames to and from one peer, in order, until it closes."""
 
     async def send(self, frame: bytes) -> None:
         """Send a frame and wait while the way is blocked; Closed if there is none."""
 
-    def begin(self, frame: bytes) -> Awaitable[None] | None:
+    def start_send(self, frame: bytes) -> Awaitable[None] | None:
         """Send a frame without a turn of the event loop, and return what is left to do.
 
         Nothing else may be sent until what is returned has been awaited.
@@ -29,7 +29,7 @@ class Carrier(Protocol):
         """Carry nothing more. Never raises, never waits for the far side."""
 
 
-def begin(work: Coroutine[Any, Any, None]) -> Awaitable[None] | None:
+def start(work: Coroutine[Any, Any, None]) -> Awaitable[None] | None:
     """Run a coroutine up to where it first waits, and return the rest of it."""
     try:
         waits_for = work.send(None)
@@ -37,11 +37,13 @@ def begin(work: Coroutine[Any, Any, None]) -> Awaitable[None] | None:
         return None
     except Exception as error:
         return _raise(error)
-    return _rest(work, waits_for)
+    return _continue(work, waits_for)
 
 
 @types.coroutine
-def _rest(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+def _continue(
+    work: Coroutine[Any, Any, None], waits_for: Any
+) -> Generator[Any, Any, None]:
     yield waits_for
     yield from work.__await__()
 
@@ -53,8 +55,8 @@ def _raise(error: Exception) -> Generator[Any, Any, None]:
     yield
 
 
-class Memory:
-    """One end of a carrier inside this process."""
+class MemoryTransport:
+    """One end of a transport inside this process."""
 
     def __init__(
         self, inbox: asyncio.Queue[bytes | None], outbox: asyncio.Queue[bytes | None]
@@ -68,9 +70,9 @@ class Memory:
             raise Closed
         await self._outbox.put(bytes(frame))
 
-    def begin(self, frame: bytes) -> Awaitable[None] | None:
+    def start_send(self, frame: bytes) -> Awaitable[None] | None:
         """Put the frame in the other end's inbox, if there is room now."""
-        return begin(self.send(frame))
+        return start(self.send(frame))
 
     async def receive(self) -> bytes:
         """Take the next frame out of this end's inbox."""
@@ -89,8 +91,8 @@ class Memory:
             queue.put_nowait(None)
 
 
-def memory(frames: int = 16) -> tuple[Memory, Memory]:
-    """Return the two ends of a carrier that holds up to ``frames`` each way."""
+def memory_transports(frames: int = 16) -> tuple[MemoryTransport, MemoryTransport]:
+    """Return the two ends of a transport that holds up to ``frames`` each way."""
     there: asyncio.Queue[bytes | None] = asyncio.Queue(frames)
     back: asyncio.Queue[bytes | None] = asyncio.Queue(frames)
-    return Memory(back, there), Memory(there, back)
+    return MemoryTransport(back, there), MemoryTransport(there, back)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from melisma.errors import ConfigError
 
-Memory = NDArray[np.uint8]
+Buffer = NDArray[np.uint8]
 C = TypeVar("C", bound=type[Any])
 
 #: Arrays up to this size travel inside the body.
@@ -87,35 +87,35 @@ def register(cls: Any = None, *, name: str | None = None) -> Any:
     return cls
 
 
-def pack(value: Any) -> tuple[bytes, list[Memory]]:
+def pack(value: Any) -> tuple[bytes, list[Buffer]]:
     """Return the body of ``value`` and the memory of its large arrays, uncopied."""
     if type(value) in ATOMS:  # most answers
         return _pack_plain(value), []
-    memories: list[Memory] = []
-    return _pack_plain(_at("", value, memories)), memories
+    buffers: list[Buffer] = []
+    return _pack_plain(_at("", value, buffers)), buffers
 
 
 def pack_call(
     args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[bytes, list[Memory]]:
+) -> tuple[bytes, list[Buffer]]:
     """Return the body and memory of a call's arguments; ``unpack`` gives a pair."""
-    memories: list[Memory] = []
+    buffers: list[Buffer] = []
     plain_args = [
-        arg if type(arg) in ATOMS else _at(f"argument {i}", arg, memories)
+        arg if type(arg) in ATOMS else _at(f"argument {i}", arg, buffers)
         for i, arg in enumerate(args, 1)
     ]
     plain_kwargs = {
-        key: arg if type(arg) in ATOMS else _at(f"argument {key}", arg, memories)
+        key: arg if type(arg) in ATOMS else _at(f"argument {key}", arg, buffers)
         for key, arg in kwargs.items()
     }
-    return _pack_plain([plain_args, plain_kwargs]), memories
+    return _pack_plain([plain_args, plain_kwargs]), buffers
 
 
-def unpack(body: bytes | memoryview | msgspec.Raw, memories: Sequence[Memory]) -> Any:
+def unpack(body: bytes | memoryview | msgspec.Raw, buffers: Sequence[Buffer]) -> Any:
     """Return the value that ``pack`` took; Malformed where nothing honest fits."""
-    unused = dict(enumerate(memories))
+    unused = dict(enumerate(buffers))
     try:
-        value = _decoder(unused).decode(body) if memories else _plain_decode(body)
+        value = _decoder(unused).decode(body) if buffers else _plain_decode(body)
     except Exception as error:  # the edge: hostile bytes, or a record's own checks
         raise Malformed(f"a value cannot be read: {error}") from error
     if unused:
@@ -134,35 +134,35 @@ def _pack_plain(value: Any) -> bytes:
         raise Unsendable("holds text that is not valid Unicode") from None
 
 
-def _at(step: str, value: Any, memories: list[Memory]) -> Any:
+def _at(step: str, value: Any, buffers: list[Buffer]) -> Any:
     try:
-        return _plain(value, memories)
+        return _plain(value, buffers)
     except Unsendable as error:
         raise error.below(step) from None
     except RecursionError:
         raise Unsendable("is nested too deeply", step) from None
 
 
-def _plain(value: Any, memories: list[Memory]) -> Any:
-    """Return ``value`` in msgpack's own types, its large arrays put in ``memories``."""
+def _plain(value: Any, buffers: list[Buffer]) -> Any:
+    """Return ``value`` in msgpack's own types, its large arrays put in ``buffers``."""
     kind = type(value)
     if kind in ATOMS:
         return value
     if kind is list:
-        return _items(value, memories)
+        return _items(value, buffers)
     if kind in DICTS:
-        return _entries(value, memories)
+        return _entries(value, buffers)
     if kind in SEQUENCES:
-        return _ext(SEQUENCES[kind], _items(list(value), memories))
+        return _ext(SEQUENCES[kind], _items(list(value), buffers))
     if kind is np.ndarray or kind is np.memmap:
-        return _array(ARRAY, value.dtype.str, value, memories)
+        return _array(ARRAY, value.dtype.str, value, buffers)
     if isinstance(value, np.generic):
         dtype = _known(value.dtype)
         return _ext(SCALAR, [dtype.str, value.tobytes()])
     if kind in _record_names:
-        return _ext(RECORD, [_record_names[kind], _entries(_fields(value), memories)])
+        return _ext(RECORD, [_record_names[kind], _entries(_fields(value), buffers)])
     if "torch" in sys.modules and kind.__module__.partition(".")[0] == "torch":
-        return _tensor(value, memories)
+        return _tensor(value, buffers)
     raise Unsendable(f"{kind.__name__} cannot be sent; {_advice(kind)}")
 
 
@@ -172,25 +172,25 @@ def _advice(kind: type[Any]) -> str:
     return "send plain values, arrays, tensors or a registered dataclass"
 
 
-def _items(items: list[Any], memories: list[Memory]) -> list[Any]:
+def _items(items: list[Any], buffers: list[Buffer]) -> list[Any]:
     if ATOMS.issuperset(map(type, items)):
         return items
     plain = []
     for i, item in enumerate(items):
         try:
-            plain.append(_plain(item, memories))
+            plain.append(_plain(item, buffers))
         except Unsendable as error:
             raise error.below(f"[{i}]") from None
     return plain
 
 
-def _entries(entries: dict[Any, Any], memories: list[Memory]) -> dict[Any, Any]:
+def _entries(entries: dict[Any, Any], buffers: list[Buffer]) -> dict[Any, Any]:
     plain = {}
     for key, item in entries.items():
         if type(key) not in ATOMS:
             raise Unsendable(f"key {key!r} is a {type(key).__name__}: use str or int")
         try:
-            plain[key] = _plain(item, memories)
+            plain[key] = _plain(item, buffers)
         except Unsendable as error:
             raise error.below(f"[{key!r}]") from None
     return plain
@@ -220,17 +220,17 @@ def _known(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _array(
-    code: int, type_name: str, array: NDArray[Any], memories: list[Memory]
+    code: int, type_name: str, array: NDArray[Any], buffers: list[Buffer]
 ) -> msgspec.msgpack.Ext:
     _known(array.dtype)
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     if flat.size <= INLINE_BYTES:
         return _ext(code, [type_name, array.shape, flat.tobytes()])
-    memories.append(flat)
-    return _ext(code, [type_name, array.shape, len(memories) - 1])
+    buffers.append(flat)
+    return _ext(code, [type_name, array.shape, len(buffers) - 1])
 
 
-def _tensor(tensor: Any, memories: list[Memory]) -> msgspec.msgpack.Ext:
+def _tensor(tensor: Any, buffers: list[Buffer]) -> msgspec.msgpack.Ext:
     from melisma.learning import tensors  # only where somebody uses torch already
 
     if not hasattr(tensor, "layout"):
@@ -239,10 +239,10 @@ def _tensor(tensor: Any, memories: list[Memory]) -> msgspec.msgpack.Ext:
         name, array = tensors.to_array(tensor)
     except TypeError as error:
         raise Unsendable(str(error)) from None
-    return _array(TENSOR, name, array.reshape(tuple(tensor.shape)), memories)
+    return _array(TENSOR, name, array.reshape(tuple(tensor.shape)), buffers)
 
 
-def _decoder(unused: dict[int, Memory]) -> msgspec.msgpack.Decoder[Any]:
+def _decoder(unused: dict[int, Buffer]) -> msgspec.msgpack.Decoder[Any]:
     """Return a decoder that takes arrays' memory out of ``unused``."""
 
     def extension(code: int, data: memoryview) -> Any:
@@ -270,7 +270,7 @@ def _decoder(unused: dict[int, Memory]) -> msgspec.msgpack.Decoder[Any]:
     return decoder
 
 
-def _own(data: bytes) -> Memory:
+def _own(data: bytes) -> Buffer:
     if type(data) is not bytes:  # a number would ask for that much memory
         raise TypeError(f"{type(data).__name__} is no memory")
     return np.frombuffer(bytearray(data), np.uint8)
