@@ -203,16 +203,6 @@ def test_everything_works_on_the_callers_own_loop() -> None:
     asyncio.run(scenario())
 
 
-def test_blocking_inside_a_coroutine_is_an_error_with_advice() -> None:
-    async def scenario() -> None:
-        with pytest.raises(RuntimeError, match=r"await aserve"):
-            rpc.serve(Workshop(), port=None)
-        with pytest.raises(RuntimeError, match=r"await aconnect"):
-            rpc.connect("127.0.0.1:1")
-
-    asyncio.run(scenario())
-
-
 def test_a_generator_answers_with_a_stream(peer: rpc.Connection) -> None:
     assert list(peer.count(100)) == list(range(100))
     assert list(peer.acount(100)) == list(range(100))
@@ -452,6 +442,7 @@ def test_a_server_calls_whoever_dialled_in_by_name() -> None:
         calls = server.peers.train.submit(2)
         assert {name: call.result() for name, call in calls.items()}["c"] == 10
         assert ("c" in server.peers, "d" in server.peers) == (True, False)
+        assert repr(peers) == "<Group of a, b, c>"
         with pytest.raises(RpcError, match="no peer is named 'd'; there are: a, b, c"):
             server.peers["d"]
 

@@ -1,5 +1,6 @@
 """Servers that make themselves known, on loopback."""
 
+import asyncio
 import secrets
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from melisma.rpc.address import Address
 from melisma.rpc.discovery import Found, advertised, discover
 
 #: Names of this run alone: the local network is shared.
-ONE, TWO = (f"lab {secrets.token_hex(4)}" for _ in range(2))
+ONE, TWO, THREE = (f"lab {secrets.token_hex(4)}" for _ in range(3))
 
 
 @rpc.expose
@@ -86,6 +87,17 @@ def test_a_plain_server_has_no_fingerprint_and_is_gone_after_its_context() -> No
         with advertised(here, TWO):
             assert found(TWO) == Found(TWO, here.address, None)
         assert found(TWO, tries=1) is None
+
+
+@pytest.mark.slow
+def test_servers_are_advertised_and_found_while_an_event_loop_runs() -> None:
+    async def notebook() -> Found | None:
+        with rpc.serve(add, port=0, say=len) as here, advertised(here, THREE):
+            return found(THREE)
+
+    there = asyncio.run(notebook())
+    assert there
+    assert there.name == THREE
 
 
 def test_a_name_that_another_server_has_is_a_config_error(

@@ -36,9 +36,9 @@ _connections: dict[str, Connection] = {}
 _connecting = threading.Lock()
 
 
-def _init(**options: Any) -> None:
-    """Serve every decorated function until the process is stopped."""
-    serve(port=config.port, **options).wait()
+def _init(**options: Any) -> Any:
+    """Serve every decorated function until Ctrl-C; in a coroutine, to be awaited."""
+    return serve(port=config.port, **options).wait()
 
 
 def _connection(worker: str) -> Connection:

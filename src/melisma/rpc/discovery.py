@@ -8,6 +8,7 @@ with a join string, whose fingerprint it checks.
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -83,9 +84,14 @@ def _found(name: str, info: Any) -> Found:
 
 
 def _open(zeroconf: Any, address: str | None) -> Any:
-    """Listen on one interface, or on all."""
-    where = [address] if address else zeroconf.InterfaceChoice.All
-    return zeroconf.Zeroconf(interfaces=where)
+    """Listen on one interface, or on all.
+
+    Zeroconf takes over an event loop that runs in its thread, and then waits for it:
+    in a notebook it would wait for itself. So it is made in a thread without one.
+    """
+    interfaces = [address] if address else zeroconf.InterfaceChoice.All
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(zeroconf.Zeroconf, interfaces).result()
 
 
 def _zeroconf() -> Any:

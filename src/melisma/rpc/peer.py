@@ -21,7 +21,7 @@ from typing import Any
 from melisma.errors import ConfigError, RpcError
 from melisma.rpc.caller import Caller, PendingCall
 from melisma.rpc.streams import StreamBuffer
-from melisma.rpc.threads import in_coroutine, run
+from melisma.rpc.threads import run, running_loop
 from melisma.rpc.values import pack_call
 
 
@@ -85,7 +85,7 @@ class Function:
         Arrays are sent from their own memory: leave them as they are until the answer.
         """
         body, buffers = pack_call(args, kwargs)
-        caller, here = self._peer._caller, _running_loop()
+        caller, here = self._peer._caller, running_loop()
         loop = caller.channel.loop
         future: asyncio.Future[Any] | concurrent.futures.Future[Any]
         future = here.create_future() if here is loop else concurrent.futures.Future()
@@ -99,7 +99,7 @@ class Function:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the answer; in a coroutine, the Call to await."""
         call = self.submit(*args, **kwargs)
-        return call if in_coroutine() else call.result()
+        return call if running_loop() else call.result()
 
     def __repr__(self) -> str:
         return f"<Function {self._name} of {self._peer.name}>"
@@ -131,7 +131,7 @@ class Call:
         """Give up, and let the far side know; False if it was over already."""
         if isinstance(self._outgoing.future, concurrent.futures.Future):
             return self._outgoing.future.cancel()
-        if _running_loop() is self._loop:
+        if running_loop() is self._loop:
             return self._outgoing.future.cancel()
         self._loop.call_soon_threadsafe(self._outgoing.future.cancel)
         return True
@@ -142,7 +142,7 @@ class Call:
         if isinstance(future, asyncio.Future):
             if future.done():
                 return self._opened(future.result())
-            if in_coroutine():
+            if running_loop() is self._loop:
                 raise RuntimeError("this would block the event loop: await the call")
             future = asyncio.run_coroutine_threadsafe(_answer(future), self._loop)
         try:
@@ -156,7 +156,7 @@ class Call:
     def __await__(self) -> Generator[Any, None, Any]:
         future = self._outgoing.future
         if isinstance(future, asyncio.Future):
-            if _running_loop() is self._loop:
+            if running_loop() is self._loop:
                 return self._opened((yield from future))
             future = asyncio.run_coroutine_threadsafe(_answer(future), self._loop)
         return self._opened((yield from asyncio.wrap_future(future)))
@@ -181,7 +181,8 @@ class Call:
         return self._peer._channel.loop
 
     def __repr__(self) -> str:
-        state = "done" if self.done() else "under way"
+        waits = "; await it, or take its result()" if running_loop() else ""
+        state = "done" if self.done() else f"under way{waits}"
         return f"<Call of {self.function} on {self._peer.name}: {state}>"
 
 
@@ -204,7 +205,7 @@ class Stream:
         return self
 
     async def __anext__(self) -> Any:
-        if _running_loop() is self._loop:
+        if running_loop() is self._loop:
             return await self._items.next()
         item = asyncio.run_coroutine_threadsafe(self._next(), self._loop)
         return await asyncio.wrap_future(item)
@@ -244,6 +245,9 @@ class Group(Mapping[str, Peer]):
     def __len__(self) -> int:
         return len(self._peers)
 
+    def __repr__(self) -> str:
+        return f"<Group of {', '.join(self) or 'no peers'}>"
+
     def only(self, names: Sequence[str]) -> "Group":
         """Return the peers of those names; RpcError if one is not there."""
         return Group({name: self[name] for name in names})
@@ -282,7 +286,7 @@ class GroupFunction:
         In a coroutine, to be awaited.
         """
         calls = self.submit(*args, **kwargs)
-        if in_coroutine():
+        if running_loop():
             return _gather(calls)
         answers: dict[str, Any] = {}
         errors: list[Exception] = []
@@ -327,10 +331,3 @@ def _all_or_raise(answers: dict[str, Any], errors: list[Exception]) -> dict[str,
 
 async def _answer(future: asyncio.Future[Any]) -> Any:
     return await future
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

@@ -9,6 +9,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
+from melisma.errors import TransportError
+
 P = ParamSpec("P")
 T = TypeVar("T")
 Job = tuple[Future[Any], Callable[[], Any]]
@@ -90,27 +92,40 @@ def _forget_loop() -> None:
 os.register_at_fork(after_in_child=_forget_loop)
 
 
-def in_coroutine() -> bool:
-    """Return whether an event loop runs in this thread."""
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, if one does."""
     try:
-        asyncio.get_running_loop()
+        return asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        return None
 
 
 def run(
     work: Coroutine[Any, Any, T],
     loop: asyncio.AbstractEventLoop,
-    advice: str = "use its async twin",
+    instead: str = "await its async form",
 ) -> T:
-    """Block until a coroutine on another thread's loop is done."""
-    if in_coroutine():
+    """Block until a coroutine is done on ``loop``, which another thread runs.
+
+    The thread may run a loop of its own, as in a notebook: it stands still meanwhile.
+    RuntimeError if that is ``loop`` itself, which would wait for itself forever.
+    """
+    here = running_loop()
+    if here is loop:
         work.close()
-        raise RuntimeError(f"this would block the running event loop: {advice}")
+        raise RuntimeError(
+            f"this would block the event loop that does the work: {instead}"
+        )
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return future.result()
+    except TransportError as error:
+        if here:
+            error.add_note(
+                "This blocked the event loop of its thread: if that loop runs the far"
+                f" side, {instead}."
+            )
+        raise
     except BaseException:
         future.cancel()
         raise
@@ -118,8 +133,9 @@ def run(
 
 def settle(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
     """Run ``work`` on ``loop``: block, or in a coroutine return what to await."""
-    if not in_coroutine():
+    here = running_loop()
+    if here is None:
         return run(work, loop)
-    if asyncio.get_running_loop() is loop:
+    if here is loop:
         return work
     return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
