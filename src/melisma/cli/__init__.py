@@ -815,7 +815,7 @@ def revoke_token(
 @contextmanager
 def _tokens(folder: Path | None) -> Iterator["Tokens"]:
     """The tokens in ``folder``, or this user's own."""
-    from melisma.rpc.endpoints import HOME
+    from melisma.rpc.server import HOME
     from melisma.rpc.tokens import Tokens
 
     try:

@@ -35,7 +35,7 @@ from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Optimiser, Training
 from melisma.learning.shards import Shard, unpacked
-from melisma.rpc.service import current_request
+from melisma.rpc.request import current_request
 from melisma.schemes.dab import most_before
 from melisma.units import SamplesPerSecond
 

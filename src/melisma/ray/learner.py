@@ -13,7 +13,7 @@ from melisma.learning.data import load_own
 from melisma.learning.training import use_threads
 from melisma.ray.cluster import ray
 from melisma.rpc import Request
-from melisma.rpc.service import current_request
+from melisma.rpc.request import current_request
 
 #: Makes a learner of its name, on its node.
 Make = Callable[[str], Learner]
