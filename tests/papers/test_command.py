@@ -12,7 +12,7 @@ from papers import KEYS, find
 from typer.testing import CliRunner
 
 from melisma import cli
-from melisma.cli import training
+from melisma.cli import papers
 from melisma.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +72,7 @@ def test_papers_that_are_not_installed_are_said(
             raise ModuleNotFoundError(name, name="melisma_papers")
         return import_module(name)
 
-    monkeypatch.setattr(training, "import_module", missing)
+    monkeypatch.setattr(papers, "import_module", missing)
     with pytest.raises(ConfigError, match="papers are not installed"):
         ask("list")
 

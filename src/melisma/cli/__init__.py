@@ -1,5 +1,103 @@
-"""The command line: `melisma simulate`, `compare`, `benchmark`, `schemes` and more."""
+"""The command line, a file per group of commands.
 
-from melisma.cli.training import app, main
+Results go to standard output, progress and errors to standard error. What is wrong with
+the input is one line and exit code 2. What needs torch is imported by the command that
+needs it, after its job was read: --help and a typo answer at once.
+"""
+
+import re
+import sys
+from typing import Any
+
+import typer
+
+from melisma.cli import (
+    comparing,
+    learner,
+    papers,
+    schemes,
+    tokens,
+    training,
+    version,
+    views,
+)
+from melisma.cli.help import Command, Group
+from melisma.cli.output import note
+from melisma.errors import AccessError, MelismaError
 
 __all__ = ["app", "main"]
+
+#: Exit code of one that is not let in: trying again is of no use (as in sysexits.h).
+NO_ACCESS = 77
+
+#: Commands by the heading that `melisma --help` shows them under.
+_SECTIONS: dict[str, dict[str, Any]] = {
+    "Train": {
+        "simulate": training.simulate,
+        "run": training.run,
+        "testbed": training.run_on_testbed,
+        "serve": training.serve,
+        "resume": training.resume,
+    },
+    "Devices": {
+        "join": learner.join,
+        "benchmark": learner.benchmark,
+        "token": tokens.app,
+    },
+    "Results": {
+        "report": views.report,
+        "runs": views.runs,
+        "dashboard": views.dashboard,
+        "export": views.export,
+    },
+    "Schemes": {
+        "schemes": schemes.schemes,
+        "compare": comparing.compare,
+        "papers": papers.app,
+    },
+    "Other": {"version": version.version},
+}
+
+app = typer.Typer(
+    cls=Group,
+    help="Train one model on many unlike devices by a deadline.\n\n"
+    "Begin with `melisma simulate` and `melisma run`: both have a demo for when there "
+    "is no job file yet. docs/jobs.md has all keys of a job file.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",  # `help` escapes for it
+    pretty_exceptions_enable=False,
+)
+for _section, _commands in _SECTIONS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_section)
+        else:
+            app.command(_name, cls=Command, rich_help_panel=_section)(_command)
+
+#: What typer raises for words that are no command line; it has moved between packages.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+
+
+def main() -> None:
+    """Run the command line; bad input is one line and exit code 2, no access 77."""
+    # A job's own `module:factory` lies where the user stands.
+    sys.path.insert(0, "")
+    try:
+        code = app(prog_name="melisma", standalone_mode=False)
+    except MelismaError as error:
+        note(f"melisma: {error}", style="red")
+        code = NO_ACCESS if isinstance(error, AccessError) else 2
+    except _UsageError as error:
+        if message := _sentences(error.format_message()):
+            hint = f"See `{error.ctx.command_path} --help`."
+            note(f"melisma: {message} {hint}", style="red")
+        code = error.exit_code
+    sys.exit(code)
+
+
+def _sentences(message: str) -> str:
+    """Return a usage error in one line, without what typer and click both append."""
+    message = " ".join(message.split())
+    message = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", message)
+    return message if message[-1:] in (".", "?", "") else f"{message}."

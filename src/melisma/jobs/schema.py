@@ -253,6 +253,14 @@ class TaskTable(Table, frozen=True, kw_only=True):
     aggregation: AggregationTable | None = None
     workload: WorkloadTable | None = None
 
+    def __post_init__(self) -> None:
+        _check_folder_name(self.name)
+
+
+def _check_folder_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+        raise ValueError(f"name {name!r} is to be a folder: use letters, digits, . _ -")
+
 
 class Job(Table, frozen=True, kw_only=True):
     """Everything that decides a run."""
@@ -291,10 +299,7 @@ class Job(Table, frozen=True, kw_only=True):
     learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.name):
-            raise ValueError(
-                f"name {self.name!r} is to be a folder: use letters, digits, . _ -"
-            )
+        _check_folder_name(self.name)
         if self.seed < 0:
             raise ValueError(f"seed {self.seed}: give a number from 0 up")
         if self.code not in CODES:
