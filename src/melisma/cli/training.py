@@ -24,7 +24,7 @@ from melisma.cli.options import (
     Threads,
     read_job,
 )
-from melisma.cli.output import line, note
+from melisma.cli.output import json_line, line, note
 from melisma.cli.progress import run_bar
 from melisma.errors import ConfigError
 from melisma.learning.settings import DEVICE_VARIABLE, Hardware, Precision
@@ -39,6 +39,14 @@ Host = Annotated[
     typer.Option(
         metavar="HOST",
         help="Address to listen on; 0.0.0.0 lets other machines in, over TLS.",
+    ),
+]
+JsonLines = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help='Print JSON lines, and no progress: {"join": …, "dashboard": …} when '
+        "learners can join, and the result at the end.",
     ),
 ]
 
@@ -185,7 +193,7 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8765,
     runs: Runs = Path("runs"),
-    as_json: Json = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Train a job with the learners that join.
 
@@ -222,12 +230,12 @@ def resume(
     ] = False,
     address: RayHead = None,
     data: NodesData = None,
-    as_json: Json = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Go on with a live run that was cut short, from its last whole cycle.
 
     Waits for learners to join as `melisma serve` does, unless --locally starts them or
-    --address names a Ray cluster.
+    --address names a Ray cluster; with these, --json prints the result alone.
     """
     if address and locally:
         raise ConfigError("--locally or --address: its learners are here, or nodes")
@@ -276,8 +284,10 @@ def _orchestrate(
     links: list[str] = []
 
     def announce(server: "Server") -> None:
-        if not as_json:
-            note(f"Dashboard: {links[0]}")
+        if as_json:
+            json_line({"join": server.invite(), "dashboard": links[0]})
+            return
+        note(f"Dashboard: {links[0]}")
         note(f"Join with: melisma join '{server.invite()}'")
 
     return orchestrate(
