@@ -38,6 +38,7 @@ class Family(NamedTuple):
 
     name: str
     kind: str  #: of its pages and tables
+    title: str
     needs: str  #: what a scheme of it decides by
     module: str  #: has ``simulated(job, hardware)`` and ``live(job, tasks, …)``
     schemes: Callable[[], Mapping[str, str]]  #: names, and what each does
@@ -95,6 +96,15 @@ def _is_like_a_family(scheme: str) -> bool:
 
 
 CODED = "coded"
+
+
+_CODES = {
+    "uncoded": "every partition on one worker: waits for all of them",
+    "fractional": "groups of workers hold the same partitions",
+    "cyclic": "each worker holds s + 1 neighbouring partitions",
+    "hetero": "partitions by the workers' speeds, any s may be missing",
+    "two-stage": "codes only what is still missing when the first stage ends",
+}
 
 
 def coded_schemes() -> dict[str, str]:
@@ -236,6 +246,7 @@ FAMILIES = {
         Family(
             name="",
             kind="single",
+            title="averaging",
             needs="the delay law of each learner",
             module="melisma.jobs.averaging",
             schemes=lambda: {name: summary(name) for name in SCHEMES},
@@ -245,6 +256,7 @@ FAMILIES = {
         Family(
             name=CODED,
             kind="coded",
+            title="coded",
             needs="speeds of the workers, mode 'parallel', optimiser 'sgd'",
             module="melisma.jobs.coded",
             schemes=coded_schemes,
@@ -255,6 +267,7 @@ FAMILIES = {
         Family(
             name=FOG,
             kind="fog",
+            title="fog",
             needs="data on the devices (mode 'federated'), [fog]",
             module="melisma.jobs.fog",
             schemes=fog_schemes,
@@ -269,6 +282,7 @@ FAMILIES = {
         Family(
             name="tasks",
             kind="tasks",
+            title="multi-task",
             needs="several [[task]] tables, mode 'parallel'",
             module="melisma.jobs.multitask",
             schemes=lambda: TASKS,
