@@ -21,7 +21,7 @@ def test_simulate_trains_and_says_where_it_left_the_run(
     assert "runs/quick" in done.out
     assert "accuracy (%)" in done.out
     names = {path.name for path in (tmp_path / "runs" / "quick").iterdir()}
-    assert names == {"config.toml", "records.jsonl", "model.safetensors"}
+    assert {"config.toml", "records.jsonl", "model.safetensors"} <= names
 
 
 def test_simulate_as_json_prints_one_object(tmp_path: Path, melisma: Melisma) -> None:
