@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.functional import cross_entropy
 
-from melisma.errors import ConfigError
+from melisma.learning.devices import check_precision
 from melisma.learning.layers import forward, is_chain
 from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.learning.settings import Optimiser, Precision, Training
@@ -146,14 +146,10 @@ Engine = Callable[[Lesson, Sequence[Ints]], tuple[Parameters, Floats]]
 def engine_for(lesson: Lesson) -> Engine:
     """Return the fastest engine that does what each learner alone would do.
 
-    Raises ConfigError for a model that cannot be trained in bfloat16.
+    Raises ConfigError where model or device cannot compute in the lesson's precision.
     """
+    check_precision(lesson.precision, lesson.model, lesson.x.device)
     in_half = lesson.precision == Precision.BF16
-    if in_half and not is_chain(lesson.model):
-        raise ConfigError(
-            "bf16 is for models that are an nn.Sequential of Conv2d, MaxPool2d, ReLU, "
-            "Flatten and Linear: use fp32"
-        )
     is_sgd = lesson.training.optimiser == Optimiser.SGD
     if linear_layers(lesson.model) and is_sgd and not in_half:
         return perceptrons
