@@ -21,6 +21,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.functional import cross_entropy
 
 from melisma.learning.devices import check_precision
+from melisma.learning.kernels import fast_kernels
 from melisma.learning.layers import forward, is_chain
 from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.learning.settings import Optimiser, Precision, Training
@@ -125,7 +127,10 @@ def _chunk(
     """Train the learners at these places, as far as there are any."""
     some = places[: max(0, len(plans) - places.start)]
     learners = sorted(some, key=lambda k: -len(plans[k]))
-    return Chunk(learners, *engine(lesson, [plans[k] for k in learners]))
+    # In bfloat16 the products are oneDNN's.
+    half = lesson.precision == Precision.BF16
+    with nullcontext() if half else fast_kernels(lesson.model):
+        return Chunk(learners, *engine(lesson, [plans[k] for k in learners]))
 
 
 def chunk_size(lesson: Lesson) -> int:

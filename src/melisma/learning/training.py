@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from melisma.learning.kernels import fast_kernels
 from melisma.learning.settings import Optimiser, Training
 from melisma.maths.arrays import Ints
 
@@ -59,19 +60,22 @@ class Session:
         """Train on the rows of ``plan``; ask ``halt`` before each batch."""
         self._model.train()
         batches = 0
-        for batch in plan:
-            if halt():
-                break
-            rows = torch.from_numpy(batch[batch >= 0])
-            self._step.zero_grad()
-            loss = cross_entropy(self._model(x[rows]), y[rows])
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._step.step()
-            self._loss = self._loss + loss.detach() * len(rows)
-            self._passes += len(rows)
-            batches += 1
+        with fast_kernels(self._model):
+            for batch in plan:
+                if halt():
+                    break
+                self._train_batch(x, y, torch.from_numpy(batch[batch >= 0]))
+                batches += 1
         self._batches += batches
         self._samples += np.unique(plan[:batches][plan[:batches] >= 0]).size
+
+    def _train_batch(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+        self._step.zero_grad()
+        loss = cross_entropy(self._model(x[rows]), y[rows])
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._step.step()
+        self._loss = self._loss + loss.detach() * len(rows)
+        self._passes += len(rows)
 
     @property
     def passes(self) -> int:
