@@ -18,7 +18,7 @@ from melisma.config import Job, dump
 from melisma.dashboard import Dashboard
 from melisma.errors import MelismaError
 from melisma.learning.parameters import Parameters, parameters_of, put, save
-from melisma.learning.shards import Shelf
+from melisma.learning.shards import ShardStore
 from melisma.moving import is_fog
 from melisma.runs.held import hold
 from melisma.runtime.association import Association
@@ -231,7 +231,7 @@ def _desk(job: Job, folder: Path, watch: Watch) -> Iterator[Desk]:
             goods=Goods(
                 job.name,
                 parameters_of(task.model),
-                Shelf(task.data, task.shard),
+                ShardStore(task.data, task.shard),
                 cycle=done.cycle if done else 0,
             ),
             folder=folder,

@@ -17,7 +17,7 @@ from melisma.learning import data, models
 from melisma.learning.benchmark import Line
 from melisma.learning.data import save_own
 from melisma.learning.parameters import Parameters, parameters_of
-from melisma.learning.shards import Shelf
+from melisma.learning.shards import ShardStore
 from melisma.runtime.speed import Speed
 from melisma.runtime.wire import Brief, Errand
 
@@ -34,7 +34,7 @@ BRIEF = Brief(
     steps=2,
 )
 WORD = Word(deadline_s=30.0)
-SHELF = Shelf(data.load("mnist-5k"), 50)
+SHELF = ShardStore(data.load("mnist-5k"), 50)
 
 
 def message(kind: str, brief: Brief = BRIEF, word: Word = WORD, **more: Any) -> Message:

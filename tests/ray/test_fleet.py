@@ -20,7 +20,7 @@ from melisma.errors import CallTimeout, ConfigError, RemoteError, TransportError
 from melisma.learning.data import load, save_own
 from melisma.learning.parameters import load as load_parameters
 from melisma.learning.parameters import parameters_of
-from melisma.learning.shards import Shelf
+from melisma.learning.shards import ShardStore
 from melisma.live import run_on_ray
 from melisma.ray.cluster import joined, ray
 from melisma.ray.fleet import LABEL, Models, Nodes, learners
@@ -170,7 +170,9 @@ def called(
 
 def goods() -> Goods:
     task = task_of(JOB)
-    return Goods(task.name, parameters_of(task.model), Shelf(task.data, task.shard))
+    return Goods(
+        task.name, parameters_of(task.model), ShardStore(task.data, task.shard)
+    )
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from melisma.learning.checks import (
 )
 from melisma.learning.parameters import Model, Parameters
 from melisma.learning.settings import Optimiser, Training
-from melisma.learning.shards import Examples, Shelf, unpacked
+from melisma.learning.shards import Examples, ShardStore, unpacked
 from melisma.maths.arrays import Ints
 from melisma.runtime.routine import batch_order, batches_of
 from melisma.runtime.wire import Brief, Errand, Update
@@ -43,7 +43,9 @@ class Audit:
     Raises ConfigError for a model whose training cannot be repeated.
     """
 
-    def __init__(self, model: Model, shelf: Shelf, brief: Brief, share: float) -> None:
+    def __init__(
+        self, model: Model, shelf: ShardStore, brief: Brief, share: float
+    ) -> None:
         check_repeatable(model)
         self._model, self._shelf, self._brief = model, shelf, brief
         self._training = Training(

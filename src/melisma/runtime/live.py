@@ -24,7 +24,7 @@ from melisma.errors import (
 )
 from melisma.learning.parameters import Parameters, stacked
 from melisma.learning.settings import Late
-from melisma.learning.shards import Shard, Shelf
+from melisma.learning.shards import Shard, ShardStore
 from melisma.maths.arrays import Bytes, Ints
 from melisma.runtime.audit import Audit
 from melisma.runtime.company import HURRY_S, Company
@@ -41,7 +41,7 @@ class Goods:
 
     task: str
     parameters: Parameters
-    shelf: Shelf
+    shelf: ShardStore
     cycle: int = 0
 
     def renew(self, cycle: int, parameters: Parameters) -> None:
