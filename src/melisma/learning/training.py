@@ -1,6 +1,5 @@
 """Local training: τ passes over d samples, batch by batch, until told to halt."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -112,18 +111,6 @@ def train(
 def use_threads(threads: int) -> None:
     """Train on that many cores of this machine."""
     torch.set_num_threads(threads)
-
-
-def after(
-    budget_s: float, clock: Callable[[], float] = time.monotonic
-) -> Callable[[], bool]:
-    """Return a ``halt`` that holds once ``budget_s`` have passed from now.
-
-    The budget is relative and the clock monotonic: a device's wrong time of day does
-    not matter.
-    """
-    began = clock()
-    return lambda: clock() - began >= budget_s
 
 
 def _optimiser(model: nn.Module, training: Training) -> torch.optim.Optimizer:
