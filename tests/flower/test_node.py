@@ -19,7 +19,7 @@ from melisma.learning import data, models
 from melisma.learning.benchmark import Line
 from melisma.learning.data import save_own
 from melisma.learning.parameters import Parameters, parameters_of
-from melisma.learning.shards import Shelf
+from melisma.learning.shards import ShardStore
 
 SPEC = TaskSpec(
     task="test",
@@ -34,7 +34,7 @@ SPEC = TaskSpec(
     steps=2,
 )
 WORD = Word(deadline_s=30.0)
-SHELF = Shelf(data.load("mnist-5k"), 50)
+SHELF = ShardStore(data.load("mnist-5k"), 50)
 
 
 def message(

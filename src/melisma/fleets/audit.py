@@ -28,7 +28,7 @@ from melisma.learning.checks import (
 )
 from melisma.learning.parameters import Model, Parameters
 from melisma.learning.settings import Optimiser, Training
-from melisma.learning.shards import Examples, Shelf, unpacked
+from melisma.learning.shards import Examples, ShardStore, unpacked
 from melisma.maths.arrays import Ints
 
 #: Shards, of the learner's own and of others, whose loss is looked at.
@@ -44,7 +44,7 @@ class Audit:
     """
 
     def __init__(
-        self, model: Model, shelf: Shelf, spec: TaskSpec, share: float
+        self, model: Model, shelf: ShardStore, spec: TaskSpec, share: float
     ) -> None:
         check_repeatable(model)
         self._model, self._shelf, self._spec = model, shelf, spec

@@ -28,7 +28,7 @@ from melisma.fleets.protocols import NOT_THERE, Lost, Order, Probed, Report, Upd
 from melisma.fleets.roster import HURRY_S, Roster
 from melisma.learning.parameters import Parameters, stacked
 from melisma.learning.settings import Late
-from melisma.learning.shards import Shard, Shelf
+from melisma.learning.shards import Shard, ShardStore
 from melisma.maths.arrays import Bytes, Ints
 from melisma.system.law import DelayLaw
 
@@ -41,7 +41,7 @@ class ServedTask:
 
     task: str
     parameters: Parameters
-    shelf: Shelf
+    shelf: ShardStore
     cycle: int = 0
 
     def renew(self, cycle: int, parameters: Parameters) -> None:

@@ -11,7 +11,7 @@ from melisma.jobs.building import task_of, training_of
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job
 from melisma.learning.parameters import parameters_of
-from melisma.learning.shards import Shelf
+from melisma.learning.shards import ShardStore
 from melisma.runs.store import RunWriter
 from melisma.schemes import DECENTRALISED
 from melisma.system.law import Mode
@@ -35,7 +35,7 @@ class LiveTask:
         task = task_of(job)
         run.restore(task.model)
         done = run.checkpoint
-        shelf = Shelf(task.data, task.shard)
+        shelf = ShardStore(task.data, task.shard)
         cycle = done.cycle if done else 0
         served = ServedTask(job.name, parameters_of(task.model), shelf, cycle=cycle)
         return cls(job, task, served, run)
