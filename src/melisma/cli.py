@@ -1064,8 +1064,8 @@ def _orchestrate(
 def _print_run(
     job: "Job", folder: Path, records: "list[Record]", as_json: bool
 ) -> None:
-    from melisma.moving import is_fog
     from melisma.runs.course import course
+    from melisma.runs.document import kind_of
 
     told = {"job": job.name, "scheme": job.scheme, "seed": job.seed}
     told["folder"] = str(folder)
@@ -1075,8 +1075,8 @@ def _print_run(
     if as_json:
         _print_json(told | {"cycles": course(records)})
         return
-    if is_fog(job.scheme):
-        _print_devices(job, _moves(records).get("devices", {}))
+    if kind_of(job) == "fog":
+        _print_devices(_moves(records).get("devices", {}))
     else:
         _print_learners(records)
     _print_cycles(course(records))
@@ -1168,7 +1168,7 @@ def _print_learners(records: "list[Record]") -> None:
     from melisma.runs.ledger import tallies, turns
 
     table = Table(
-        *("learner", "cycles", "samples", "steps", "predicted\n(s)", "measured\n(s)"),
+        *("learner", "cycles", "samples", "epochs", "predicted\n(s)", "measured\n(s)"),
         *("off\n(%)", "trained", "lost"),
         title="Learners: means over their cycles",
         title_justify="left",
@@ -1215,10 +1215,9 @@ def _moves(records: "list[Record]") -> dict[str, Any]:
     }
 
 
-def _print_devices(job: "Job", devices: "dict[str, Totals]") -> None:
+def _print_devices(devices: "dict[str, Totals]") -> None:
     """What each device of a fog did with data, over all slots."""
-    from melisma.moving import CENTRAL
-
+    priced = any(one.cost for one in devices.values())  # fog:central is not
     table = Table(
         *("device", "collected", "trained", "sent", "arrived", "discarded", "cost"),
         title="Devices: samples, and what they cost, over all slots",
@@ -1232,7 +1231,7 @@ def _print_devices(job: "Job", devices: "dict[str, Totals]") -> None:
     for name, one in list(devices.items())[:_SHOWN]:
         amounts = (one.collected, one.trained, one.sent, one.arrived, one.discarded)
         counts = (f"{amount:,}" for amount in amounts)
-        cost = None if job.scheme == CENTRAL else one.cost
+        cost = one.cost if priced else None
         table.add_row(Text(name), *counts, _known(cost, 2))
     out.print(table)
     if len(devices) > _SHOWN:

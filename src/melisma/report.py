@@ -192,7 +192,7 @@ def _notes(comparison: Comparison[Outcome]) -> str:
     if not is_fog(schemes[0]):
         return (
             "Accuracy and loss are of the last cycle, the rest means over cycles. "
-            "Staleness is the difference between learners in steps."
+            "Staleness is the difference between learners in epochs."
         )
     notes = {
         FEDERATED: f"{FEDERATED} averages after every slot: its cycles are shorter. ",

@@ -1,7 +1,16 @@
 from collections.abc import Iterator
+from pathlib import Path
 
+import msgspec
 import pytest
 from tests.dashboard.browser import Page, browsing
+
+from melisma import runs
+from melisma.building import ready
+from melisma.config import load
+from melisma.programme import build_many
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +30,15 @@ def fresh(page: Page) -> None:
     page.go("about:blank")
     page.screen(1280, 900)
     page.errors.clear()
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Short runs of each kind, simulated."""
+    root = tmp_path_factory.mktemp("made")
+    for name in ("demo", "coded", "fog", "tasks"):
+        job = msgspec.structs.replace(load(EXAMPLES / f"{name}.toml"), cycles=3)
+        (root / name).mkdir()
+        (build_many if job.task else ready)(job).run(root / name)
+        runs.write(root / name)
+    return root
