@@ -86,8 +86,6 @@ def test_run_starts_learners_and_leaves_a_model(job: Path, tmp_path: Path) -> No
         "model.safetensors",
         "report.html",
         "learners.csv",
-        "course.png",
-        "timeline.png",
     }
     rows = list(map(json.loads, (folder / "records.jsonl").read_text().splitlines()))
     learners = {row.get("learner") for row in rows if row["event"] == "uploaded"}

@@ -204,7 +204,7 @@ def _notes(comparison: Comparison) -> str:
     if family_of_scheme(schemes[0]).columns is not FOG_COLUMNS:
         return (
             "Accuracy and loss are of the last cycle, the rest means over cycles. "
-            "Staleness is the difference between learners in steps."
+            "Staleness is the difference between learners in epochs."
         )
     notes = {
         FEDERATED: f"{FEDERATED} averages after every slot: its cycles are shorter. ",

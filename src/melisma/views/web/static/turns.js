@@ -1,4 +1,4 @@
-// Draw what learners did: bars and marks as in runs/pictures.py.
+// A learner's part in a cycle: its bars and marks, its cell where there is no room for them, its words.
 
 import {
   DOWNLOAD,
@@ -13,20 +13,41 @@ import {
   seconds,
   shades,
 } from "./format.js";
+import { cross, diamond, dot, rampKey, stroke } from "./keys.js";
 import { isNeedless } from "./learner.js";
 import { COUNTED, SITS_OUT, UNDER_WAY } from "./store.js";
 
-/** What each mark means: [name, kind, colour]. */
-export const LEGEND = [
-  ["download", "bar", DOWNLOAD],
-  ["training", "bar", TRAINING],
-  ["upload", "bar", UPLOAD],
-  ["times not told", "bar", WHOLE],
-  ["predicted", "stroke"],
-  ["halted", "diamond"],
-  ["does not count", "cross", LOST],
-  ["sits out", "dot", SITTING],
+/** What the bars and marks of a turn are; which of them are seen is for `marksOf` to say. */
+export const MARKS = {
+  download: { name: "download", kind: "box", colour: DOWNLOAD },
+  training: { name: "training", kind: "box", colour: TRAINING },
+  upload: { name: "upload", kind: "box", colour: UPLOAD },
+  whole: { name: "times not told", kind: "box", colour: WHOLE },
+  predicted: { name: "predicted", kind: "stroke" },
+  halted: { name: "halted", kind: "diamond" },
+  lost: { name: "does not count", kind: "cross" },
+  idle: { name: "sits out", kind: "dot" },
+};
+
+/** The keys of cells. */
+export const cellKeys = (coded) => [
+  rampKey("used of the deadline", "0", "100 %"),
+  { name: "does not count", kind: "box", colour: LOST },
+  ...(coded ? [{ name: "not needed", kind: "box", colour: SITTING }] : []),
 ];
+
+/** Names in `MARKS` of what a turn shows. */
+export function marksOf(store, row) {
+  const { samples, predicted_s, halted, downloaded_s, dropped_s } = store.turns;
+  const idle = dropped_s[row] == null ? store.outcome(row) === SITS_OUT : isNeedless(store.outcome(row));
+  const bars = downloaded_s[row] == null ? ["whole"] : ["download", "training", "upload"];
+  return [
+    ...(end_s(store, row) ? bars : []),
+    ...(predicted_s[row] != null && samples[row] ? ["predicted"] : []),
+    ...(halted[row] ? ["halted"] : []),
+    ...(idle ? ["idle"] : dropped_s[row] == null ? [] : ["lost"]),
+  ];
+}
 
 /** When a turn was over, in seconds since its order; of one under way: now. */
 export function end_s(store, row) {
@@ -79,55 +100,6 @@ export function drawTurn(context, store, row, { x, y, height, scale, right, colo
   } else if (store.outcome(row) === SITS_OUT) dot(context, x + size, middle, 0.8 * size);
 }
 
-function stroke(context, x, y, height) {
-  context.fillStyle = ink("--ink");
-  context.fillRect(x - 0.6, y + 0.08 * height, 1.3, 0.84 * height);
-}
-
-function diamond(context, x, y, size) {
-  context.beginPath();
-  context.moveTo(x, y - size);
-  context.lineTo(x + size, y);
-  context.lineTo(x, y + size);
-  context.lineTo(x - size, y);
-  context.closePath();
-  context.fillStyle = "#fff";
-  context.fill();
-  context.strokeStyle = "#000";
-  context.lineWidth = 1;
-  context.stroke();
-}
-
-function cross(context, x, y, size) {
-  for (const [colour, width] of [
-    [ink("--page"), 4.5],
-    [LOST, 2.5],
-  ]) {
-    context.strokeStyle = colour;
-    context.lineWidth = width;
-    context.beginPath();
-    context.moveTo(x - size, y - size);
-    context.lineTo(x + size, y + size);
-    context.moveTo(x - size, y + size);
-    context.lineTo(x + size, y - size);
-    context.stroke();
-  }
-}
-
-function dot(context, x, y, size) {
-  context.fillStyle = SITTING;
-  context.beginPath();
-  context.arc(x, y, size, 0, 2 * Math.PI);
-  context.fill();
-}
-
-/** Draw a mark of the legend. */
-export function drawMark(context, kind, colour) {
-  if (kind === "bar") ((context.fillStyle = colour), context.fillRect(0, 3, 14, 8));
-  else if (kind === "stroke") stroke(context, 7, 0, 14);
-  else ({ diamond, cross, dot })[kind](context, 7, 7, kind === "dot" ? 3.5 : 4.5);
-}
-
 const SHADES = 32;
 let made = { theme: null };
 
@@ -153,7 +125,7 @@ export function describe(store, row) {
   const t = store.turns;
   const several = store.tasks.length > 1 ? ` of ${store.tasks[t.task[row]].name}` : "";
   const said = [`${store.learners[t.learner[row]]}, cycle ${number(t.cycle[row])}${several}`];
-  if (t.samples[row]) said.push(`given ${number(t.samples[row])} samples × ${number(t.steps[row])} steps`);
+  if (t.samples[row]) said.push(`given ${number(t.samples[row])} samples × ${number(t.steps[row])} epochs`);
   if (t.predicted_s[row] != null && t.samples[row]) said.push(`predicted ${seconds(t.predicted_s[row])}`);
   if (t.downloaded_s[row] != null) said.push(`had its model and data after ${seconds(t.downloaded_s[row])}`);
   if (t.trained_s[row] != null)
