@@ -374,7 +374,7 @@ def test_a_time_limit_is_more_than_nothing(
 
 
 def test_a_name_that_cannot_be_sent_is_an_error(peer: rpc.Connection) -> None:
-    with pytest.raises(TransportError, match="no name of a function"):
+    with pytest.raises(TransportError, match="not a function name"):
         peer["\ud800"]()
 
 
@@ -443,7 +443,7 @@ def test_a_server_calls_whoever_dialled_in_by_name() -> None:
         assert {name: call.result() for name, call in calls.items()}["c"] == 10
         assert ("c" in server.peers, "d" in server.peers) == (True, False)
         assert repr(peers) == "<Group of a, b, c>"
-        with pytest.raises(RpcError, match="no peer is named 'd'; there are: a, b, c"):
+        with pytest.raises(RpcError, match="no peer is named 'd'; connected: a, b, c"):
             server.peers["d"]
 
         async def gathered() -> Any:
@@ -472,7 +472,9 @@ def test_who_comes_and_goes_is_told() -> None:
         with rpc.connect(server, Workshop(), name="b"):
             server.wait_for("b")
             assert told.get(timeout=PATIENCE_S) == "+b"
-            with pytest.raises(TransportError, match=r"waited 0\.01 s for c to come"):
+            with pytest.raises(
+                TransportError, match=r"waited 0\.01 s for c to connect"
+            ):
                 server.wait_for("c", timeout_s=0.01)
     assert told.get(timeout=PATIENCE_S) == "-b"
 
@@ -488,7 +490,7 @@ def test_a_server_that_stops_says_so(workshop: Workshop) -> None:
         peer = rpc.connect(server)
         call = peer.blocks.submit()
         assert workshop.started.wait(PATIENCE_S)
-    with pytest.raises(TransportError, match="the server stops"):
+    with pytest.raises(TransportError, match="the server stopped"):
         call.result(PATIENCE_S)
     assert workshop.noticed.wait(PATIENCE_S)
     peer.close()
@@ -500,7 +502,7 @@ def test_too_many_calls_are_refused_where_they_are_made(workshop: Workshop) -> N
         rpc.connect(server, limits=rpc.Limits(calls=3)) as peer,
     ):
         calls = [peer.blocks.submit() for _ in range(3)]
-        with pytest.raises(TransportError, match="3 calls to server are under way"):
+        with pytest.raises(TransportError, match="3 calls to server are pending"):
             peer.add(1)
         workshop.release.set()
         assert [call.result(PATIENCE_S) for call in calls] == ["released"] * 3

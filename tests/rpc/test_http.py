@@ -266,7 +266,7 @@ def test_wrong_arguments_are_the_functions_error(server: rpc.Server) -> None:
 
 def test_a_result_that_json_cannot_hold_is_an_error(server: rpc.Server) -> None:
     told = error_of(post(server, "unsendable"))
-    assert told == (500, "TypeError", "object has no place in JSON")
+    assert told == (500, "TypeError", "object cannot be sent as JSON")
 
 
 # What goes wrong before

@@ -84,7 +84,7 @@ def test_a_token_lets_in_and_a_wrong_one_does_not(server: rpc.Server) -> None:
         assert there.add(1, 2) == 3
     id, _, secret = token_of(join).partition(".")
     for wrong in (f"{id}.{secret[::-1]}", f"{id}.", f"00000000.{secret}", "nonsense"):
-        assert "does not let this token in" in str(refused(with_token(join, wrong)))
+        assert "does not accept this token" in str(refused(with_token(join, wrong)))
 
 
 def test_nobody_comes_in_without_a_token(server: rpc.Server) -> None:
@@ -363,7 +363,7 @@ def test_a_server_of_an_unknown_authority_is_not_told_the_token(tmp_path: Path) 
     for ca in (None, other):
         with impostor(tmp_path, certificates.self_signed(1)) as (port, heard):
             join = f"melisma://ab.secret@127.0.0.1:{port}"
-            assert "no TLS with" in str(refused(join, ca=ca))
+            assert "the TLS handshake with" in str(refused(join, ca=ca))
             assert heard.result(30) == b""
 
 
@@ -392,7 +392,7 @@ def test_ones_own_certificate_is_checked_against_its_authority(tmp_path: Path) -
         assert "#" not in join
         with rpc.connect(join, ca=pem) as there:
             assert there.add(1, 2) == 3
-        assert "no TLS with" in str(refused(join))
+        assert "the TLS handshake with" in str(refused(join))
     assert not (tmp_path / "key.pem").exists()
 
 
@@ -432,7 +432,7 @@ def test_old_versions_of_tls_are_not_spoken(server: rpc.Server) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "", "hub.example"])
 def test_nothing_but_loopback_is_served_without_tls_and_token(host: str) -> None:
-    with pytest.raises(ConfigError, match="that needs TLS and a token"):
+    with pytest.raises(ConfigError, match="requires TLS and a token"):
         rpc.serve(add, host=host, port=0, secure=False, say=len)
 
 

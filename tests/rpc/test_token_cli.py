@@ -87,7 +87,7 @@ def test_list_says_how_to_make_the_first(token: Token) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("revoke", "12345678"), "no token has the id '12345678'; there are: none"),
+        (("revoke", "12345678"), "no token has the id '12345678'; known: none"),
         (("add", "--name", "two\nlines"), "is no name for a peer"),
         (("add", "--name", ""), "is no name for a peer"),
     ],

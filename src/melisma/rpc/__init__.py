@@ -1,12 +1,13 @@
-"""Call functions of other processes and machines, as easily as those of this one.
+"""Remote calls: run functions of other processes and machines like local ones.
 
     @rpc.expose                                    peer = rpc.connect("host:8765")
     def add(a, b): return a + b                    peer.add(1, 2)
 
     rpc.serve().wait()
 
-Whoever dials can be called back over the same connection, so a device behind a router
-needs no open port. ``docs/rpc.md`` has the patterns, the wire and the security model.
+Both ends of a connection may expose and call, so a device behind a router, which can
+only dial out, needs no open port. ``docs/rpc.md`` has the patterns, the wire format
+and the security model.
 """
 
 from melisma.rpc.connection import Connection, aconnect, connect

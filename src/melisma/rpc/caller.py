@@ -1,7 +1,8 @@
-"""The calls that this side makes.
+"""Outgoing calls of a session.
 
-A call that was sent is sent again in one case only: the far side started anew, and had
-declared the function idempotent. All others then fail, and say that they may have run.
+Reconnecting never repeats a call: the link below delivers each frame once. Only when
+the peer's process restarted are its idempotent calls made again; the others that may
+have reached it fail, and the error says that they may have run.
 """
 
 import asyncio
@@ -29,20 +30,10 @@ Future = asyncio.Future[Any] | concurrent.futures.Future[Any]
 
 
 class PendingCall:
-    """A call that somebody waits for."""
+    """A call without an answer yet, and the future that gets the answer."""
 
-    __slots__ = (
-        "begun",
-        "body",
-        "buffers",
-        "function",
-        "future",
-        "id",
-        "stream",
-        "timer",
-        "transfer",
-        "within_s",
-    )  # fmt: skip
+    __slots__ = ("begun", "body", "buffers", "function", "future",
+                 "id", "stream", "timer", "transfer", "within_s")  # fmt: skip
 
     def __init__(
         self,
@@ -62,16 +53,16 @@ class PendingCall:
 
 
 class Caller:
-    """The calls of one session that wait for their answers."""
+    """Makes calls over a channel and matches answers to them by id."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self._pending: dict[int, PendingCall] = {}
         self._ids = 0
-        self._unsent: list[PendingCall] = []
+        self._to_resend: list[PendingCall] = []  # in the next session
 
     def start(self, call: PendingCall) -> None:
-        """Make a call; its future gets the answer, a StreamBuffer, or an error."""
+        """Send a call; its future gets the value, a StreamBuffer, or an error."""
         channel, limit = self.channel, self.channel.limits.calls
         if call.future.cancelled():
             return
@@ -80,7 +71,8 @@ class Caller:
             return
         if len(self._pending) >= limit:
             _set_exception(call.future, TransportError(
-                f"{limit} calls to {channel.name} are under way: wait for some"
+                f"{limit} calls to {channel.name} are pending: wait for some,"
+                " or raise limits.calls"
             ))  # fmt: skip
             return
         self._ids += 1
@@ -92,7 +84,7 @@ class Caller:
         self._send(call)
 
     def cancel(self, call: PendingCall) -> None:
-        """Tell the far side that nobody waits any more."""
+        """Stop waiting for a call and send the peer a Cancel."""
         if self._pending.get(call.id) is not call:
             return
         self._remove(call)
@@ -102,35 +94,40 @@ class Caller:
             call.stream.end(asyncio.CancelledError())
 
     def fail_all(self, error: RpcError) -> None:
-        """Let every call end in ``error``."""
+        """Fail every pending call with ``error``."""
         for call in list(self._pending.values()):
             self._fail(call, error)
 
     def restart(self, unsent_heads: set[int]) -> None:
-        """Fail the calls that the far side, which starts anew, may have run."""
+        """Fail the calls that may have run on a peer that restarted; keep the others.
+
+        Kept are calls whose frame was never sent, and calls of idempotent functions.
+        """
         for call in list(self._pending.values()):
-            fresh = call.transfer is not None and id(call.transfer.head) in unsent_heads
-            if not fresh:
+            unsent = (
+                call.transfer is not None and id(call.transfer.head) in unsent_heads
+            )
+            if not unsent:
                 call.transfer = None
-            repeatable = self.channel.functions.get(call.function, False)
-            if call.stream or not (fresh or repeatable):
+            idempotent = self.channel.functions.get(call.function, False)
+            if call.stream or not (unsent or idempotent):
                 self._fail(call, TransportError(
-                    f"{self.channel.name} started anew while it ran {call.function}:"
-                    " the call may or may not have been carried out"
+                    f"{self.channel.name} restarted during a call of {call.function}:"
+                    " it may or may not have run"
                 ))  # fmt: skip
-        self._unsent = list(self._pending.values())
+        self._to_resend = list(self._pending.values())
 
     def resend(self) -> None:
-        """Send what ``begin`` left, in the new session."""
-        unsent, self._unsent = self._unsent, []
-        for call in unsent:
+        """Send the calls that ``restart`` kept, in the new session."""
+        calls, self._to_resend = self._to_resend, []
+        for call in calls:
             if self._pending.get(call.id) is not call:
                 continue
             if call.transfer and call.transfer.bytes <= self.channel.link.room_bytes:
                 self.channel.send_transfer(call.transfer)
             elif call.transfer:
                 self._fail(call, TransportError(
-                    f"{self.channel.name} takes less than the"
+                    f"{self.channel.name} restarted with message_bytes below the"
                     f" {call.transfer.bytes} bytes of this call of {call.function}"
                 ))  # fmt: skip
             else:
@@ -146,16 +143,16 @@ class Caller:
             self._fail(call, error)
             return
         except UnicodeEncodeError as error:
-            self._fail(call, TransportError(f"no name of a function: {error}"))
+            self._fail(call, TransportError(f"not a function name: {error}"))
             return
         self.channel.send_transfer(call.transfer)
         if not self.channel.functions.get(call.function):
-            call.body, call.buffers = b"", []  # never needed again
+            call.body, call.buffers = b"", []  # only an idempotent call is packed again
 
     def _on_future_done(self, id: int, future: Any) -> None:
-        call = self._pending.get(id)  # by its number: a future keeps its callbacks
+        call = self._pending.get(id)  # by id: a future keeps its callbacks alive
         if call and future.cancelled():
-            with suppress(RuntimeError):  # the loop is gone, and the call with it
+            with suppress(RuntimeError):  # the loop is closed, and the call with it
                 self.channel.loop.call_soon_threadsafe(self.cancel, call)
 
     def _time_out(self, call: PendingCall) -> None:
@@ -181,10 +178,10 @@ class Caller:
         if call.timer:
             call.timer.cancel()
 
-    # What arrives
+    # Answers
 
     def admit(self, frame: Any) -> bool:
-        """Return whether anybody waits for the call that a frame answers."""
+        """Return whether the call that a frame answers is still pending."""
         return frame.id in self._pending
 
     wants = admit
@@ -192,14 +189,14 @@ class Caller:
     def deliver(
         self, frame: Any, body: bytes | memoryview, buffers: list[Buffer]
     ) -> None:
-        """Give a result or an item to whom it belongs."""
+        """Complete a call with its result, or add an item to its stream."""
         call = self._pending[frame.id]
         try:
             value = unpack(body, buffers)
         except Malformed as error:
             self.cancel(call)
             self._fail_future(call, TransportError(
-                f"the answer of {call.function} cannot be read: {error}"
+                f"the answer of {call.function} cannot be decoded: {error}"
             ))  # fmt: skip
             return
         if type(frame) is frames.Item:
@@ -217,7 +214,7 @@ class Caller:
             _set_result(call.future, value)
 
     def on_stream(self, frame: frames.Stream) -> None:
-        """Note that a call is answered by a stream."""
+        """Complete a call with a stream, whose items follow."""
         call = self._pending.get(frame.id)
         if call is None or call.stream:
             return
@@ -228,7 +225,7 @@ class Caller:
         _set_result(call.future, call.stream)
 
     def on_fault(self, fault: frames.Fault) -> None:
-        """Let a call end as the far side says."""
+        """Fail a call with the error that the peer sent."""
         call = self._pending.get(fault.id)
         if call:
             self._fail(call, _error(fault))
@@ -244,7 +241,7 @@ def _set_result(future: Future, value: Any) -> None:
     if isinstance(future, asyncio.Future):
         if not future.done():
             future.set_result(value)
-    else:  # another thread may cancel it at any moment
+    else:  # another thread may cancel it at any time
         with suppress(concurrent.futures.InvalidStateError):
             future.set_result(value)
 

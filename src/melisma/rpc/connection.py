@@ -1,8 +1,8 @@
-"""``connect``: call functions of a server, and be called back by it.
+"""``connect``: a connection to a server, to call its functions and be called back.
 
-``connect`` does its work in a thread of this process; ``aconnect`` lives on the
-caller's own event loop. Methods of what they return block too; inside a coroutine they
-are awaited.
+``connect`` blocks, and its I/O runs on a background thread; ``aconnect`` runs on the
+caller's own event loop. Methods of a Connection block too; where an event loop runs,
+they return an awaitable.
 """
 
 from collections.abc import Callable
@@ -21,40 +21,40 @@ from melisma.rpc.peer import Peer
 from melisma.rpc.server import Server
 from melisma.rpc.service import Service
 from melisma.rpc.session import Session
-from melisma.rpc.threads import ThreadPool, background_loop, run, settle
+from melisma.rpc.threads import ThreadPool, background_loop, block_or_await, run
 from melisma.rpc.tokens import check_name
 
 
 class Connection(Peer):
-    """The peer that was dialled, and the line to it. Made by ``connect``."""
+    """A server as a peer, reconnected until closed. Made by ``connect``."""
 
     def __init__(
-        self, session: Session, dialer: Dialer, hang_up: Callable[[], Any]
+        self, session: Session, dialer: Dialer, close: Callable[[], Any]
     ) -> None:
         super().__init__(session.caller)
         self._session = session
-        self._dialer, self._hang_up = dialer, hang_up
+        self._dialer, self._close_network = dialer, close
         session.peer = self
 
     @property
     def metrics(self) -> Metrics:
-        """Return what has been called, answered, sent and received so far."""
+        """Return counts of calls, answers and bytes so far."""
         return self._session.metrics
 
     def wait(self) -> Any:
-        """Answer calls until closed or Ctrl-C; AccessError if refused for good."""
+        """Answer calls until closed or Ctrl-C; AccessError if the server refuses."""
         try:
-            return settle(self._dialer.wait(), self._session.loop)
+            return block_or_await(self._dialer.wait(), self._session.loop)
         except KeyboardInterrupt:
             return self.close()
 
     def close(self) -> Any:
-        """Hang up, and dial no more."""
-        return settle(self._close(), self._session.loop)
+        """End the session and stop reconnecting."""
+        return block_or_await(self._close(), self._session.loop)
 
     async def _close(self) -> None:
         await self._dialer.close()
-        await self._hang_up()
+        await self._close_network()
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +87,7 @@ async def aconnect(
     limits: Limits | None = None,
     threads: int = 32,
 ) -> Connection:
-    """Connect on this coroutine's event loop; see ``connect``."""
+    """Connect on the running event loop; see ``connect``."""
     limits, metrics = limits or Limits(), Metrics()
     name = check_name(name or default_name())
     session = Session(
@@ -102,16 +102,16 @@ async def aconnect(
         dialer = Dialer(session, name, address._dial)
         connection = Connection(session, dialer, _nothing)
     else:
-        there = Address.of(address)
-        there = replace(there, token=token or there.token)
-        _check_private(there)
+        target = Address.of(address)
+        target = replace(target, token=token or target.token)
+        _check_private(target)
         tls = certificates.client_context(
             ca=Path(ca) if ca else None,
-            pinned=there.fingerprint is not None or not there.tls,
+            pinned=target.fingerprint is not None or not target.tls,
             certificate=Path(certificate) if certificate else None,
             key=Path(key) if key else None,
         )
-        dial = WebSocketDial(there, tls, metrics, limits.silence_s)
+        dial = WebSocketDial(target, tls, metrics, limits.silence_s)
         dialer = Dialer(session, name, dial)
         connection = Connection(session, dialer, dial.close)
     try:
@@ -123,22 +123,23 @@ async def aconnect(
 
 
 def connect(address: str | Server, *targets: object, **options: Any) -> Connection:
-    """Dial a server, and return it as a peer whose functions are called like any.
+    """Connect to a server, and return it as a peer whose functions can be called.
 
-    The line stays up until ``close``: after a break it is dialled again, and calls
-    under way go on. What this process exposes can be called back over it.
+    A lost connection is dialled again until ``close``, and pending calls continue. The
+    server can call the functions that this process exposes.
 
     Args:
         address: HOST:PORT, or the join string that the server printed.
         *targets: what the server may call here; as for ``serve``.
         **options: as follows.
-            name: what the server will call this peer; needed to be found by it.
-            token: in place of the one in the join string.
-            ca: the authority to check the server's certificate against.
-            certificate, key: to show to a server that asks for them.
-            may_call: says which exposed functions the server may call.
-            patience_s: how long to go on trying the first time.
-            limits: how much is borne from the server. threads: for plain functions.
+            name: the name of this peer on the server; random if not given.
+            token: overrides the one in the join string.
+            ca: the authority that signed the server's certificate, as a PEM file.
+            certificate, key: this client's own, for mutual TLS.
+            may_call: returns whether the server may call a function of that name.
+            patience_s: for how long to retry the first connection.
+            limits: on memory, calls and silence of the server.
+            threads: at most, for plain functions.
     """
     loop = address._loop if isinstance(address, Server) else background_loop()
     return run(aconnect(address, *targets, **options), loop, "await aconnect(…)")
@@ -147,10 +148,11 @@ def connect(address: str | Server, *targets: object, **options: Any) -> Connecti
 def _check_private(address: Address) -> None:
     if not address.tls and not is_loopback(address.host):
         raise ConfigError(
-            f"all that is said to {address} could be read and changed on the way: use"
-            " the join string that the server printed, which starts with melisma://"
+            f"{address} is not on this machine, and a connection without TLS could be"
+            " read and changed on the way: use the join string that the server printed,"
+            " which starts with melisma://"
         )
 
 
 async def _nothing() -> None:
-    """Do nothing: there is no network to leave."""
+    """Do nothing: a transport in memory has no network to close."""

@@ -1,4 +1,4 @@
-"""The side that dials, and keeps dialling: a device behind a router, or any client."""
+"""The client side of a session: connect, handshake, reconnect with backoff."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ Dial = Callable[[], Awaitable[Transport]]
 
 
 class Dialer:
-    """Keeps a session connected until it is closed or the server says never."""
+    """Keeps a session connected until it is closed or permanently refused."""
 
     def __init__(self, session: Session, name: str, dial: Dial) -> None:
         self._session, self._name, self._dial = session, name, dial
@@ -39,7 +39,7 @@ class Dialer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, patience_s: float) -> None:
-        """Connect, trying for up to ``patience_s``; then stay connected."""
+        """Connect, with retries for up to ``patience_s``; then reconnect as needed."""
         loop = asyncio.get_running_loop()
         until, backoff_s = loop.time() + patience_s, FIRST_BACKOFF_S
         while True:
@@ -54,14 +54,14 @@ class Dialer:
         self._task = loop.create_task(self._keep_connected(transport))
 
     async def wait(self) -> None:
-        """Wait until the connection is given up; raise why, unless it was closed."""
+        """Wait until closed; AccessError if the server refuses permanently."""
         assert self._task is not None
         await asyncio.shield(self._task)
 
     async def close(self) -> None:
-        """Hang up and dial no more."""
+        """End the session and stop reconnecting."""
         self._session.end("the connection was closed on this side")
-        await self._session.wait_closed()  # before the line goes
+        await self._session.wait_closed()  # the Bye goes out first
         if self._task:
             self._task.cancel()
             with suppress(asyncio.CancelledError, RpcError):
@@ -76,37 +76,38 @@ class Dialer:
                 await self._session.run(transport)
                 self._resumes = self._session.ended is None
                 if self._resumes:
-                    log.warning("the line to %s broke", self._session.name)
+                    log.warning("lost the connection to %s", self._session.name)
             except AccessError as error:
                 self._session.end(error)
                 raise
             except TransportError as error:
-                log.info("dialling again: %s", error)
+                log.info("reconnecting: %s", error)
             transport = None
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
             backoff_s = _next_backoff(backoff_s)
 
     async def _connect(self) -> Transport:
-        """Dial once and say hello; AccessError or TransportError if it fails."""
+        """Connect and shake hands once; AccessError or TransportError if it fails."""
         transport = await self._dial()
         session, resumes = self._session, self._resumes and not self._session.ended
         try:
             await transport.send(session.hello(self._name, resumes))
             async with asyncio.timeout(HANDSHAKE_S):
-                answer = frames.decode(await transport.receive())
-            if type(answer) is frames.Refused:
-                kind = AccessError if answer.permanent else TransportError
-                raise kind(f"{session.name} refused: {frames.printable(answer.reason)}")
-            if type(answer) is not frames.Hello:
-                raise Malformed("a conversation starts with Hello")
-            check_protocol(answer)
-            if not resumes or answer.session != session.link.key:
-                session.restart(answer.session)
-            session.resume(answer)
+                reply = frames.decode(await transport.receive())
+            if type(reply) is frames.Refused:
+                kind = AccessError if reply.permanent else TransportError
+                raise kind(f"{session.name} refused: {frames.printable(reply.reason)}")
+            if type(reply) is not frames.Hello:
+                raise Malformed("the first frame is not Hello")
+            check_protocol(reply)
+            if not resumes or reply.session != session.link.key:
+                session.restart(reply.session)
+            session.resume(reply)
         except (Closed, Malformed, TimeoutError) as error:
             await transport.close()
             raise TransportError(
-                f"{session.name} does not answer as melisma does: {error or 'silence'}"
+                f"the handshake with {session.name} failed:"
+                f" {error or 'no reply in time'}"
             ) from error
         except RpcError:
             await transport.close()
@@ -121,15 +122,15 @@ def _next_backoff(backoff_s: float) -> float:
 
 
 def default_name() -> str:
-    """Return a name for who gave none."""
+    """Return a unique name for a peer that chose none."""
     return f"{socket.gethostname()[:40]}-{secrets.token_hex(4)}"
 
 
 class Pin(aiohttp.Fingerprint):
-    """The one certificate that is trusted, until it expires."""
+    """The fingerprint of the only trusted certificate; expired ones are refused too."""
 
     def check(self, transport: asyncio.Transport) -> None:
-        """Raise before anything is said to a server with another certificate."""
+        """Raise before data is sent unless the certificate matches and is valid."""
         super().check(transport)
         der = transport.get_extra_info("ssl_object").getpeercert(True)
         if until := certificates.expired(der):
@@ -141,7 +142,7 @@ class Pin(aiohttp.Fingerprint):
 
 
 class WebSocketDial:
-    """Dials a server's WebSocket; the token is shown to the right certificate only."""
+    """Opens WebSockets to a server; the token is sent after the certificate matched."""
 
     def __init__(
         self, address: Address, tls: ssl.SSLContext, metrics: Metrics, silence_s: float
@@ -161,10 +162,10 @@ class WebSocketDial:
         """Open a WebSocket; AccessError or TransportError if that fails."""
         address = self._address
         token = {"Authorization": f"Bearer {address.token}"} if address.token else {}
-        refusal: RpcError | None = None
+        refused: RpcError | None = None
         try:
             async with asyncio.timeout(CONNECT_S):
-                end = await self._http.ws_connect(
+                websocket = await self._http.ws_connect(
                     f"{address.url}/rpc",
                     headers=token,
                     ssl=self._tls if address.tls else True,
@@ -173,25 +174,27 @@ class WebSocketDial:
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
                 )
         except aiohttp.WSServerHandshakeError as error:
-            refusal = _refusal(address, error)
+            refused = _refusal(address, error)
         except aiohttp.ServerFingerprintMismatch:
             raise AccessError(
-                f"{address} shows another certificate than the join string names:"
-                " somebody is in between, or the server has a new one"
+                f"{address} has another certificate than the join string pins: it has a"
+                " new one, or somebody intercepts the connection"
             ) from None
         except (aiohttp.ClientConnectorCertificateError, ssl.SSLError) as error:
-            raise AccessError(f"no TLS with {address}: {error}") from None
+            raise AccessError(
+                f"the TLS handshake with {address} failed: {error}"
+            ) from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise TransportError(
                 f"nobody answers at {address} ({error or 'no answer in time'}): is the"
                 " server running, and is this its address?"
             ) from None
-        if refusal:  # raised here, because the error above holds the token
-            raise refusal
-        return WebSocket(end, self._metrics, self._silence_s)
+        if refused:  # raised out here: the error above holds the token
+            raise refused
+        return WebSocket(websocket, self._metrics, self._silence_s)
 
     async def close(self) -> None:
-        """Let the network be."""
+        """Close the HTTP client."""
         await self._http.close()
 
 
@@ -199,9 +202,9 @@ def _refusal(address: Address, error: aiohttp.WSServerHandshakeError) -> RpcErro
     match error.status:
         case 401 | 403:
             return AccessError(
-                f"{address} does not let this token in: ask for a new join string"
+                f"{address} does not accept this token: ask for a new join string"
             )
         case 503:
-            return TransportError(f"{address} has no room for another connection")
+            return TransportError(f"{address} accepts no more connections")
         case status:
-            return TransportError(f"{address} answers {status}: no melisma server")
+            return TransportError(f"{address} answers {status}: not a melisma server")

@@ -1,8 +1,8 @@
-"""The calls that this side answers.
+"""Dispatch of incoming calls to exposed functions.
 
-A call is looked up by its exact name, and refused before any of its memory arrives if
-the peer may not make it. Plain functions run in threads and coroutines on the loop, so
-that a long one never keeps the connection from giving signs of life.
+A function is looked up by its exact name, and permissions are checked before the
+buffers of a call arrive. Plain functions run in threads and coroutines on the event
+loop, so a long function never delays the session's pings.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from melisma.rpc.service import Exposed, Service
 from melisma.rpc.streams import STREAM_CREDIT, cost_of
 from melisma.rpc.values import Buffer, Malformed, pack, unpack
 
-#: Longer messages and tracebacks are cut.
+#: Longer error messages and tracebacks are truncated.
 TEXT_CHARACTERS = 20_000
 
 
 class ActiveCall(Request):
-    """A request over a session, with what is needed to answer it."""
+    """An incoming call that is running or waiting to run."""
 
     def __init__(
         self, call: frames.Call, exposed: Exposed, caller: str, peer: Peer
@@ -46,7 +46,7 @@ class ActiveCall(Request):
         self._granted: asyncio.Event | None = None
 
     def cancel(self) -> None:
-        """Let the function know that nobody waits, and cancel its coroutine."""
+        """Mark the request as cancelled, and cancel its coroutine or queued thread."""
         super().cancel()
         if self._granted:
             self._granted.set()
@@ -54,17 +54,17 @@ class ActiveCall(Request):
             self.work.cancel()
 
     def limit(self, within_s: float) -> None:
-        """Note when the caller stops waiting."""
+        """Set the time after which the caller stops waiting."""
         self._deadline = time.monotonic() + within_s
 
     def grant(self, amount: int) -> None:
-        """Note that the consumer of a stream has room for more."""
+        """Add stream credit that the consumer granted."""
         self._credit = min(STREAM_CREDIT, self._credit + amount)
         if self._granted:
             self._granted.set()
 
     async def use_credit(self, cost: int) -> None:
-        """Wait until the consumer of a stream has room; raise if nobody waits."""
+        """Wait for stream credit and use it up; CancelledError if cancelled."""
         while self._credit < cost and not self.cancelled:
             self._granted = self._granted or asyncio.Event()
             self._granted.clear()
@@ -73,13 +73,13 @@ class ActiveCall(Request):
         self._credit -= cost
 
     def check(self) -> None:
-        """Raise CancelledError if nobody waits."""
+        """Raise CancelledError if the caller cancelled or timed out."""
         if self.cancelled:
             raise asyncio.CancelledError
 
 
 class Dispatcher:
-    """The calls of one session's far side that run here."""
+    """Runs the calls of one peer and sends back results, streams and errors."""
 
     def __init__(
         self,
@@ -92,17 +92,17 @@ class Dispatcher:
     ) -> None:
         self._channel, self._executor, self._peer = channel, executor, peer
         self._service, self._may_call = service, may_call
-        self._allowed: dict[str, bool] = {}  # by function, as asked before
+        self._allowed: dict[str, bool] = {}  # cached by function
         self._active: dict[int, ActiveCall] = {}
-        self._sending: dict[int, Transfer] = {}  # results whose memory is being sent
+        self._sending: dict[int, Transfer] = {}  # results whose buffers are being sent
 
     def permit(self, may_call: Callable[[str], bool]) -> None:
-        """Let the far side call what ``may_call`` says, from now on."""
+        """Replace the peer's permissions by ``may_call``."""
         self._may_call = may_call
         self._allowed.clear()
 
     def offered(self) -> dict[str, bool]:
-        """Return what the far side may call, and whether it is idempotent."""
+        """Return the functions that the peer may call; True for idempotent ones."""
         return {
             name: exposed.idempotent
             for name, exposed in self._service.functions.items()
@@ -110,9 +110,9 @@ class Dispatcher:
         }
 
     def admit(self, call: frames.Call) -> bool:
-        """Return whether a call will be answered; if not, say why to the far side."""
+        """Register a call and return True, or send a fault and return False."""
         if call.id in self._active:
-            raise Malformed(f"call {call.id} made twice")
+            raise Malformed(f"two calls with id {call.id}")
         exposed = self._service.functions.get(call.function)
         limits = self._channel.limits
         if not self._allows(call.function, exposed):
@@ -123,7 +123,7 @@ class Dispatcher:
             self._send_fault(call.id, "UnknownFunction", message)
         elif len(self._active) + len(self._sending) >= limits.calls:
             self._send_fault(
-                call.id, "Busy", f"{limits.calls} calls are under way already"
+                call.id, "Busy", f"{limits.calls} calls are running already"
             )
         elif self._sending and self._sending_bytes() > limits.message_bytes:
             self._send_fault(call.id, "Busy", "earlier results are still being sent")
@@ -139,7 +139,7 @@ class Dispatcher:
         allowed = self._allowed.get(name)
         if allowed is None:
             allowed = self._may_call(name)
-            if exposed:  # names that mean nothing here are not worth remembering
+            if exposed:  # a peer could fill the cache with invented names
                 self._allowed[name] = allowed
         return allowed
 
@@ -147,21 +147,21 @@ class Dispatcher:
         active = ActiveCall(call, exposed, self._channel.name, self._peer())
         self._active[call.id] = active
         if call.within_s is not None:
-            if math.isnan(call.within_s):  # it would confuse the loop's clock
-                raise Malformed("a time limit that is no number")
+            if math.isnan(call.within_s):  # would break the order of the loop's timers
+                raise Malformed("the time limit is not a number")
             active.limit(call.within_s)
             active.timer = self._channel.loop.call_later(
                 call.within_s, self._drop, active
             )
 
     def wants(self, call: frames.Call) -> bool:
-        """Return whether the caller still wants what it began to send."""
+        """Return whether a call is still active once all of it has arrived."""
         return call.id in self._active
 
     def deliver(
         self, call: frames.Call, body: bytes | memoryview, buffers: list[Buffer]
     ) -> None:
-        """Run the function of a call that has arrived whole."""
+        """Run the function of a call whose buffers have all arrived."""
         active = self._active[call.id]
         try:
             args, kwargs = unpack(body, buffers)
@@ -180,14 +180,14 @@ class Dispatcher:
             active.work.add_done_callback(partial(self._done, active))
 
     async def _await(self, active: ActiveCall, function: Callable[[], Any]) -> None:
-        """Run a coroutine or an asynchronous generator, and answer."""
+        """Run a coroutine or an asynchronous generator, and send its result."""
         value = None
         try:
             if active.exposed.kind == "async generator":
                 await self._stream(active, function())
             else:
                 value = await function()
-        except BaseException as error:  # the edge: whatever it is, the caller hears it
+        except BaseException as error:  # the edge: every exception goes to the caller
             self._reply_error(active, error)
         else:
             self._reply(active, value)
@@ -196,7 +196,7 @@ class Dispatcher:
         self, active: ActiveCall, function: Callable[[], Any]
     ) -> asyncio.Future[Any]:
         loop, executor = self._channel.loop, active.exposed.executor
-        if executor is not None:  # perhaps another process: it gets the function alone
+        if executor is not None:  # perhaps a process pool: no request to pickle
             return loop.run_in_executor(executor, run_function, function)
         if active.exposed.kind == "generator":
             function = partial(self._stream_from_thread, active, function)
@@ -211,9 +211,9 @@ class Dispatcher:
             self._reply(active, work.result())
 
     def _reply(self, active: ActiveCall, value: Any) -> None:
-        active.work = None  # the task's context leads back here: no cycles
+        active.work = None  # breaks the cycle of task, context and call
         if self._active.get(active.id) is not active:
-            return  # nobody waits
+            return  # cancelled or timed out
         try:
             packed = value if type(value) is Packed else Packed(*pack(value))
             transfer = self._send(frames.Result, active, packed)
@@ -277,25 +277,25 @@ class Dispatcher:
         await active.use_credit(cost_of([transfer.bytes]))
         active.transfer = transfer
         self._channel.send_transfer(transfer)
-        if transfer.bytes:  # a producer holds one large item at a time
+        if transfer.bytes:  # a producer has one large item in memory at a time
             transfer.sent = self._channel.loop.create_future()
             await transfer.sent
             active.check()
 
     def on_cancel(self, frame: frames.Cancel) -> None:
-        """Stop a call for which nobody waits."""
+        """Cancel a running call, or the sending of its result."""
         if frame.id in self._active:
             self._drop(self._active[frame.id])
         elif frame.id in self._sending:
             self._channel.link.cancel(self._sending[frame.id])
 
     def on_credit(self, frame: frames.Credit) -> None:
-        """Let a stream go on."""
+        """Grant credit to a stream."""
         if frame.id in self._active and frame.amount > 0:
             self._active[frame.id].grant(frame.amount)
 
     def drop_all(self) -> None:
-        """Stop every call: the far side is gone."""
+        """Cancel every call: the session ended."""
         for active in list(self._active.values()):
             self._drop(active)
         self._sending.clear()
@@ -326,12 +326,12 @@ class Dispatcher:
 
 
 def _unicode(text: str) -> str:
-    """Return ``text`` without half characters, which file names may hold."""
+    """Return ``text`` without lone surrogates, as file names may hold."""
     return text.encode("utf-8", "replace").decode()
 
 
 class Packed:
-    """A value that is ready to be sent."""
+    """A value as the bytes to send."""
 
     __slots__ = ("body", "buffers")
 
@@ -340,7 +340,7 @@ class Packed:
 
 
 def _as_current(request: Request, function: Callable[[], Any]) -> Packed:
-    """Run a function in its thread, and pack its result there too."""
+    """Run a function and pack its result, both in the worker thread."""
     token = current_request.set(request)
     try:
         return Packed(*pack(run_function(function)))
@@ -349,8 +349,8 @@ def _as_current(request: Request, function: Callable[[], Any]) -> Packed:
 
 
 def run_function(function: Callable[[], Any]) -> Any:
-    """Call a function in a thread or process of its own."""
+    """Call a function in an executor."""
     try:
         return function()
-    except StopIteration as error:  # no future can carry it
+    except StopIteration as error:  # futures reject StopIteration
         raise RuntimeError("the function raised StopIteration") from error

@@ -1,4 +1,4 @@
-"""Calls by plain HTTP: POST and JSON, for curl and for other languages."""
+"""Calls over HTTP with JSON, for curl and other languages."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ _END = object()
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a call; both may be left out."""
+    """The JSON body of a call; both fields are optional."""
 
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -36,8 +36,8 @@ async def answer(
     """Answer a POST to /call/FUNCTION."""
     exposed = _find(request.match_info["function"], hub, identity)
     arguments = await _arguments(request)
-    asked = Request(exposed.name, identity.name or "HTTP", None)
-    current_request.set(asked)  # in this request's own task
+    call = Request(exposed.name, identity.name or "HTTP", None)
+    current_request.set(call)  # in this request's own task
     began = time.perf_counter()
     try:
         work = partial(exposed.function, *arguments.args, **arguments.kwargs)
@@ -51,11 +51,11 @@ async def answer(
         else:
             response = _json({"result": await _in_thread(hub, work, exposed)})
     except asyncio.CancelledError:
-        asked.cancel()
+        call.cancel()
         raise
     except web.HTTPException:
         raise
-    except BaseException as error:  # the edge: what a function raises is the caller's
+    except BaseException as error:  # the edge: every exception goes to the caller
         hub.metrics.fail(exposed.name)
         return _json(_fault(error), status=500)
     latencies = hub.metrics.answered.setdefault(exposed.name, Latencies())
@@ -64,7 +64,7 @@ async def answer(
 
 
 def problem(kind: type[web.HTTPException], message: str) -> web.HTTPException:
-    """Return an HTTP error that says what is wrong in the same shape as any other."""
+    """Return an HTTP error whose body has the JSON form of all errors."""
     body = msgspec.json.encode({"error": {"type": kind.__name__, "message": message}})
     return kind(text=body.decode(), content_type="application/json")
 
@@ -80,7 +80,7 @@ def _find(name: str, hub: Hub, identity: Identity) -> Exposed:
 
 
 async def _arguments(request: web.Request) -> Arguments:
-    """Return what a call brings. Asking for JSON keeps out what HTML forms can send."""
+    """Return the arguments of a call; JSON alone, which no HTML form can send."""
     if request.content_type != "application/json":
         raise problem(
             web.HTTPUnsupportedMediaType, "send Content-Type: application/json"
@@ -93,7 +93,7 @@ async def _arguments(request: web.Request) -> Arguments:
             web.HTTPBadRequest, f"the body is larger than {JSON_BYTES} bytes"
         ) from None
     except (ValueError, RecursionError, web.RequestPayloadError) as error:
-        raise problem(web.HTTPBadRequest, f"the body is not right: {error}") from None
+        raise problem(web.HTTPBadRequest, f"the body is not valid: {error}") from None
 
 
 async def _in_thread(hub: Hub, work: Callable[[], Any], exposed: Exposed) -> Any:
@@ -107,16 +107,16 @@ async def _in_thread(hub: Hub, work: Callable[[], Any], exposed: Exposed) -> Any
 
 async def _from_thread(hub: Hub, items: Iterator[Any]) -> AsyncIterator[Any]:
     loop, context = asyncio.get_running_loop(), copy_context()
-    following = partial(next, items, _END)
+    next_item = partial(next, items, _END)
     while True:
-        item = await loop.run_in_executor(hub.executor, context.run, following)
+        item = await loop.run_in_executor(hub.executor, context.run, next_item)
         if item is _END:
             return
         yield item
 
 
 async def _lines(request: web.Request, items: AsyncIterator[Any]) -> web.StreamResponse:
-    """Answer with one JSON value per line, as they come."""
+    """Send one JSON object per line, as items are produced."""
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
     try:
@@ -124,7 +124,7 @@ async def _lines(request: web.Request, items: AsyncIterator[Any]) -> web.StreamR
             await response.write(_encode({"item": item}) + b"\n")
     except asyncio.CancelledError:
         raise
-    except BaseException as error:  # too late for another status
+    except BaseException as error:  # the status has been sent
         await response.write(_encode(_fault(error)) + b"\n")
     await response.write_eof()
     return response
@@ -145,7 +145,7 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} has no place in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
 
 
 _encode = msgspec.json.Encoder(enc_hook=_plain).encode

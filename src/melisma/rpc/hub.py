@@ -1,8 +1,8 @@
-"""The side that is dialled: who is there, and under which name.
+"""The server side of sessions: handshakes, and the peers by name.
 
-A name belongs to whoever proved it with a token bound to it. Under a token that many
-share, a name is taken while its bearer is connected, and whoever was cut off shows the
-session's key to go on.
+A token may be bound to a name, which then no other token can use. Under a shared token
+the first peer to connect gets a name for as long as its session lasts, and proves by
+the session's key that it may resume.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from melisma.rpc.peer import Group, Peer
 from melisma.rpc.service import Service
 from melisma.rpc.session import Session
 from melisma.rpc.threads import ThreadPool
-from melisma.rpc.tokens import ANYBODY, Identity, check_name
+from melisma.rpc.tokens import ANONYMOUS, Identity, check_name
 from melisma.rpc.transport import Closed, Transport
 from melisma.rpc.values import Malformed
 
 log = logging.getLogger("melisma.rpc")
 
-#: How long a new connection may take to say who it is.
+#: How long a new connection may take to send its Hello.
 HANDSHAKE_S = 10.0
 
 
 class Hub:
-    """The peers that dialled in. Lives on one event loop."""
+    """The sessions with the peers that connected, on one event loop."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class Hub:
     ) -> None:
         self.service, self.limits, self.metrics = service, limits, Metrics()
         self.executor = ThreadPool(threads)
-        #: Whether a name is kept for the bearer of a token of its own.
+        #: Returns whether a token is bound to a name.
         self.reserved: Callable[[str], bool] = lambda name: False
         self._joined, self._left = joined, left
         self._sessions: dict[str, Session] = {}
-        self._version = 0  # of the sessions: grows with each that comes or goes
-        self._group = (0, Group({}))  # at some version, for all who ask meanwhile
+        self._version = 0  # increases whenever a session is added or removed
+        self._group = (0, Group({}))  # cached for one version
         self._owners: dict[str, Identity] = {}
         self._expelled: dict[str, str] = {}
         self._changed = asyncio.Event()
@@ -58,17 +58,18 @@ class Hub:
 
     @property
     def peers(self) -> Group:
-        """Return the peers that are there now, connected or within their grace."""
-        version, group = self._version, self._group  # first: other threads ask too
+        """Return the peers that are connected or within the grace period."""
+        # Read before the sessions, which may change: other threads call this.
+        version, group = self._version, self._group
         if group[0] != version:
             sessions = list(self._sessions.items())
-            group = (version, Group({name: one.peer for name, one in sessions}))
+            group = (version, Group({name: session.peer for name, session in sessions}))
             self._group = group
         return group[1]
 
     @property
     def silences_s(self) -> dict[str, float | None]:
-        """Return how long ago each peer was heard; None if it is cut off for now."""
+        """Return seconds since each peer's last message; None if not connected."""
         return {
             name: session.silence_s if session.transport else None
             for name, session in list(self._sessions.items())
@@ -76,18 +77,18 @@ class Hub:
 
     @property
     def connections(self) -> int:
-        """Return how many peers are connected."""
+        """Return the number of open connections."""
         return len(self._connections)
 
     async def wait_for(self, names: set[str]) -> Group:
-        """Wait until peers of those names are connected."""
+        """Wait until peers of these names are connected, and return them."""
         while not all(self._is_connected(name) for name in names):
             self._changed.clear()
             await self._changed.wait()
         return self.peers.only(sorted(names))
 
     async def wait_until(self, count: int) -> Group:
-        """Wait until at least that many peers are connected."""
+        """Wait until at least ``count`` peers are connected, and return all peers."""
         while sum(map(self._is_connected, self._sessions)) < count:
             self._changed.clear()
             await self._changed.wait()
@@ -97,8 +98,10 @@ class Hub:
         session = self._sessions.get(name)
         return session is not None and session.transport is not None
 
-    async def accept(self, transport: Transport, identity: Identity = ANYBODY) -> None:
-        """Converse with whoever is at the other end, until the transport closes."""
+    async def accept(
+        self, transport: Transport, identity: Identity = ANONYMOUS
+    ) -> None:
+        """Handshake with a new connection and serve it until it closes."""
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
@@ -122,7 +125,7 @@ class Hub:
             session, resumes = self._admit(hello, identity)
         except (Malformed, ConfigError, AccessError, TimeoutError) as error:
             reason = str(error) or f"no Hello within {HANDSHAKE_S:g} s"
-            log.warning("a connection was refused: %s", reason)
+            log.warning("refused a connection: %s", reason)
             permanent = isinstance(error, AccessError)
             await transport.send(frames.encode(frames.Refused(reason, permanent)))
             return None
@@ -131,12 +134,12 @@ class Hub:
             if previous:
                 await previous.close()
             if session.transport is not transport:
-                return None  # ended, or called back by a newer connection
-            answer = session.hello(session.name, resumes=True)
-            if not resumes:  # what arrived there was of another session
+                return None  # ended, or replaced by a newer connection
+            reply = session.hello(session.name, resumes=True)
+            if not resumes:  # the peer counted frames of another session
                 hello = msgspec.structs.replace(hello, received=0)
             session.resume(hello)
-            await transport.send(answer)
+            await transport.send(reply)
         except Malformed as error:
             session.end(ProtocolError(f"{session.name} broke the protocol: {error}"))
             await session.wait_closed()
@@ -144,16 +147,16 @@ class Hub:
         except BaseException:
             session.detach(transport)
             raise
-        log.info("%s %s", session.name, "is back" if resumes else "joined")
+        log.info("%s %s", session.name, "resumed" if resumes else "joined")
         if not resumes and self._joined:
             self._joined(session.peer)
         asyncio.get_running_loop().call_soon(self._changed.set)
         return session
 
     def _admit(self, hello: frames.Hello, identity: Identity) -> tuple[Session, bool]:
-        """Return the session with who says hello, and whether its session goes on."""
+        """Return the session for a Hello, and whether it resumes; raise to refuse."""
         if type(hello) is not frames.Hello:
-            raise Malformed("a conversation starts with Hello")
+            raise Malformed("the first frame is not Hello")
         check_protocol(hello)
         name = check_name(hello.name or identity.name or "")
         if identity.name and name != identity.name:
@@ -181,7 +184,8 @@ class Hub:
     def _add(self, name: str, identity: Identity) -> Session:
         if len(self._sessions) >= self.limits.connections:
             raise ConfigError(
-                f"{self.limits.connections} peers are here, and more are not let in"
+                f"{self.limits.connections} peers are connected, the most that"
+                " limits.connections allows"
             )
         session = Session(
             name,
@@ -207,13 +211,13 @@ class Hub:
                 self._left(session.peer)
 
     def expel(self, name: str, reason: str) -> None:
-        """End the session with a peer, and let nobody of that name in again."""
+        """End the session with a peer and refuse its name from now on."""
         self._expelled[name] = reason
         session = self._sessions.get(name)
         if session:
             session.end(f"{name} was expelled: {reason}")
 
-    async def close(self, reason: str = "the server stops") -> None:
+    async def close(self, reason: str = "the server stopped") -> None:
         """End all sessions."""
         sessions = list(self._sessions.values())
         for session in sessions:
@@ -226,7 +230,7 @@ class Hub:
 
 
 def check_protocol(hello: frames.Hello) -> None:
-    """Raise ConfigError if the far side speaks another major version."""
+    """Raise ConfigError if the peer has another major version of the protocol."""
     ours, theirs = frames.PROTOCOL, hello.protocol
     if theirs[0] != ours[0]:
         raise ConfigError(

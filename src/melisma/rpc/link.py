@@ -1,13 +1,13 @@
-"""Frames between two peers, each exactly once and in order, whatever breaks below.
+"""Delivery of frames exactly once and in order, over transports that may break.
 
-A link outlives its transports. Both ends count the frames of the session; what the far
-side has not confirmed is kept (memory is kept by reference, not copied) and sent again
-over the next transport. So a transfer cut in the middle goes on where it was cut, and
-nothing above this file knows that a connection was lost.
+A link outlives its transports. Both ends count the frames of the session. Frames that
+the peer has not confirmed are kept (buffers by reference, not copied) and sent again
+over the next transport, so a transfer resumes where it was cut and no module above this
+one sees a lost connection.
 
-Small frames go before memory, and transfers take turns chunk by chunk, so that a large
-one holds up nobody. What is sent and unconfirmed is bounded, and so is the memory
-announced to the far side, which says how much it takes.
+Small frames are sent before chunks, and transfers take turns chunk by chunk: a large
+one delays no other. Backpressure is twofold: unconfirmed bytes are bounded here, and
+announced buffers by the limit that the peer states in its Hello.
 """
 
 import asyncio
@@ -20,46 +20,41 @@ from melisma.rpc import frames
 from melisma.rpc.transport import Transport
 from melisma.rpc.values import Buffer, Malformed
 
-#: Sent and unconfirmed bytes above which no more memory is sent.
+#: No chunks are sent while more bytes than this are unconfirmed.
 WINDOW_BYTES = 64 << 20
-#: Sent and unconfirmed, or waiting to be sent, where patience ends: a peer that keeps
-#: its own limits has a fraction of it.
+#: A peer with more than this unconfirmed or queued is overloaded: one that keeps to its
+#: own limits has a fraction of it.
 BACKLOG_BYTES = 4 * WINDOW_BYTES
 BACKLOG_FRAMES = 1 << 15
-#: After this much of silence a small frame goes out at once.
+#: A small frame is sent at once if the last one was longer ago than this.
 BATCH_GAP_S = 5e-5
-#: Of small frames that travel as one message.
+#: Largest batch of small frames.
 BATCH_BYTES = 1 << 16
-#: Received since the last confirmation, above which one is due.
+#: Received since the last Ack, above which the next one is due.
 ACK_BYTES = 16 << 20
 ACK_FRAMES = 256
 
+#: An encoded frame, or the prefix and data of a chunk.
 WireFrame = bytes | tuple[bytes, memoryview]
 
 
 class Transfer:
-    """A frame and the memory, perhaps none, that follows it."""
+    """A frame to send, and the buffers that follow it in chunks, if any."""
 
-    __slots__ = (
-        "_buffers",
-        "_chunks",
-        "bytes",
-        "head",
-        "id",
-        "left_bytes",
-        "sent",
-    )  # fmt: skip
+    __slots__ = ("_buffers", "_chunks", "bytes", "head", "id", "left_bytes", "sent")
 
     def __init__(
         self, head: bytes, id: int = 0, buffers: Sequence[Buffer] = ()
     ) -> None:
         self.head, self.id, self._buffers = head, id, buffers
         self.bytes = self.left_bytes = _total(buffers) if buffers else 0
-        self.sent: asyncio.Future[None] | None = None  #: done when all was sent
+        self.sent: asyncio.Future[None] | None = (
+            None  #: done when all is sent or cancelled
+        )
         self._chunks: Iterator[WireFrame] | None = None
 
     def chunk(self) -> WireFrame:
-        """Return the next chunk; memory is let go once it is out."""
+        """Return the next chunk, and drop the buffers after the last."""
         if self._chunks is None:
             self._chunks = _cut(self.id, self._buffers)
             self._buffers = ()
@@ -71,20 +66,18 @@ class Transfer:
 
 
 class Link:
-    """One session's frames."""
+    """The frames of one session: queues to send, and those not confirmed yet."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        #: Whoever shows this key goes on with the session.
+        #: Secret that a peer shows to resume the session.
         self.key = key or secrets.token_bytes(16)
-        self.received = 0  #: frames of the session that arrived here
-        self.room_bytes = 0  #: memory that the far side lets be under way
-        self._confirmed = 0  # frames that the far side has
-        self._unconfirmed: deque[WireFrame] = deque()  # sent, not confirmed
+        self.received = 0  #: frames of the session received
+        self.room_bytes = 0  #: limit of the peer on buffers in transfer
+        self._confirmed = 0  # frames that the peer has received
+        self._unconfirmed: deque[WireFrame] = deque()  # sent, not confirmed by the peer
         self._unconfirmed_bytes = 0
-        self._resend: deque[WireFrame] = (
-            deque()
-        )  # kept, to be sent over this transport too
-        self._outbox: deque[bytes] = deque()  # to be sent first
+        self._resend: deque[WireFrame] = deque()  # of these, over this transport
+        self._outbox: deque[bytes] = deque()  # small frames, sent first
         self._outbox_bytes = 0
         self._queued: deque[Transfer] = deque()  # not announced yet
         self._sending: deque[Transfer] = deque()  # announced, taking turns
@@ -92,16 +85,18 @@ class Link:
         self._ack_due = False
         self._unacked_bytes = self._unacked_frames = 0
         self._transport: Transport | None = None
-        self._unfinished: Awaitable[None] | None = None  # of a frame begun by ``send``
+        self._unfinished: Awaitable[None] | None = (
+            None  # rest of a send begun by ``_flush``
+        )
         self._idle: asyncio.Future[None] | None = None
-        self._flush_scheduled = False  # whether frames go out in the loop's next turn
+        self._flush_scheduled = False  # for the event loop's next turn
         self._sent_at = 0.0
 
     def send(self, frame: bytes) -> None:
-        """Send a small frame: at once, or with others if it is one of many.
+        """Send a small frame, at once or batched.
 
-        To send and to receive costs far more than what is in a frame, so those that
-        follow each other closely go out together in the event loop's next turn.
+        A message costs far more than the bytes of a small frame, so frames in close
+        succession are sent as one batch in the event loop's next turn.
         """
         self._outbox.append(frame)
         self._outbox_bytes += len(frame)
@@ -111,43 +106,43 @@ class Link:
             self._flush()
         elif not self._flush_scheduled:
             self._flush_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush_scheduled_frames)
+            asyncio.get_running_loop().call_soon(self._flush_batch)
 
-    def _flush_scheduled_frames(self) -> None:
+    def _flush_batch(self) -> None:
         self._flush_scheduled = False
         if self._outbox:
             self._flush()
 
     def _flush(self) -> None:
-        """Send what waits, unless the pump is at it."""
+        """Send the queued small frames, unless the pump is sending already."""
         if self._transport and self._idle and not self._idle.done():
             self._unfinished = self._transport.start_send(self._batch())
             if self._unfinished or self._outbox:
                 self._wake()
 
     def _batch(self) -> bytes:
-        """Return the frames that wait, or the first of many, as one message."""
+        """Take queued small frames, up to BATCH_BYTES, as one message."""
         if len(self._outbox) == 1:
             frame = self._outbox.popleft()
             self._outbox_bytes = 0
             self._track(frame)
             return frame
-        taken, size = [], 0
+        batch, size = [], 0
         while self._outbox and size < BATCH_BYTES:
             frame = self._outbox.popleft()
             self._outbox_bytes -= len(frame)
             self._track(frame)
-            taken.append(frame)
+            batch.append(frame)
             size += len(frame) + frames.LENGTH_BYTES
-        return frames.batch(taken)
+        return frames.batch(batch)
 
     def send_transfer(self, transfer: Transfer) -> None:
-        """Queue a frame with memory; it must fit in ``room_bytes``."""
+        """Queue a transfer, whose buffers must fit in ``room_bytes``."""
         self._queued.append(transfer)
         self._wake()
 
     def cancel(self, transfer: Transfer) -> bool:
-        """Send no more of a frame; return whether the far side may know of it."""
+        """Send no more of a transfer; return whether the peer may have part of it."""
         if transfer in self._queued:
             self._queued.remove(transfer)
             self._mark_sent(transfer)
@@ -164,20 +159,20 @@ class Link:
         return True
 
     def unsent(self) -> set[int]:
-        """Return the identities of frames of which the far side cannot know."""
-        waiting = {id(transfer.head) for transfer in self._queued}
-        return waiting | {id(frame) for frame in self._outbox}
+        """Return ``id(frame)`` of the queued frames, which the peer cannot have."""
+        queued = {id(transfer.head) for transfer in self._queued}
+        return queued | {id(frame) for frame in self._outbox}
 
     def resume(self, received: int) -> None:
-        """Get ready for a new transport, over which the far side said what it has."""
+        """Prepare for a new transport to a peer that has ``received`` frames."""
         if not self._confirmed <= received <= self._confirmed + len(self._unconfirmed):
             raise Malformed(f"{received} frames confirmed that were never sent")
         self.confirm(received)
         self._resend = deque(self._unconfirmed)
-        self._transport = None  # whoever still pumps into the last one stops
+        self._transport = None  # stops the pump of the previous one
 
     def confirm(self, received: int) -> None:
-        """Forget the frames that the far side has."""
+        """Drop the frames that the peer has received."""
         if received > self._confirmed + len(self._unconfirmed):
             raise Malformed(f"{received} frames confirmed that were never sent")
         while self._confirmed < received:
@@ -186,7 +181,7 @@ class Link:
         self._wake()
 
     def count_received(self, size: int) -> None:
-        """Note that a frame of the session arrived."""
+        """Count a frame of the session, and send an Ack if one is due."""
         self.received += 1
         self._unacked_frames += 1
         self._unacked_bytes += size
@@ -194,20 +189,20 @@ class Link:
             self.acknowledge()
 
     def acknowledge(self) -> None:
-        """Tell the far side what arrived, and that this side lives."""
+        """Send an Ack, which is also a ping."""
         self._unacked_bytes = self._unacked_frames = 0
         self._ack_due = True
         self._wake()
 
     def overloaded(self) -> bool:
-        """Return whether the far side takes in far less than it asks for."""
+        """Return whether the peer requests far more than it receives."""
         return (
             len(self._unconfirmed) + len(self._outbox) > BACKLOG_FRAMES
             or self._unconfirmed_bytes + self._outbox_bytes > BACKLOG_BYTES
         )
 
     async def pump(self, transport: Transport) -> None:
-        """Send what is queued, for as long as the transport carries."""
+        """Send what is queued, small frames first, while the transport is in use."""
         self._transport, self._unfinished = transport, None
         while self._transport is transport:
             if self._unfinished:
@@ -224,7 +219,7 @@ class Link:
             elif (chunk := self._next_chunk()) is not None:
                 self._track(chunk)
                 await transport.send(_joined(chunk))
-                await asyncio.sleep(0)  # let a small call in between
+                await asyncio.sleep(0)  # lets small frames in between
             else:
                 self._idle = asyncio.get_running_loop().create_future()
                 await self._idle

@@ -1,8 +1,8 @@
-"""``serve``: let others call functions of this process.
+"""``serve``: a server whose functions others call, and which calls them back.
 
-``serve`` returns at once, and a thread of this process does the work; ``aserve`` lives
-on the caller's own event loop. Methods of what they return block too; inside a
-coroutine they are awaited.
+``serve`` returns at once, and its I/O runs on a background thread; ``aserve`` runs on
+the caller's own event loop. Methods of a Server that wait block; where an event loop
+runs, they return an awaitable.
 """
 
 import asyncio
@@ -21,21 +21,21 @@ from melisma.rpc.listener import Listener, Routes
 from melisma.rpc.metrics import Metrics
 from melisma.rpc.peer import Group, Peer
 from melisma.rpc.service import Service
-from melisma.rpc.threads import background_loop, run, settle
+from melisma.rpc.threads import background_loop, block_or_await, run
 from melisma.rpc.tokens import EVERYTHING, Tokens
 from melisma.rpc.transport import Transport, memory_transports
 
-#: Where this user's certificate and tokens are kept.
+#: Default folder of the certificate and the tokens.
 HOME = Path.home() / ".melisma"
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal, apart from the program's own output."""
+    """Print to stderr, apart from the program's output."""
     print(text, file=sys.stderr, flush=True)
 
 
 class Server:
-    """Listens, answers, and calls whoever dialled in. Made by ``serve``."""
+    """Answers calls, and calls the peers that connected. Made by ``serve``."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Server:
     ) -> None:
         self._listener, self._hub = listener, hub
         self._tokens = tokens
-        self.fingerprint = fingerprint  #: of the certificate to pin, if there is one
+        self.fingerprint = fingerprint  #: of the certificate that clients pin, if any
         self._loop = asyncio.get_running_loop()
         self._closed = asyncio.Event()
 
@@ -57,46 +57,46 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Return the port it listens on."""
+        """Return the port that it listens on."""
         return self._listener.address.port
 
     @property
     def url(self) -> str:
-        """Return where a browser finds this server."""
+        """Return the URL for browsers."""
         address = self._listener.address
         return replace(address, host=reachable(address.host)).url
 
     @property
     def metrics(self) -> Metrics:
-        """Return what has been called, answered, sent and received so far."""
+        """Return counts of calls, answers and bytes so far."""
         return self._hub.metrics
 
     @property
     def silences_s(self) -> dict[str, float | None]:
-        """Return how long ago each peer was heard; None if it is cut off for now."""
+        """Return seconds since each peer's last message; None if not connected."""
         return self._hub.silences_s
 
     @property
     def peers(self) -> Group:
-        """Return who is there now: one by its name, all, or ``only`` some."""
+        """Return the peers that are connected or within the grace period."""
         return self._hub.peers
 
     def wait_for(self, *names: str, timeout_s: float | None = None) -> Any:
-        """Wait until peers of those names are connected, and return them."""
-        waiting = self._hub.wait_for(set(names))
-        return self._settle(_in_time(waiting, timeout_s, f"{', '.join(names)} to come"))
+        """Wait until peers of these names are connected, and return them."""
+        what = f"{', '.join(names)} to connect"
+        return self._run(_with_timeout(self._hub.wait_for(set(names)), timeout_s, what))
 
     def wait_until(self, count: int, timeout_s: float | None = None) -> Any:
-        """Wait until that many peers are connected, and return all that are."""
-        waiting = self._hub.wait_until(count)
-        return self._settle(_in_time(waiting, timeout_s, f"{count} peers to come"))
+        """Wait until ``count`` peers are connected, and return all peers."""
+        what = f"{count} peers to connect"
+        return self._run(_with_timeout(self._hub.wait_until(count), timeout_s, what))
 
     def invite(
         self, name: str | None = None, may_call: tuple[str, ...] = EVERYTHING
     ) -> str:
-        """Make a token and return the join string with it: the only time it is seen.
+        """Create a token and return the join string, the only place that shows it.
 
-        With a ``name``, whoever shows it has that name, and nobody else can take it.
+        With a ``name``, the token is bound to it: no peer has that name without it.
         """
         if self._tokens is None:
             return self.address
@@ -108,29 +108,29 @@ class Server:
         ).join_string()
 
     def expel(self, name: str, reason: str) -> None:
-        """End the session with a peer; nobody of that name is let in by this server.
+        """End the session with a peer and refuse its name on this server.
 
-        Revoke its token to keep it out under another name, and of later servers.
+        Revoke its token to refuse it under other names and on later servers too.
         """
         self._loop.call_soon_threadsafe(self._hub.expel, name, reason)
 
     def wait(self) -> Any:
         """Serve until closed, or until Ctrl-C."""
         try:
-            return self._settle(self._closed.wait())
+            return self._run(self._closed.wait())
         except KeyboardInterrupt:
             return self.close()
 
     def close(self) -> Any:
-        """Send everybody away and free the port."""
-        return self._settle(self._close())
+        """End all sessions and free the port."""
+        return self._run(self._close())
 
     async def _close(self) -> None:
         await self._listener.close()
         self._closed.set()
 
-    def _settle(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return settle(work, self._loop)
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return block_or_await(work, self._loop)
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +166,7 @@ async def aserve(
     routes: Routes = lambda app, identify: None,
     say: Callable[[str], None] = say,
 ) -> Server:
-    """Serve on this coroutine's event loop; see ``serve``."""
+    """Serve on the running event loop; see ``serve``."""
     secure = not is_loopback(host) if secure is None else secure
     hub = Hub(
         Service(targets),
@@ -193,18 +193,20 @@ def _secured(
     client_ca: Path | str | None,
     routes: Routes,
 ) -> Server:
-    own = certificate is not None
-    if own and key is None:
+    given = certificate is not None
+    if given and key is None:
         raise ConfigError("a certificate needs its key: serve(certificate=…, key=…)")
-    shown, secret = (
-        (Path(str(certificate)), Path(str(key))) if own else certificates.ensure(folder)
+    certificate_file, key_file = (
+        (Path(str(certificate)), Path(str(key)))
+        if given
+        else certificates.ensure(folder)
     )
     tls = certificates.server_context(
-        shown, secret, Path(client_ca) if client_ca else None
+        certificate_file, key_file, Path(client_ca) if client_ca else None
     )
     tokens = Tokens(folder / "tokens.json")
-    # One's own certificate is checked against its authority; ours is pinned.
-    pin = None if own else certificates.fingerprint_of(shown)
+    # Clients check a certificate given here against its authority, and pin ours.
+    pin = None if given else certificates.fingerprint_of(certificate_file)
     return Server(Listener(hub, tokens, tls, routes), hub, tokens, pin)
 
 
@@ -216,38 +218,38 @@ def _announce(server: Server, say: Callable[[str], None]) -> None:
             " opens it to others, with TLS and a token"
         )
     elif tokens.list():
-        say(f"listening on {server.address} with TLS; earlier join strings work")
+        say(f"listening on {server.address} with TLS; earlier join strings are valid")
     else:
         say(
-            f"listening on {server.address} with TLS; to join, and only shown now:\n"
+            f"listening on {server.address} with TLS; join string, shown only now:\n"
             f"  {server.invite()}"
         )
 
 
 def serve(*targets: object, **options: Any) -> Server:
-    """Let others call functions of this process, and return at once.
+    """Serve functions of this process to peers, and return at once.
 
     Args:
         *targets: functions, or objects with methods, marked by ``expose``; without
             any, every function marked in this process.
         **options: as follows.
-            host: where to listen. Addresses other than loopback get TLS and a token.
-            port: 0 for any that is free; None for no socket at all, for ``connect``
-                with the server itself in place of an address.
+            host: the address to listen on; all but loopback require TLS and a token.
+            port: 0 for any free one; None for no socket: ``connect(server)``.
             secure: True for TLS and a token on loopback too.
-            folder: where certificate and tokens are kept and, the first time, made.
-            certificate, key: your own, in PEM files. client_ca: peers must show a
-                certificate from this authority.
-            limits: how much is borne from a peer. threads: for plain functions.
-            joined, left: called with each Peer that comes or is gone for good.
-            routes: called with the port's aiohttp application, to which it may add
-                routes, and a function that says who sends a request.
-            say: where to tell the address and, the first time, the join string.
+            folder: of the certificate and the tokens, created on the first start.
+            certificate, key: PEM files to use in place of a self-signed certificate.
+            client_ca: the authority of the peers' certificates, for mutual TLS.
+            limits: on memory, calls and silence of a peer.
+            threads: at most, for plain functions.
+            joined, left: called with each Peer whose session begins or ends.
+            routes: called with the port's aiohttp application, to add routes, and a
+                function that authenticates requests.
+            say: prints the address and, the first time, the join string.
     """
     return run(aserve(*targets, **options), background_loop(), "await aserve(…)")
 
 
-async def _in_time(
+async def _with_timeout(
     work: Coroutine[Any, Any, Any], timeout_s: float | None, what: str
 ) -> Any:
     try:

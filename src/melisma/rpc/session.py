@@ -1,9 +1,9 @@
-"""A conversation with one peer: calls both ways, over one transport after another.
+"""A session with one peer: calls both ways, over one transport after another.
 
-The session puts values together from frames and memory, keeps the connection alive,
-and hands calls to its dispatcher and answers to its caller. A transport that breaks is
-replaced by the next within the grace period, and neither of them notices; without one,
-or when the far side starts anew, both are told that the session is over.
+The session assembles values from frames and chunks, passes calls to its dispatcher and
+answers to its caller, and sends pings. When a transport breaks, the peer has a grace
+period to reconnect, which caller and dispatcher do not notice. After it, or if the peer
+restarted, the session ends: pending calls fail and running functions are cancelled.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from melisma.rpc.service import Service
 from melisma.rpc.transport import Closed, Transport
 from melisma.rpc.values import INLINE_BYTES, Buffer, Malformed
 
-#: Signs of life that are rarer than this do not make this side wait longer.
+#: A peer's longer ping interval does not extend the timeout for its silence.
 LONGEST_PING_S = 60.0
-#: How long a farewell may take.
+#: How long sending a Bye may take.
 BYE_S = 1.0
 
 
 class IncomingTransfer:
-    """A frame whose memory is on its way; ``wanted`` says whether anybody needs it."""
+    """A frame whose buffers are arriving; if not ``wanted``, they are discarded."""
 
     def __init__(self, frame: Any, wanted: bool) -> None:
         self.frame, self.wanted = frame, wanted
@@ -44,26 +44,26 @@ class IncomingTransfer:
             np.empty(size if wanted else 0, np.uint8) for size in frame.sizes
         ]
         self._views = deque(buffer.data for buffer in self.buffers)
-        self._at = 0
+        self._offset = 0
 
     def fill(self, chunk: memoryview) -> None:
-        """Put the next memory where it belongs; Malformed if it is too much."""
+        """Copy a chunk into the buffers; Malformed if it exceeds them."""
         self.left_bytes -= len(chunk)
         if self.left_bytes < 0:
             raise Malformed("a transfer is longer than announced")
         while chunk and self._views:
             view = self._views[0]
-            part = min(len(chunk), len(view) - self._at)
-            view[self._at : self._at + part] = chunk[:part]
-            self._at += part
+            part = min(len(chunk), len(view) - self._offset)
+            view[self._offset : self._offset + part] = chunk[:part]
+            self._offset += part
             chunk = chunk[part:]
-            if self._at == len(view):
+            if self._offset == len(view):
                 self._views.popleft()
-                self._at = 0
+                self._offset = 0
 
 
 class Session(Channel):
-    """Calls both ways with one peer, on one event loop."""
+    """Sends and receives the calls of one peer, on one event loop."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Session(Channel):
         )
         self._on_end = on_end
         self._silence_s = limits.silence_s
-        self._heard = self.loop.time()
+        self._received_at = self.loop.time()
         self._incoming: dict[int, IncomingTransfer] = {}
         self._incoming_bytes = 0
         self._grace: asyncio.TimerHandle | None = None
@@ -105,13 +105,13 @@ class Session(Channel):
 
     @property
     def silence_s(self) -> float:
-        """Return how long ago the far side was heard."""
-        return max(0.0, self.loop.time() - self._heard)
+        """Return seconds since the last message of the peer."""
+        return max(0.0, self.loop.time() - self._received_at)
 
-    # The connection
+    # Connection
 
     def hello(self, name: str, resumes: bool) -> bytes:
-        """Return this side's first frame over a transport."""
+        """Return the first frame to send over a transport, for the handshake."""
         return frames.encode(
             frames.Hello(
                 protocol=frames.PROTOCOL,
@@ -126,7 +126,7 @@ class Session(Channel):
         )
 
     def restart(self, key: bytes | None = None) -> None:
-        """Start a session, about which the far side knows nothing yet."""
+        """Begin a new session with ``key``, or a random one, and drop the old state."""
         self.caller.restart(self.link.unsent())
         self._clear(Link(key))
         self.ended = None
@@ -137,23 +137,21 @@ class Session(Channel):
         self._incoming_bytes = 0
         self.link = link
 
-    def resume(self, far: frames.Hello) -> None:
-        """Go on with the session from where the far side's Hello says it stands."""
-        self.functions = far.functions
-        if (
-            0 < far.ping_s < LONGEST_PING_S
-        ):  # it may be in less of a hurry than this side
-            self._silence_s = max(self.limits.silence_s, 3 * far.ping_s)
-        self.link.room_bytes = far.message_bytes
-        self.link.resume(far.received)
+    def resume(self, hello: frames.Hello) -> None:
+        """Continue the session from the state in the peer's Hello."""
+        self.functions = hello.functions
+        if 0 < hello.ping_s < LONGEST_PING_S:
+            self._silence_s = max(self.limits.silence_s, 3 * hello.ping_s)
+        self.link.room_bytes = hello.message_bytes
+        self.link.resume(hello.received)
         self.caller.resend()
 
     async def run(self, transport: Transport) -> None:
-        """Exchange frames over ``transport`` until it closes."""
+        """Send and receive over ``transport`` until it closes."""
         self._stop_grace()
-        self._heard = self.loop.time()
+        self._received_at = self.loop.time()
         self.transport = transport
-        helpers = [
+        tasks = [
             self.loop.create_task(self._pump(transport)),
             self.loop.create_task(self._watch(transport)),
         ]
@@ -168,21 +166,21 @@ class Session(Channel):
         except Closed:
             pass
         finally:
-            for helper in helpers:
-                helper.cancel()
+            for task in tasks:
+                task.cancel()
             self.detach(transport)
             await self.wait_closed()
             await transport.close()
 
     def detach(self, transport: Transport) -> None:
-        """Wait for another transport for as long as the grace period lasts."""
+        """Stop using ``transport`` and start the grace period for another one."""
         if self.transport is transport:
             self.transport = None
             self._stop_grace()
             self._start_grace()
 
     def end(self, reason: str | RpcError) -> None:
-        """End the session: fail what waits, cancel what runs, tell the far side."""
+        """Fail pending calls, cancel running ones, and send the peer a Bye."""
         self._stop_grace()
         self.ended = TransportError(reason) if isinstance(reason, str) else reason
         self.caller.fail_all(self.ended)
@@ -195,7 +193,7 @@ class Session(Channel):
         self._on_end()
 
     async def wait_closed(self) -> None:
-        """Wait until the far side was told, or could not be."""
+        """Wait until Byes have been sent, or could not be."""
         await asyncio.gather(*self._closing)
 
     def _start_grace(self) -> None:
@@ -203,7 +201,7 @@ class Session(Channel):
             self._grace = self.loop.call_later(
                 self.limits.grace_s,
                 self.end,
-                f"{self.name} was lost and did not come back within"
+                f"{self.name} was lost and did not reconnect within"
                 f" {self.limits.grace_s:g} s",
             )
 
@@ -219,14 +217,14 @@ class Session(Channel):
             await transport.close()
 
     async def _watch(self, transport: Transport) -> None:
-        """Give signs of life, and close a transport that brings none."""
+        """Send pings, and close a transport that receives nothing for too long."""
         while True:
             due = self.loop.time() + self.limits.ping_s
             await asyncio.sleep(self.limits.ping_s)
             now = self.loop.time()
-            # Waking late means that this process stood still, not the far side.
-            punctual = now - due < self.limits.ping_s
-            if punctual and now - self._heard > self._silence_s:
+            # Waking late means that this process was suspended, not the peer.
+            on_time = now - due < self.limits.ping_s
+            if on_time and now - self._received_at > self._silence_s:
                 await transport.close()
                 return
             self.link.acknowledge()
@@ -234,7 +232,7 @@ class Session(Channel):
     # Receiving
 
     def _receive(self, data: bytes) -> None:
-        self._heard = self.loop.time()
+        self._received_at = self.loop.time()
         self.metrics.received_bytes += len(data)
         first = data[0] if data else None
         if first == frames.CHUNK:
@@ -242,7 +240,7 @@ class Session(Channel):
             self._on_chunk(*frames.split_chunk(data))
         elif first == frames.BATCH:
             for frame in frames.split_batch(data):
-                if self.ended:  # the one before was a goodbye
+                if self.ended:  # by the previous frame, a Bye
                     break
                 self._on_frame(frame)
         else:
@@ -252,11 +250,11 @@ class Session(Channel):
         frame = frames.decode(data)
         handler = self._handlers.get(type(frame))
         if handler is None:
-            raise Malformed(f"{type(frame).__name__} in the middle of a conversation")
+            raise Malformed(f"{type(frame).__name__} after the handshake")
         if type(frame) not in frames.UNCOUNTED:
             self.link.count_received(len(data))
             if self.link.overloaded():
-                raise Malformed("it asks for more than it takes in")
+                raise Malformed("it requests more than it receives")
         handler(frame)
 
     def _on_value(self, frame: Any) -> None:
@@ -269,22 +267,20 @@ class Session(Channel):
         total = _cost(frame.sizes)
         room = self.limits.message_bytes - self._incoming_bytes
         if min(frame.sizes) < 1 or total > room:
-            raise Malformed(f"{total} bytes announced where at most {room} may come")
+            raise Malformed(f"{total} bytes announced, but at most {room} accepted")
         if frame.transfer in self._incoming:
             raise Malformed(f"transfer {frame.transfer} announced twice")
         try:
             self._incoming[frame.transfer] = IncomingTransfer(frame, wanted)
         except MemoryError:
-            raise Malformed(
-                f"{total} bytes announced, and no memory for them"
-            ) from None
+            raise Malformed(f"{total} bytes announced, but not enough memory") from None
         self._incoming_bytes += total
 
-    def _on_chunk(self, transfer: int, memory: memoryview) -> None:
+    def _on_chunk(self, transfer: int, chunk: memoryview) -> None:
         incoming = self._incoming.get(transfer)
         if incoming is None:
-            raise Malformed(f"memory of transfer {transfer}, which was not announced")
-        incoming.fill(memory)
+            raise Malformed(f"a chunk of transfer {transfer}, which was not announced")
+        incoming.fill(chunk)
         if not incoming.left_bytes:
             frame = self._forget(transfer)
             owner = self.dispatcher if type(frame) is frames.Call else self.caller
@@ -305,7 +301,7 @@ class Session(Channel):
 
 
 def _cost(sizes: tuple[int, ...]) -> int:
-    """Return what memory of ``sizes`` takes; honest pieces are never small."""
+    """Return the bytes to reserve; buffers that should be inline cost more."""
     return sum([max(size, INLINE_BYTES) for size in sizes])
 
 

@@ -11,19 +11,19 @@ from typing import Any
 
 from melisma.rpc.values import Malformed
 
-#: Items of a stream that may wait for their consumer; a large one counts as many.
+#: Items that may wait for their consumer; large ones count as several.
 STREAM_CREDIT = 16
 
 
 def cost_of(sizes: Iterable[int]) -> int:
-    """Return how much of a stream's credit an item with memory of ``sizes`` takes."""
-    # No more than is there for sure once all before it is consumed: less than half of
-    # the credit waits to be granted.
+    """Return the credit that an item with buffers of ``sizes`` takes."""
+    # At most what the producer has once all earlier items are consumed: the consumer
+    # withholds less than half of the credit, since it grants credit by halves.
     return min(STREAM_CREDIT // 2 + 1, 1 + (sum(sizes) >> 20))
 
 
 class StreamBuffer:
-    """A stream's items as they arrive, for one consumer on the session's loop."""
+    """Received items of a stream, for one consumer on the session's event loop."""
 
     def __init__(
         self, grant: Callable[[int], None], cancel: Callable[[], None]
@@ -32,33 +32,33 @@ class StreamBuffer:
         self._grant = grant
         self._items: deque[tuple[Any, int]] = deque()
         self._end: BaseException | None = None
-        self._more = asyncio.Event()
-        self._owed, self._credit = 0, STREAM_CREDIT
+        self._changed = asyncio.Event()
+        self._consumed, self._credit = 0, STREAM_CREDIT
 
     def put(self, value: Any, cost: int) -> None:
-        """Add an item; Malformed if its producer did not wait for room."""
+        """Add an item; Malformed if the producer had no credit for it."""
         self._credit -= cost
         if self._credit < 0:
-            raise Malformed("a stream brings more than was asked for")
+            raise Malformed("a stream sends more than its credit")
         self._items.append((value, cost))
-        self._more.set()
+        self._changed.set()
 
     def end(self, error: BaseException) -> None:
-        """Let the consumer meet ``error`` after the last item."""
+        """Raise ``error`` in the consumer after the last item."""
         self._end = self._end or error
-        self._more.set()
+        self._changed.set()
 
     async def next(self) -> Any:
-        """Return the next item, or raise what ended the stream."""
+        """Return the next item, or raise the error that ended the stream."""
         while not self._items:
             if self._end:
                 raise self._end
-            self._more.clear()
-            await self._more.wait()
+            self._changed.clear()
+            await self._changed.wait()
         value, cost = self._items.popleft()
-        self._owed += cost
-        if self._owed >= STREAM_CREDIT // 2 and not self._end:
-            self._credit += self._owed
-            self._grant(self._owed)
-            self._owed = 0
+        self._consumed += cost
+        if self._consumed >= STREAM_CREDIT // 2 and not self._end:
+            self._credit += self._consumed
+            self._grant(self._consumed)
+            self._consumed = 0
         return value

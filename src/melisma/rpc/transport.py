@@ -1,4 +1,4 @@
-"""What frames travel on: a WebSocket, or the memory of one process."""
+"""Transports of frames: the protocol, and one within this process."""
 
 import asyncio
 import types
@@ -7,30 +7,30 @@ from typing import Any, Protocol
 
 
 class Closed(Exception):
-    """The transport carries nothing more; the message says why, if anybody knows."""
+    """The transport is closed; the message says why, if known."""
 
 
 class Transport(Protocol):
-    """Whole frames to and from one peer, in order, until it closes."""
+    """Sends and receives whole messages in order, until it closes."""
 
     async def send(self, frame: bytes) -> None:
-        """Send a frame and wait while the way is blocked; Closed if there is none."""
+        """Send a message, and wait while the buffer is full; Closed if closed."""
 
     def start_send(self, frame: bytes) -> Awaitable[None] | None:
-        """Send a frame without a turn of the event loop, and return what is left to do.
+        """Send a message within this turn of the event loop, as far as possible.
 
-        Nothing else may be sent until what is returned has been awaited.
+        Await the result, if there is one, before sending anything else.
         """
 
     async def receive(self) -> bytes:
-        """Return the next frame; Closed when there will be none."""
+        """Return the next message; Closed when there is none any more."""
 
     async def close(self) -> None:
-        """Carry nothing more. Never raises, never waits for the far side."""
+        """Close the transport; never raises, and hardly waits for the peer."""
 
 
 def start(work: Coroutine[Any, Any, None]) -> Awaitable[None] | None:
-    """Run a coroutine up to where it first waits, and return the rest of it."""
+    """Run a coroutine to its first suspension, and return the rest of it, if any."""
     try:
         waits_for = work.send(None)
     except StopIteration:
@@ -50,7 +50,7 @@ def _continue(
 
 @types.coroutine
 def _raise(error: Exception) -> Generator[Any, Any, None]:
-    """Raise when awaited; unlike a coroutine, it may be left alone."""
+    """Raise when awaited; unlike a coroutine, it need not be awaited."""
     raise error
     yield
 
@@ -65,17 +65,17 @@ class MemoryTransport:
         self._closed = False
 
     async def send(self, frame: bytes) -> None:
-        """Put the frame in the other end's inbox, once there is room."""
+        """Put a message into the other end's queue, once there is room."""
         if self._closed:
             raise Closed
         await self._outbox.put(bytes(frame))
 
     def start_send(self, frame: bytes) -> Awaitable[None] | None:
-        """Put the frame in the other end's inbox, if there is room now."""
+        """Put a message into the other end's queue, now if there is room."""
         return start(self.send(frame))
 
     async def receive(self) -> bytes:
-        """Take the next frame out of this end's inbox."""
+        """Take the next message from this end's queue."""
         frame = None if self._closed else await self._inbox.get()
         if frame is None:
             self._closed = True
@@ -92,7 +92,7 @@ class MemoryTransport:
 
 
 def memory_transports(frames: int = 16) -> tuple[MemoryTransport, MemoryTransport]:
-    """Return the two ends of a transport that holds up to ``frames`` each way."""
-    there: asyncio.Queue[bytes | None] = asyncio.Queue(frames)
-    back: asyncio.Queue[bytes | None] = asyncio.Queue(frames)
-    return MemoryTransport(back, there), MemoryTransport(there, back)
+    """Return two connected ends, with queues of ``frames`` messages each way."""
+    first: asyncio.Queue[bytes | None] = asyncio.Queue(frames)
+    second: asyncio.Queue[bytes | None] = asyncio.Queue(frames)
+    return MemoryTransport(first, second), MemoryTransport(second, first)

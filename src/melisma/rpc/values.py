@@ -1,9 +1,9 @@
-"""Values as bytes: a msgpack body, with the memory of large arrays beside it.
+"""Serialisation of values: a msgpack body, and the buffers of large arrays, uncopied.
 
-Sent are None, bool, int, float, str, bytes, list, tuple, set, frozenset, dict, numpy
-arrays and scalars, torch tensors, and dataclasses and msgspec structs that both sides
-registered. All arrive as they were sent. Anything else is a TypeError that says where
-in the value it stands. What arrives can name a registered class, and nothing else.
+Supported are None, bool, int, float, str, bytes, list, tuple, set, frozenset, dict,
+numpy arrays and scalars, torch tensors, and dataclasses and msgspec structs that both
+sides registered. Types are preserved. Anything else is a TypeError with the path to it
+in the value. Received bytes can name registered classes and nothing else: no pickle.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from melisma.errors import ConfigError
 Buffer = NDArray[np.uint8]
 C = TypeVar("C", bound=type[Any])
 
-#: Arrays up to this size travel inside the body.
+#: Arrays up to this size are part of the body.
 INLINE_BYTES = 4096
 
 TUPLE, SET, FROZENSET, ARRAY, SCALAR, TENSOR, RECORD = range(1, 8)
@@ -45,7 +45,7 @@ _record_names: dict[type[Any], str] = {}
 
 
 class Unsendable(TypeError):
-    """A value has a part that cannot be sent; ``path`` leads to it."""
+    """A part of a value cannot be sent; ``path`` leads to that part."""
 
     def __init__(self, problem: str, path: str = "") -> None:
         super().__init__(problem)
@@ -55,12 +55,12 @@ class Unsendable(TypeError):
         return f"{self.path or 'the value'}: {self.problem}"
 
     def below(self, step: str) -> "Unsendable":
-        """Return the same problem as seen from one level up."""
+        """Return the error with ``step`` put before its path."""
         return Unsendable(self.problem, step + self.path)
 
 
 class Malformed(ValueError):
-    """Bytes that no honest sender would have written."""
+    """Received bytes that break the protocol."""
 
 
 @overload
@@ -68,10 +68,10 @@ def register(cls: C, *, name: str | None = None) -> C: ...
 @overload
 def register(*, name: str | None = None) -> Callable[[C], C]: ...
 def register(cls: Any = None, *, name: str | None = None) -> Any:
-    """Let a dataclass or msgspec struct travel, under its own name unless told.
+    """Register a dataclass or msgspec struct as a value, by its own name or ``name``.
 
-    Both sides register the class; the name alone crosses the wire. Fields are checked
-    against their annotations when a value arrives.
+    Both sides register the class, since only its name is sent. Fields are checked
+    against their annotations on receipt.
     """
     if cls is None:
         return partial(register, name=name)
@@ -88,8 +88,8 @@ def register(cls: Any = None, *, name: str | None = None) -> Any:
 
 
 def pack(value: Any) -> tuple[bytes, list[Buffer]]:
-    """Return the body of ``value`` and the memory of its large arrays, uncopied."""
-    if type(value) in ATOMS:  # most answers
+    """Return the body of a value, and the buffers of its large arrays, uncopied."""
+    if type(value) in ATOMS:  # the common case, made fast
         return _pack_plain(value), []
     buffers: list[Buffer] = []
     return _pack_plain(_at("", value, buffers)), buffers
@@ -98,7 +98,7 @@ def pack(value: Any) -> tuple[bytes, list[Buffer]]:
 def pack_call(
     args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[bytes, list[Buffer]]:
-    """Return the body and memory of a call's arguments; ``unpack`` gives a pair."""
+    """Return body and buffers of a call's arguments, which unpack to a pair."""
     buffers: list[Buffer] = []
     plain_args = [
         arg if type(arg) in ATOMS else _at(f"argument {i}", arg, buffers)
@@ -112,12 +112,12 @@ def pack_call(
 
 
 def unpack(body: bytes | memoryview | msgspec.Raw, buffers: Sequence[Buffer]) -> Any:
-    """Return the value that ``pack`` took; Malformed where nothing honest fits."""
+    """Return the value of ``pack``; Malformed if the bytes are not of one."""
     unused = dict(enumerate(buffers))
     try:
         value = _decoder(unused).decode(body) if buffers else _plain_decode(body)
-    except Exception as error:  # the edge: hostile bytes, or a record's own checks
-        raise Malformed(f"a value cannot be read: {error}") from error
+    except Exception as error:  # the edge: hostile bytes, or a class's own checks
+        raise Malformed(f"a value cannot be decoded: {error}") from error
     if unused:
         raise Malformed(f"{len(unused)} buffers belong to no array of the value")
     return value
@@ -144,7 +144,7 @@ def _at(step: str, value: Any, buffers: list[Buffer]) -> Any:
 
 
 def _plain(value: Any, buffers: list[Buffer]) -> Any:
-    """Return ``value`` in msgpack's own types, its large arrays put in ``buffers``."""
+    """Return a value in msgpack's types; its large arrays are added to ``buffers``."""
     kind = type(value)
     if kind in ATOMS:
         return value
@@ -231,7 +231,7 @@ def _array(
 
 
 def _tensor(tensor: Any, buffers: list[Buffer]) -> msgspec.msgpack.Ext:
-    from melisma.learning import tensors  # only where somebody uses torch already
+    from melisma.learning import tensors  # torch is loaded already
 
     if not hasattr(tensor, "layout"):
         raise Unsendable(f"{type(tensor).__name__} cannot be sent; send its tensors")
@@ -243,36 +243,36 @@ def _tensor(tensor: Any, buffers: list[Buffer]) -> msgspec.msgpack.Ext:
 
 
 def _decoder(unused: dict[int, Buffer]) -> msgspec.msgpack.Decoder[Any]:
-    """Return a decoder that takes arrays' memory out of ``unused``."""
+    """Return a decoder that takes the buffers of arrays out of ``unused``."""
 
     def extension(code: int, data: memoryview) -> Any:
         content = decoder.decode(data)
         if code in SEQUENCE_TYPES:
             return SEQUENCE_TYPES[code](content)
         if code == SCALAR:
-            name, memory = content
-            return np.frombuffer(memory, DTYPES[name])[0]
+            name, number = content
+            return np.frombuffer(number, DTYPES[name])[0]
         if code == RECORD:
             return _record(*content)
         if code not in (ARRAY, TENSOR):
             raise ValueError(f"unknown extension {code}")
         name, shape, source = content
         if not all(type(size) is int and size >= 0 for size in shape):
-            raise ValueError(f"{shape} is no shape")
-        memory = unused.pop(source) if type(source) is int else _own(source)
+            raise ValueError(f"{shape} is not a shape")
+        buffer = unused.pop(source) if type(source) is int else _copy(source)
         if code == ARRAY:
-            return memory.view(DTYPES[name]).reshape(shape)
-        from melisma.learning import tensors  # only where somebody sends tensors
+            return buffer.view(DTYPES[name]).reshape(shape)
+        from melisma.learning import tensors  # torch is slow to load
 
-        return tensors.from_array(name, memory).reshape(shape)
+        return tensors.from_array(name, buffer).reshape(shape)
 
     decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ext_hook=extension)
     return decoder
 
 
-def _own(data: bytes) -> Buffer:
-    if type(data) is not bytes:  # a number would ask for that much memory
-        raise TypeError(f"{type(data).__name__} is no memory")
+def _copy(data: bytes) -> Buffer:
+    if type(data) is not bytes:  # bytearray(number) would allocate that much
+        raise TypeError(f"{type(data).__name__} is not a buffer")
     return np.frombuffer(bytearray(data), np.uint8)
 
 

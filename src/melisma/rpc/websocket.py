@@ -1,4 +1,4 @@
-"""Frames over a WebSocket of aiohttp."""
+"""Transport over a WebSocket of aiohttp."""
 
 import asyncio
 import os
@@ -13,15 +13,15 @@ from aiohttp import web
 from melisma.rpc.metrics import Metrics
 from melisma.rpc.transport import Closed, start
 
-#: How long closing may wait for the far side's part of the ceremony.
+#: How long to wait for the peer's part of the closing handshake.
 CLOSE_S = 0.5
 
 
 class ClientSocket(aiohttp.ClientWebSocketResponse):
-    """Lets go of its connection also where aiohttp, having lost it, forgets to."""
+    """Releases its connection also after a loss, where aiohttp does not."""
 
     async def close(self, *, code: int = 1000, message: bytes = b"") -> bool:
-        """Close, and let go."""
+        """Close, and release the connection."""
         try:
             return await super().close(code=code, message=message)
         finally:
@@ -53,7 +53,7 @@ class WebSocket:
             raise Closed(str(error)) from error
 
     def start_send(self, frame: bytes) -> Awaitable[None] | None:
-        """Write a message to the socket; what is left is to wait for room."""
+        """Write a message to the socket; await the rest while its buffer is full."""
         return start(self.send(frame))
 
     async def receive(self) -> bytes:
@@ -65,27 +65,27 @@ class WebSocket:
         raise Closed(f"{message.type.name}: {message.extra or message.data or ''}")
 
     async def close(self) -> None:
-        """Close the connection, politely if that is quick."""
+        """Close the connection, with the closing handshake if that is quick."""
         if self._closed:
             return
         self._closed = True
         try:
             async with asyncio.timeout(2 * CLOSE_S):
                 await self._websocket.close()
-        except TimeoutError:  # it reads nothing, so that not even a goodbye fits in
+        except TimeoutError:  # the peer reads nothing, so the buffers are full
             _abort(self._socket)
         except (ConnectionError, RuntimeError):
             pass
 
 
 def _abort(connection: Any) -> None:
-    """End a connection at once, by another handle: uvloop's own cannot."""
+    """Shut a socket down at once, by a duplicate: uvloop's own cannot."""
     with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as same:
         same.shutdown(socket.SHUT_RDWR)
 
 
 def _set_timeout(connection: Any, silence_s: float) -> None:
-    """Let the kernel, too, give up on a host that confirms nothing."""
+    """Let the kernel close a connection whose host acknowledges nothing."""
     if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-        patience_ms = int(silence_s * 1000)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
+        timeout_ms = int(silence_s * 1000)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
