@@ -458,25 +458,25 @@ def test_a_server_calls_whoever_dialled_in_by_name() -> None:
 
 
 def test_who_comes_and_goes_is_told() -> None:
-    told: queue.Queue[str] = queue.Queue()
+    events: queue.Queue[str] = queue.Queue()
     with rpc.serve(
         Workshop(),
         port=None,
-        joined=lambda peer: told.put(f"+{peer.name}"),
-        left=lambda peer: told.put(f"-{peer.name}"),
+        joined=lambda peer: events.put(f"+{peer.name}"),
+        left=lambda peer: events.put(f"-{peer.name}"),
     ) as server:
         with rpc.connect(server, Workshop(), name="a"):
             server.wait_until(1)
-            assert told.get(timeout=PATIENCE_S) == "+a"
-        assert told.get(timeout=PATIENCE_S) == "-a"  # at once, not after a grace
+            assert events.get(timeout=PATIENCE_S) == "+a"
+        assert events.get(timeout=PATIENCE_S) == "-a"  # at once, not after a grace
         with rpc.connect(server, Workshop(), name="b"):
             server.wait_for("b")
-            assert told.get(timeout=PATIENCE_S) == "+b"
+            assert events.get(timeout=PATIENCE_S) == "+b"
             with pytest.raises(
                 TransportError, match=r"waited 0\.01 s for c to connect"
             ):
                 server.wait_for("c", timeout_s=0.01)
-    assert told.get(timeout=PATIENCE_S) == "-b"
+    assert events.get(timeout=PATIENCE_S) == "-b"
 
 
 def test_a_closed_connection_says_so(peer: rpc.Connection) -> None:

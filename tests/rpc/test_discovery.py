@@ -1,4 +1,4 @@
-"""Servers that make themselves known, on loopback."""
+"""Servers that are advertised and found, on loopback."""
 
 import asyncio
 import secrets
@@ -23,13 +23,13 @@ def add(a: int, b: int) -> int:
 
 
 class Spied(zeroconf.ServiceInfo):
-    """Remembers everything that is told about a server."""
+    """Remembers everything that is advertised about a server."""
 
-    told = b""
+    advertised_bytes = b""
 
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
-        Spied.told += repr((args, options)).encode() + self.text
+        Spied.advertised_bytes += repr((args, options)).encode() + self.text
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +74,11 @@ def test_what_is_found_does_not_let_in_without_a_token(server: rpc.Server) -> No
 
 def test_no_secret_is_advertised(server: rpc.Server) -> None:
     assert server._tokens
-    assert str(server.fingerprint).encode() in Spied.told
+    assert str(server.fingerprint).encode() in Spied.advertised_bytes
     for entry in server._tokens.list():
-        assert entry.id.encode() not in Spied.told
-        assert entry.sha256.encode() not in Spied.told
-    assert b"pi" not in Spied.told
+        assert entry.id.encode() not in Spied.advertised_bytes
+        assert entry.sha256.encode() not in Spied.advertised_bytes
+    assert b"pi" not in Spied.advertised_bytes
 
 
 @pytest.mark.slow

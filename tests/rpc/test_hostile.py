@@ -1,4 +1,4 @@
-"""What no honest peer sends: nothing runs, nothing stays, and others are served."""
+"""Protocol violations: nothing runs, no state remains, other peers are served."""
 
 import asyncio
 import contextlib
@@ -96,7 +96,7 @@ NOTHING = pack_call((), {})[0]
 
 
 def frames_in(message: bytes) -> list[Any]:
-    """Return the frames of a message, memory left out."""
+    """Return the frames of a message; none for a chunk."""
     if message[0] == frames.CHUNK:
         return []
     if message[0] == frames.BATCH:
@@ -105,7 +105,7 @@ def frames_in(message: bytes) -> list[Any]:
 
 
 class Wire:
-    """One raw transport to a server, and what came back over it so far."""
+    """A raw transport to a server, and the frames received over it so far."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -118,7 +118,7 @@ class Wire:
                 self.answers += frames_in(await self._transport.receive())
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """Send for as long as anybody listens."""
+        """Send until the server closes the connection."""
         sending = asyncio.ensure_future(self._send(messages))
         await asyncio.wait({sending, self._reading}, return_when="FIRST_COMPLETED")
         sending.cancel()
@@ -130,7 +130,7 @@ class Wire:
             await self._transport.send(message)
 
     async def answer(self, kind: type[Any]) -> Any:
-        """Wait for an answer of that kind; fail if the server hangs up before."""
+        """Wait for an answer of that kind; fail if the server closes before."""
         while not (found := [a for a in self.answers if type(a) is kind]):
             assert not self._reading.done(), f"only {self.answers}"
             await asyncio.sleep(0.001)
@@ -140,7 +140,7 @@ class Wire:
         return self._reading.done()
 
     async def closed(self) -> None:
-        """Wait until the server hangs up."""
+        """Wait until the server closes."""
         await self._reading
 
     async def hang_up(self) -> None:
@@ -544,9 +544,9 @@ def test_an_error_that_is_no_unicode_is_told_all_the_same() -> None:
 
     async def scenario() -> None:
         server = await rpc.aserve(fails, port=None)
-        async with asyncio.timeout(60), server, await rpc.aconnect(server) as line:
+        async with asyncio.timeout(60), server, await rpc.aconnect(server) as peer:
             with pytest.raises(RemoteError, match="no file"):
-                await line.fails()
+                await peer.fails()
 
     asyncio.run(scenario())
 
@@ -692,14 +692,14 @@ def test_a_session_is_not_had_without_its_key() -> None:
 
 
 class Mute(MemoryTransport):
-    """Breaks before anything can be said over it."""
+    """Closed before anything can be sent."""
 
     async def send(self, frame: bytes) -> None:
         raise Closed
 
 
 class Slow(MemoryTransport):
-    """Takes a while to close, as sockets do."""
+    """Slow to close, as sockets are."""
 
     async def close(self) -> None:
         for _ in range(20):
@@ -927,7 +927,7 @@ messages = st.lists(
 
 
 async def offended(scene: Scene, sent: list[bytes]) -> None:
-    """Send all of it after a proper Hello, and see that nothing of it stays."""
+    """Send messages after a valid Hello, and check that no state remains."""
     wire = await scene.offend([])
     await wire.answer(frames.Hello)
     session = scene.session()
@@ -1012,7 +1012,7 @@ server.wait()
 
 
 def conversation(choice: random.Random) -> list[bytes]:
-    """Return what an honest peer says, from its Hello to its Bye."""
+    """Return the messages of a valid session, from Hello to Bye."""
     body, buffers = pack_call((np.arange(30_000.0),), {})
     (data,) = buffers
     chunks = [
@@ -1040,7 +1040,7 @@ def conversation(choice: random.Random) -> list[bytes]:
 
 
 def mutated(sent: list[bytes], choice: random.Random) -> list[bytes]:
-    """Return a conversation with a few things wrong."""
+    """Return the messages of a session with random errors."""
     for _ in range(choice.randrange(1, 4)):
         at = choice.randrange(len(sent) - 1) + choice.randrange(2)
         frame = bytearray(sent[at])

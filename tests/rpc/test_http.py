@@ -1,4 +1,4 @@
-"""Calls by plain HTTP, as curl and other languages make them."""
+"""Calls over HTTP with JSON, as curl and other languages make them."""
 
 import asyncio
 import http.client
@@ -23,7 +23,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Workshop:
-    """Something of each kind; ``begun`` and ``stopped`` tell how a long one fares."""
+    """A function of each kind; events tell when long ones begin and stop."""
 
     def __init__(self) -> None:
         self.begun, self.stopped = threading.Event(), threading.Event()
@@ -130,25 +130,25 @@ def post(
     method: str = "POST",
 ) -> tuple[int, Any]:
     """Return status and content of the answer: lines of it, if it is a stream."""
-    line = http.client.HTTPConnection(server.address, timeout=30)
+    connection = http.client.HTTPConnection(server.address, timeout=30)
     content = json.dumps(body or {}).encode() if data is None else data
     try:
-        line.request(method, f"/call/{function}", content, headers)
-        told = line.getresponse()
-        values = [json.loads(value) for value in told.read().splitlines()]
+        connection.request(method, f"/call/{function}", content, headers)
+        response = connection.getresponse()
+        values = [json.loads(value) for value in response.read().splitlines()]
     finally:
-        line.close()
-    if told.headers["Content-Type"] == "application/x-ndjson":
-        return told.status, values
-    assert told.headers.get_content_type() == "application/json"
-    return told.status, values[0]
+        connection.close()
+    if response.headers["Content-Type"] == "application/x-ndjson":
+        return response.status, values
+    assert response.headers.get_content_type() == "application/json"
+    return response.status, values[0]
 
 
 def error_of(answer: tuple[int, Any]) -> tuple[int, str, str]:
-    status, told = answer
-    assert set(told) == {"error"}
-    assert set(told["error"]) == {"type", "message"}
-    return status, told["error"]["type"], told["error"]["message"]
+    status, content = answer
+    assert set(content) == {"error"}
+    assert set(content["error"]) == {"type", "message"}
+    return status, content["error"]["type"], content["error"]["message"]
 
 
 # What comes back
@@ -181,9 +181,9 @@ def test_calls_over_http_are_counted(server: rpc.Server) -> None:
 
 
 def test_arrays_and_tensors_come_as_lists(server: rpc.Server) -> None:
-    status, told = post(server, "arrays")
+    status, content = post(server, "arrays")
     assert status == 200
-    assert told["result"] == {
+    assert content["result"] == {
         "array": [[0.0, 1.0], [2.0, 3.0]],
         "number": 7,
         "tensor": [1.5, 2.5],
@@ -198,21 +198,21 @@ def test_generators_answer_line_by_line(server: rpc.Server) -> None:
 
 
 def test_a_function_knows_who_calls(tmp_path: Path, workshop: Workshop) -> None:
-    assert told_by_caller(tmp_path, workshop, None) == ["caller", "HTTP", True]
-    assert told_by_caller(tmp_path, workshop, "pi") == ["caller", "pi", True]
+    assert result_of_caller(tmp_path, workshop, None) == ["caller", "HTTP", True]
+    assert result_of_caller(tmp_path, workshop, "pi") == ["caller", "pi", True]
 
 
-def told_by_caller(folder: Path, workshop: Workshop, name: str | None) -> object:
+def result_of_caller(folder: Path, workshop: Workshop, name: str | None) -> object:
     with rpc.serve(workshop, port=0, secure=True, folder=folder, say=len) as here:
         token = Address.of(here.invite(name)).token
         context = ssl.create_default_context(cafile=folder / "certificate.pem")
-        line = http.client.HTTPSConnection(here.address, context=context)
-        line.request(
+        connection = http.client.HTTPSConnection(here.address, context=context)
+        connection.request(
             "POST", "/call/caller", b"", JSON | {"Authorization": f"Bearer {token}"}
         )
-        told = json.loads(line.getresponse().read())
-        line.close()
-    return told["result"]
+        content = json.loads(connection.getresponse().read())
+        connection.close()
+    return content["result"]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -236,8 +236,8 @@ def test_curl_calls_a_function(server: rpc.Server) -> None:
 def test_what_a_function_raises_comes_back_without_its_traceback(
     server: rpc.Server,
 ) -> None:
-    told = error_of(post(server, "fail"))
-    assert told == (500, "ZeroDivisionError", "by hand")
+    error = error_of(post(server, "fail"))
+    assert error == (500, "ZeroDivisionError", "by hand")
 
 
 def test_an_error_in_the_middle_of_a_stream_is_its_last_line(
@@ -265,8 +265,8 @@ def test_wrong_arguments_are_the_functions_error(server: rpc.Server) -> None:
 
 
 def test_a_result_that_json_cannot_hold_is_an_error(server: rpc.Server) -> None:
-    told = error_of(post(server, "unsendable"))
-    assert told == (500, "TypeError", "object cannot be sent as JSON")
+    error = error_of(post(server, "unsendable"))
+    assert error == (500, "TypeError", "object cannot be sent as JSON")
 
 
 # What goes wrong before
@@ -312,10 +312,10 @@ def test_a_body_that_is_not_packed_as_it_says_gets_400(server: rpc.Server) -> No
 
 def test_other_methods_get_405(server: rpc.Server) -> None:
     for method in ("GET", "PUT", "OPTIONS"):
-        line = http.client.HTTPConnection(server.address)
-        line.request(method, "/call/greet")
-        assert line.getresponse().status == 405
-        line.close()
+        connection = http.client.HTTPConnection(server.address)
+        connection.request(method, "/call/greet")
+        assert connection.getresponse().status == 405
+        connection.close()
 
 
 def test_a_call_without_a_right_token_gets_401(
@@ -332,11 +332,11 @@ def test_a_call_without_a_right_token_gets_401(
             {"Authorization": f"Basic {token}"},
             {"Authorization": f"Bearer {token}x"},
         ):
-            line = http.client.HTTPSConnection(here.address, context=context)
-            line.request("POST", "/call/greet", b"", JSON | headers)
-            told = line.getresponse()
-            assert error_of((told.status, json.load(told)))[0] == 401
-            line.close()
+            connection = http.client.HTTPSConnection(here.address, context=context)
+            connection.request("POST", "/call/greet", b"", JSON | headers)
+            response = connection.getresponse()
+            assert error_of((response.status, json.load(response)))[0] == 401
+            connection.close()
 
 
 # A caller that goes away
@@ -346,8 +346,8 @@ def test_a_call_without_a_right_token_gets_401(
 def test_a_caller_that_hangs_up_stops_the_function(
     server: rpc.Server, workshop: Workshop, function: str
 ) -> None:
-    line = http.client.HTTPConnection(server.address)
-    line.request("POST", f"/call/{function}", b"", JSON)
+    connection = http.client.HTTPConnection(server.address)
+    connection.request("POST", f"/call/{function}", b"", JSON)
     assert workshop.begun.wait(30)
-    line.close()
+    connection.close()
     assert workshop.stopped.wait(30)

@@ -16,7 +16,7 @@ from melisma.rpc.values import Malformed
 
 
 class Wire:
-    """A transport that notes what it is given, and breaks after ``lasts`` frames."""
+    """A transport that records messages, and breaks after ``lasts`` of them."""
 
     def __init__(self, lasts: int = 1_000_000) -> None:
         self.frames: list[bytes] = []
@@ -42,7 +42,7 @@ def transfer(id: int, size: int) -> Transfer:
 
 
 async def pumped(sender: Link, wire: Wire) -> list[bytes]:
-    """What goes over ``wire`` until it breaks or nothing is left to send."""
+    """Return the frames sent over ``wire`` until it breaks or none is left."""
     pump = asyncio.create_task(sender.pump(wire))
     for _ in range(1_000):
         await asyncio.sleep(0)

@@ -55,9 +55,9 @@ class Reading(msgspec.Struct):
 
 
 def carried(value: Any) -> Any:
-    """What arrives, with every memory in a new place."""
+    """Return the unpacked value, from copies of its buffers."""
     body, buffers = pack(value)
-    return unpack(body, [memory.copy() for memory in buffers])
+    return unpack(body, [buffer.copy() for buffer in buffers])
 
 
 def same(a: Any, b: Any) -> bool:
@@ -118,7 +118,7 @@ def test_large_arrays_are_sent_from_their_own_memory() -> None:
 
 def test_large_arrays_arrive_in_the_memory_they_were_received_in() -> None:
     body, buffers = pack([np.ones(10_000), torch.ones(10_000)])
-    received = [memory.copy() for memory in buffers]
+    received = [buffer.copy() for buffer in buffers]
     array, tensor = unpack(body, received)
     assert np.shares_memory(array, received[0])
     assert tensor.data_ptr() == received[1].ctypes.data
