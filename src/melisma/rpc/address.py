@@ -87,9 +87,7 @@ def reachable(host: str) -> str:
         return host
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(
-                ("192.0.2.1", 9)
-            )  # sends nothing; selects the outgoing interface
+            probe.connect(("192.0.2.1", 9))  # sends nothing; selects the interface
         except OSError:
             return socket.gethostname()
         return str(probe.getsockname()[0])

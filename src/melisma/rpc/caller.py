@@ -59,7 +59,7 @@ class Caller:
         self.channel = channel
         self._pending: dict[int, PendingCall] = {}
         self._ids = 0
-        self._unsent: list[PendingCall] = []  # to be made in the next session
+        self._to_resend: list[PendingCall] = []  # in the next session
 
     def start(self, call: PendingCall) -> None:
         """Send a call; its future gets the value, a StreamBuffer, or an error."""
@@ -115,12 +115,12 @@ class Caller:
                     f"{self.channel.name} restarted during a call of {call.function}:"
                     " it may or may not have run"
                 ))  # fmt: skip
-        self._unsent = list(self._pending.values())
+        self._to_resend = list(self._pending.values())
 
     def resend(self) -> None:
         """Send the calls that ``restart`` kept, in the new session."""
-        unsent, self._unsent = self._unsent, []
-        for call in unsent:
+        calls, self._to_resend = self._to_resend, []
+        for call in calls:
             if self._pending.get(call.id) is not call:
                 continue
             if call.transfer and call.transfer.bytes <= self.channel.link.room_bytes:

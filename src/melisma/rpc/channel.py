@@ -25,9 +25,8 @@ class Channel:
         self.name, self.limits, self.metrics = name, limits, metrics
         self.link = Link()
         self.transport: Transport | None = None
-        self.functions: dict[
-            str, bool
-        ] = {}  #: what the peer exposes; True if idempotent
+        #: What the peer exposes; True for idempotent functions.
+        self.functions: dict[str, bool] = {}
         self.ended: RpcError | None = None  #: why the session ended
         self._transfers = 0
 

@@ -61,9 +61,7 @@ class Dialer:
     async def close(self) -> None:
         """End the session and stop reconnecting."""
         self._session.end("the connection was closed on this side")
-        await (
-            self._session.wait_closed()
-        )  # the Bye goes out before the connection closes
+        await self._session.wait_closed()  # the Bye goes out first
         if self._task:
             self._task.cancel()
             with suppress(asyncio.CancelledError, RpcError):

@@ -147,9 +147,7 @@ class Dispatcher:
         active = ActiveCall(call, exposed, self._channel.name, self._peer())
         self._active[call.id] = active
         if call.within_s is not None:
-            if math.isnan(
-                call.within_s
-            ):  # NaN would break the order of the loop's timers
+            if math.isnan(call.within_s):  # would break the order of the loop's timers
                 raise Malformed("the time limit is not a number")
             active.limit(call.within_s)
             active.timer = self._channel.loop.call_later(

@@ -59,10 +59,8 @@ class Hub:
     @property
     def peers(self) -> Group:
         """Return the peers that are connected or within the grace period."""
-        version, group = (
-            self._version,
-            self._group,
-        )  # read before the sessions: other threads call this
+        # Read before the sessions, which may change: other threads call this.
+        version, group = self._version, self._group
         if group[0] != version:
             sessions = list(self._sessions.items())
             group = (version, Group({name: session.peer for name, session in sessions}))
@@ -83,14 +81,14 @@ class Hub:
         return len(self._connections)
 
     async def wait_for(self, names: set[str]) -> Group:
-        """Wait until peers of those names are connected."""
+        """Wait until peers of these names are connected, and return them."""
         while not all(self._is_connected(name) for name in names):
             self._changed.clear()
             await self._changed.wait()
         return self.peers.only(sorted(names))
 
     async def wait_until(self, count: int) -> Group:
-        """Wait until at least that many peers are connected."""
+        """Wait until at least ``count`` peers are connected, and return all peers."""
         while sum(map(self._is_connected, self._sessions)) < count:
             self._changed.clear()
             await self._changed.wait()

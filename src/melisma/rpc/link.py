@@ -76,9 +76,7 @@ class Link:
         self._confirmed = 0  # frames that the peer has received
         self._unconfirmed: deque[WireFrame] = deque()  # sent, not confirmed by the peer
         self._unconfirmed_bytes = 0
-        self._resend: deque[WireFrame] = (
-            deque()
-        )  # unconfirmed, to be sent over this transport too
+        self._resend: deque[WireFrame] = deque()  # of these, over this transport
         self._outbox: deque[bytes] = deque()  # small frames, sent first
         self._outbox_bytes = 0
         self._queued: deque[Transfer] = deque()  # not announced yet

@@ -40,10 +40,8 @@ class Metrics:
     sent_bytes: int = 0
     received_bytes: int = 0
     reconnections: int = 0
-    called: dict[str, Latencies] = field(default_factory=dict)  #: by function of a peer
-    answered: dict[str, Latencies] = field(
-        default_factory=dict
-    )  #: by function of this process
+    called: dict[str, Latencies] = field(default_factory=dict)  #: by peers' function
+    answered: dict[str, Latencies] = field(default_factory=dict)  #: by own function
     failed: dict[str, int] = field(default_factory=dict)  #: by function, both ways
 
     def fail(self, function: str) -> None:

@@ -46,9 +46,7 @@ class Server:
     ) -> None:
         self._listener, self._hub = listener, hub
         self._tokens = tokens
-        self.fingerprint = (
-            fingerprint  #: SHA-256 of the certificate to pin; None if none is
-        )
+        self.fingerprint = fingerprint  #: of the certificate that clients pin, if any
         self._loop = asyncio.get_running_loop()
         self._closed = asyncio.Event()
 
@@ -85,15 +83,13 @@ class Server:
 
     def wait_for(self, *names: str, timeout_s: float | None = None) -> Any:
         """Wait until peers of these names are connected, and return them."""
-        waiting = self._hub.wait_for(set(names))
-        return self._run(
-            _with_timeout(waiting, timeout_s, f"{', '.join(names)} to connect")
-        )
+        what = f"{', '.join(names)} to connect"
+        return self._run(_with_timeout(self._hub.wait_for(set(names)), timeout_s, what))
 
     def wait_until(self, count: int, timeout_s: float | None = None) -> Any:
         """Wait until ``count`` peers are connected, and return all peers."""
-        waiting = self._hub.wait_until(count)
-        return self._run(_with_timeout(waiting, timeout_s, f"{count} peers to connect"))
+        what = f"{count} peers to connect"
+        return self._run(_with_timeout(self._hub.wait_until(count), timeout_s, what))
 
     def invite(
         self, name: str | None = None, may_call: tuple[str, ...] = EVERYTHING
