@@ -13,6 +13,7 @@ import typer
 from melisma import rpc
 from melisma.fleets.messages import TrainRequest, Update
 from melisma.learner.learner import Learner
+from melisma.learner.source import Caller
 from melisma.learner.throttle import Throttle
 from melisma.learning.training import use_threads
 
@@ -26,11 +27,10 @@ class Timed(Learner):
         super().__init__(**options)
         self.busy_s: dict[int, float] = {}
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
         """Carry out, by the clock."""
         began = time.monotonic()
-        update = super().train(request)
+        update = super().train(request, caller)
         self.busy_s[request.cycle] = time.monotonic() - began
         return update
 
@@ -38,10 +38,9 @@ class Timed(Learner):
 class Hasty(Learner):
     """One of a crowd: does one step, however long the deadline."""
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
         """Carry out one step."""
-        return super().train(msgspec.structs.replace(request, steps=1))
+        return super().train(msgspec.structs.replace(request, steps=1), caller)
 
 
 @app.command()

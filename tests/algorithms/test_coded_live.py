@@ -10,13 +10,14 @@ import pytest
 from tests.algorithms.test_coded import assert_same, plainly
 from tests.fleets.learners import changed, live, of, slow
 
-from melisma import rpc
 from melisma.coding import CODES
 from melisma.errors import ConfigError
 from melisma.fleets.messages import Gradient, GradientRequest
 from melisma.jobs.building import task_of
 from melisma.jobs.schema import Job, StragglingTable, TrainingTable
 from melisma.learner.learner import Learner
+from melisma.learner.source import Caller
+from melisma.learner.throttle import sleep_unless
 from melisma.learning.parameters import load
 from melisma.runs import records
 from melisma.runs.records import Record
@@ -41,13 +42,12 @@ class Missing(Learner):
     ends = threading.Event()
 
     def _is_missing(self, cycle: int) -> bool:
-        return "abcdef".index(self._name) == cycle % 6
+        return "abcdef".index(self.name) == cycle % 6
 
-    @rpc.expose
-    def gradient(self, request: GradientRequest) -> Gradient:
+    def gradient(self, request: GradientRequest, caller: Caller) -> Gradient:
         if self._is_missing(request.cycle):
-            rpc.current().sleep(120.0)
-        return super().gradient(request)
+            sleep_unless(caller.gave_up, 120.0)
+        return super().gradient(request, caller)
 
 
 def workers(kind: type[Learner] = Learner) -> list[Learner]:
@@ -93,10 +93,9 @@ def test_helpers_may_be_reserved(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_one_that_is_slow_is_helped(tmp_path: Path) -> None:
     class Slowing(Learner):
-        @rpc.expose
-        def gradient(self, request: GradientRequest) -> Gradient:
-            self._device.owner = slow(5.0)
-            return super().gradient(request)
+        def gradient(self, request: GradientRequest, caller: Caller) -> Gradient:
+            self._device.background = slow(5.0)
+            return super().gradient(request, caller)
 
     learners = [Slowing(name="a"), *(Learner(name=name) for name in "bcd")]
     happened = live(JOB, tmp_path, learners)
@@ -119,9 +118,8 @@ def test_a_wrong_answer_is_refused_and_decoded_around(
     tmp_path: Path, kind: str
 ) -> None:
     class Wrong(Learner):
-        @rpc.expose
-        def gradient(self, request: GradientRequest) -> Any:
-            told = super().gradient(request)
+        def gradient(self, request: GradientRequest, caller: Caller) -> Any:
+            told = super().gradient(request, caller)
             match kind:
                 case "nan":
                     vector = np.full_like(told.vector, np.nan)
@@ -159,11 +157,10 @@ def test_a_run_that_was_cut_short_goes_on_with_its_momentum(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_cycle_without_an_answer_does_not_end_the_run(tmp_path: Path) -> None:
     class Away(Learner):
-        @rpc.expose
-        def gradient(self, request: GradientRequest) -> Gradient:
+        def gradient(self, request: GradientRequest, caller: Caller) -> Gradient:
             if request.cycle == 2:
-                rpc.current().sleep(60.0)
-            return super().gradient(request)
+                sleep_unless(caller.gave_up, 60.0)
+            return super().gradient(request, caller)
 
     job = msgspec.structs.replace(JOB, code="fractional", deadline=Seconds(3.0))
     happened = live(job, tmp_path, [Away(name=name) for name in "abc"])

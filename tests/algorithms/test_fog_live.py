@@ -3,7 +3,7 @@
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,18 @@ from melisma.errors import (
     RemoteError,
     RpcError,
 )
-from melisma.fleets.live_fog import Relay
-from melisma.fleets.messages import SlotDone, SlotRequest, Speeds, TaskSpec, Update
+from melisma.fleets.batches import batch_order
+from melisma.fleets.live_fog import RelayServer
+from melisma.fleets.messages import SlotDone, SlotRequest, Speeds, Update
 from melisma.fleets.moves import Move
+from melisma.fleets.remotes import RpcRemotes
 from melisma.jobs.schema import FogTable, Job, LearnersTable, Moving, TrainingTable
 from melisma.launch.local import run_locally
-from melisma.learner import delivery as neighbours
-from melisma.learner.delivery import Inbox, Listener
-from melisma.learner.learner import Learner
-from melisma.learner.training import batch_order
+from melisma.learner import delivery
+from melisma.learner.delivery import Inbox
+from melisma.learner.fog import FogLearner
+from melisma.learner.service import Listener
+from melisma.learner.source import Caller, Relay
 from melisma.learning import data, models
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters, load, parameters_of, put
@@ -61,20 +64,18 @@ STEP_S = {"a": 0.05, "b": 0.02, "c": 0.001}
 ROWS = {"a": range(0, 90), "b": range(90, 150), "c": range(150, 210)}
 
 
-class Told(Learner):
-    """A device that tells the speed of its name, whatever the machine."""
+class Reporting(FogLearner):
+    """A device that reports the speed of its name, whatever the machine."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, listens: str | None, **options: Any) -> None:
         super().__init__(**options)
-        self.directly: list[str] = []
+        self.listens, self.directly = listens, list[str]()
 
-    @rpc.expose
     def speeds(self, task: str, drifted: bool) -> Speeds:
-        return Speeds(step_s=STEP_S[self._name], sample_s=1e-4, fixed_s=0.1)
+        return Speeds(step_s=STEP_S[self.name], sample_s=1e-4, fixed_s=0.1)
 
-    @rpc.expose
-    def slot(self, request: SlotRequest) -> SlotDone:
-        done = super().slot(request)
+    def slot(self, request: SlotRequest, caller: Caller, relay: Relay) -> SlotDone:
+        done = super().slot(request, caller, relay)
         self.directly += done.directly
         return done
 
@@ -85,19 +86,15 @@ def own(name: str) -> Dataset:
     return Dataset(name, x, y, x[:0], y[:0])
 
 
-@contextmanager
 def devices(
-    kinds: dict[str, type[Told]] | None = None, listens: Sequence[str] = "abc"
-) -> Iterator[list[Told]]:
-    with ExitStack() as stack:
-        made = []
-        for name in "abc":
-            host = "127.0.0.1" if name in listens else None
-            made.append(
-                (kinds or {}).get(name, Told)(name=name, own=own(name), listens=host)
-            )
-            stack.callback(made[-1].close)
-        yield made
+    kinds: dict[str, type[Reporting]] | None = None, listens: Sequence[str] = "abc"
+) -> list[Reporting]:
+    return [
+        (kinds or {}).get(name, Reporting)(
+            name=name, own=own(name), listens="127.0.0.1" if name in listens else None
+        )
+        for name in "abc"
+    ]
 
 
 class Replay:
@@ -107,17 +104,6 @@ class Replay:
         self.model = models.build(job.model, job.seed)
         self.training = Training(rate=job.training.rate, batch=job.training.batch)
         self.seed, self.taken = job.seed, dict.fromkeys("abc", 0)
-        self.spec = TaskSpec(
-            task=job.name,
-            model=job.model,
-            seed=job.seed,
-            optimiser="sgd",
-            rate=job.training.rate,
-            batch=job.training.batch,
-            shard=job.shard,
-            federated=True,
-            private=False,
-        )
 
     def collected(self, row: Moved) -> list[Shard]:
         """What a device keeps of its next samples, and what it sends to each other."""
@@ -131,7 +117,7 @@ class Replay:
 
     def trained(self, w: Parameters, row: Moved, shards: list[Shard]) -> Parameters:
         x, y = unpacked(shards)
-        rng = batch_order(self.spec, row.slot, row.learner)
+        rng = batch_order(self.seed, row.slot, row.learner)
         plan = batch_plan(np.arange(len(y)), 1, self.training, rng)
         put(w, self.model)
         Session(self.model, self.training).train(x, y, plan)
@@ -176,9 +162,9 @@ def sent(happened: Sequence[Record]) -> int:
 def test_devices_send_to_one_another_and_learn_what_the_records_say(
     tmp_path: Path,
 ) -> None:
-    with devices() as made:
-        happened = live(JOB, tmp_path, made)
-        assert set(made[0].directly) == {"c"}
+    made = devices()
+    happened = live(JOB, tmp_path, made)
+    assert set(made[0].directly) == {"c"}
     assert len(of(records.Evaluated, happened)) == 2
     assert sent(happened) > 20
     assert not of(records.Dropped, happened)
@@ -189,17 +175,17 @@ def test_devices_send_to_one_another_and_learn_what_the_records_say(
 def test_who_cannot_be_reached_gets_its_samples_by_the_orchestrator(
     tmp_path: Path,
 ) -> None:
-    with devices(listens="ab") as made:
-        happened = live(JOB, tmp_path, made)
-        assert not made[0].directly + made[1].directly
+    made = devices(listens="ab")
+    happened = live(JOB, tmp_path, made)
+    assert not made[0].directly + made[1].directly
     assert sent(happened) > 20
     assert_replayed(JOB, tmp_path, happened)
 
 
 @pytest.mark.slow
 def test_simulated_and_live_devices_are_given_the_same_moves(tmp_path: Path) -> None:
-    with devices() as made:
-        again = [live(JOB, tmp_path / str(n), made) for n in range(2)]
+    made = devices()
+    again = [live(JOB, tmp_path / str(n), made) for n in range(2)]
     one, two = (
         [(r.slot, r.learner, r.collected, r.trained, r.sent) for r in of(Moved, some)]
         for some in again
@@ -207,20 +193,19 @@ def test_simulated_and_live_devices_are_given_the_same_moves(tmp_path: Path) -> 
     assert one == two
 
 
-class Vanishing(Told):
+class Vanishing(Reporting):
     """Is gone in the second slot of the first cycle, and back in the second cycle."""
 
-    @rpc.expose
-    def slot(self, request: SlotRequest) -> SlotDone:
+    def slot(self, request: SlotRequest, caller: Caller, relay: Relay) -> SlotDone:
         if request.slot == 2:
             raise ConfigError("I have had enough")
-        return super().slot(request)
+        return super().slot(request, caller, relay)
 
 
 @pytest.mark.slow
 def test_one_that_fails_costs_its_share_and_comes_back(tmp_path: Path) -> None:
-    with devices({"c": Vanishing}) as made:
-        happened = live(JOB, tmp_path, made)
+    made = devices({"c": Vanishing})
+    happened = live(JOB, tmp_path, made)
     (dropped,) = of(records.Dropped, happened)
     assert (dropped.learner, dropped.cycle) == ("c", 1)
     slots = [r.slot for r in of(Moved, happened) if r.learner == "c"]
@@ -230,20 +215,19 @@ def test_one_that_fails_costs_its_share_and_comes_back(tmp_path: Path) -> None:
     assert len(of(records.Evaluated, happened)) == 2
 
 
-class Deaf(Told):
+class Deaf(Reporting):
     """Takes no samples of others in the first slot."""
 
-    @rpc.expose(idempotent=True)
-    def deliver(self, task: str, slot: int, sender: str, shard: Any) -> None:
+    def deliver(self, name: str, slot: int, sender: str, shard: Any) -> None:
         if slot == 1:
             raise DataError("not now")
-        super().deliver(task, slot, sender, shard)
+        super().deliver(name, slot, sender, shard)
 
 
 @pytest.mark.slow
 def test_what_nobody_takes_comes_back_and_is_trained_on(tmp_path: Path) -> None:
-    with devices({"c": Deaf}, listens="") as made:
-        happened = live(JOB, tmp_path, made)
+    made = devices({"c": Deaf}, listens="")
+    happened = live(JOB, tmp_path, made)
     first = {r.learner: r for r in of(Moved, happened) if r.slot == 1}
     second = {r.learner: r for r in of(Moved, happened) if r.slot == 2}
     assert first["a"].sent == {}
@@ -252,38 +236,39 @@ def test_what_nobody_takes_comes_back_and_is_trained_on(tmp_path: Path) -> None:
     assert second["c"].arrived == 0
 
 
-class Boasting(Told):
-    @rpc.expose
-    def slot(self, request: SlotRequest) -> SlotDone:
-        done = super().slot(request)
+class Boasting(Reporting):
+    def slot(self, request: SlotRequest, caller: Caller, relay: Relay) -> SlotDone:
+        done = super().slot(request, caller, relay)
         return msgspec.structs.replace(done, trained=done.trained + 100)
 
 
-class Inventing(Told):
-    @rpc.expose
-    def slot(self, request: SlotRequest) -> SlotDone:
-        return msgspec.structs.replace(super().slot(request), delivered={"c": 10_000})
+class Inventing(Reporting):
+    def slot(self, request: SlotRequest, caller: Caller, relay: Relay) -> SlotDone:
+        return msgspec.structs.replace(
+            super().slot(request, caller, relay), delivered={"c": 10_000}
+        )
 
 
-class Swelling(Told):
-    @rpc.expose
-    def hand_in(self, task: str, cycle: int) -> Update:
-        update = super().hand_in(task, cycle)
+class Swelling(Reporting):
+    def finish(self, name: str, cycle: int, caller: Caller) -> Update:
+        update = super().finish(name, cycle, caller)
         return msgspec.structs.replace(update, samples=update.samples * 1000)
 
 
-class Swapping(Told):
-    @rpc.expose
-    def hand_in(self, task: str, cycle: int) -> Update:
-        return msgspec.structs.replace(super().hand_in(task, cycle), parameters={})
+class Swapping(Reporting):
+    def finish(self, name: str, cycle: int, caller: Caller) -> Update:
+        update = super().finish(name, cycle, caller)
+        return msgspec.structs.replace(update, parameters={})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Boasting, Inventing, Swelling, Swapping])
-def test_who_claims_what_cannot_be_is_dropped(tmp_path: Path, kind: type[Told]) -> None:
+def test_who_claims_what_cannot_be_is_dropped(
+    tmp_path: Path, kind: type[Reporting]
+) -> None:
     job = changed(JOB, cycles=1, fog=FogTable(period=3, plan=Moving.ALONE))
-    with devices({"b": kind}) as made:
-        happened = live(job, tmp_path, made)
+    made = devices({"b": kind})
+    happened = live(job, tmp_path, made)
     (dropped,) = of(records.Dropped, happened)
     assert (dropped.learner, dropped.offence) == ("b", True)
     (merged,) = of(records.Aggregated, happened)
@@ -296,10 +281,10 @@ def test_a_killed_orchestrator_goes_on_where_it_was(tmp_path: Path) -> None:
         if isinstance(record, Moved) and record.slot == 4:
             raise KeyboardInterrupt
 
-    with devices() as made:
-        with pytest.raises(KeyboardInterrupt):
-            live(JOB, tmp_path, made, stop)
-        happened = live(JOB, tmp_path, made)
+    made = devices()
+    with pytest.raises(KeyboardInterrupt):
+        live(JOB, tmp_path, made, stop)
+    happened = live(JOB, tmp_path, made)
     assert len(of(records.Evaluated, happened)) == 2
     slots = [r.slot for r in of(Moved, happened) if r.learner == "c"]
     assert slots == [1, 2, 3, 4, 5, 6, 7]
@@ -313,16 +298,15 @@ def shard(rows: int = 3, label: int = 1) -> Any:
 
 @contextmanager
 def opened() -> Iterator[tuple[Inbox, str]]:
-    """An inbox behind a door, and the way in for one named a."""
+    """An inbox that listens, and the address for a sender named a."""
     inbox = Inbox()
-    inbox.checks["t"] = Learner(name="x", own=own("a"))._fitting(
-        models.build("FogMLP", 0)
-    )
-    door = Listener(inbox, "127.0.0.1")
+    learner = FogLearner(name="x", own=own("a"))
+    inbox.checks["t"] = learner._check_of(models.build("FogMLP", 0))
+    listener = Listener(inbox, "127.0.0.1")
     try:
-        yield inbox, str(door.admit("a"))
+        yield inbox, listener.admit("a")
     finally:
-        door.close()
+        listener.close()
 
 
 def test_samples_arrive_once_and_for_their_slot() -> None:
@@ -366,7 +350,7 @@ def test_samples_that_do_not_fit_are_refused(wrong: Any, why: str) -> None:
 
 
 def test_an_inbox_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "MOST_BYTES", 3 * 785)
+    monkeypatch.setattr(delivery, "MOST_BYTES", 3 * 785)
     with opened() as (inbox, _):
         inbox.put("t", 1, "a", shard(2))
         with pytest.raises(DataError, match="no room"):
@@ -375,7 +359,7 @@ def test_an_inbox_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_orchestrator_passes_on_what_is_planned_and_nothing_else() -> None:
-    relay = Relay("t")
+    relay = RelayServer("t")
     passed: list[Any] = []
 
     class Receiver:
@@ -388,14 +372,14 @@ def test_the_orchestrator_passes_on_what_is_planned_and_nothing_else() -> None:
             return f"to {sender}"
 
     with rpc.serve(relay, port=0, say=lambda text: None) as server:
-        relay.server = server
+        relay.remotes = RpcRemotes(server)
         relay.plan(1, {"a": Move(collected=5, sent={"b": 3})})
         with (
             rpc.connect(server.address, Receiver(), name="b"),
             rpc.connect(server.address, name="a") as a,
             rpc.connect(server.address, name="c") as c,
         ):
-            assert a.way("t", "b") == "to a"
+            assert a.address("t", "b") == "to a"
             a.relay("t", 1, "b", shard(3))
             for line, call in (
                 (a, ("t", 1, "b", shard(4))),  # too many
@@ -407,7 +391,7 @@ def test_the_orchestrator_passes_on_what_is_planned_and_nothing_else() -> None:
                 with pytest.raises(RemoteError, match="ConfigError"):
                     line.relay(*call)
             with pytest.raises(RemoteError, match="nothing to send"):
-                c.way("t", "b")
+                c.address("t", "b")
     assert passed == [("t", 1, "a")]
 
 

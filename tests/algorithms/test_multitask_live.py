@@ -16,6 +16,7 @@ from melisma.fleets.messages import TrainRequest
 from melisma.jobs.schema import LearnersTable, StateTable, TaskTable
 from melisma.launch.serve import orchestrate
 from melisma.learner.learner import Learner
+from melisma.learner.source import Caller
 from melisma.runs import records
 from melisma.runs.records import Record, read
 from melisma.runs.store import MODEL, RECORDS
@@ -81,13 +82,12 @@ def test_who_turns_out_slow_is_given_little(tmp_path: Path) -> None:
     class Busier(Learner):
         """Fast when it benchmarks itself, then slow."""
 
-        @rpc.expose
-        def probe(self, request: TrainRequest) -> Any:
-            self._device.owner = slow(100.0)
-            return super().probe(request)
+        def probe(self, request: TrainRequest, caller: Caller) -> Any:
+            self._device.background = slow(100.0)
+            return super().probe(request, caller)
 
     job = changed(JOB, scheme="med-probe", cycles=1, task=JOB.task[:1])
-    learners = [Learner(name="a", owner=slow(2000.0)), Busier(name="b")]
+    learners = [Learner(name="a", background=slow(2000.0)), Busier(name="b")]
     shares = given(live(job, tmp_path, learners), "one", 1)
     # 2,000 samples a second against 100; and each begins with a shard of 20.
     assert sum(shares.values()) == 400
@@ -107,8 +107,7 @@ def test_what_was_probed_passes_every_check(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_who_does_not_answer_a_probe_costs_nobody_else(tmp_path: Path) -> None:
     class Unwilling(Learner):
-        @rpc.expose
-        def probe(self, request: TrainRequest) -> Any:
+        def probe(self, request: TrainRequest, caller: Caller) -> Any:
             raise ConfigError("not today")
 
     job = changed(JOB, scheme="med-probe", cycles=1, task=JOB.task[:1])
@@ -121,7 +120,9 @@ def test_who_does_not_answer_a_probe_costs_nobody_else(tmp_path: Path) -> None:
 def test_a_task_that_comes_later_is_admitted_beside_the_others(tmp_path: Path) -> None:
     late = TaskTable(name="late", samples=100, steps=1, arrives=Seconds(1.0))
     job = changed(JOB, cycles=3, task=(*JOB.task, late))
-    happened = live(job, tmp_path, [Learner(name=n, owner=slow(400.0)) for n in "abc"])
+    happened = live(
+        job, tmp_path, [Learner(name=n, background=slow(400.0)) for n in "abc"]
+    )
     first_s = min(r.time_s for r in happened if r.task == "late")
     assert first_s >= 1.0
     assert {r.task for r in of(records.Evaluated, happened)} == {"one", "two", "late"}
@@ -184,7 +185,7 @@ def test_a_newcomer_serves_a_task_as_soon_as_it_is_ready(tmp_path: Path) -> None
 
     def start(server: rpc.Server) -> None:
         servers.append(server)
-        there = [Learner(name=name, owner=slow(300.0)) for name in "ab"]
+        there = [Learner(name=name, background=slow(300.0)) for name in "ab"]
         stack.enter_context(joined(server, there))
 
     with ExitStack() as stack:
@@ -250,13 +251,12 @@ def test_the_learnt_association_is_of_what_was_seen(tmp_path: Path) -> None:
     class Lying(Learner):
         """Benchmarks itself at full speed, and is slow from then on."""
 
-        @rpc.expose
-        def measure(self, task: str, keys: list[str]) -> None:
-            super().measure(task, keys)
-            self._device.owner = slow(150.0)
+        def measure(self, name: str, keys: list[str], caller: Caller) -> None:
+            super().measure(name, keys, caller)
+            self._device.background = slow(150.0)
 
     job = changed(JOB, scheme="med-learned", cycles=4, task=JOB.task[:1])
-    learners = [Learner(name="a", owner=slow(1500.0)), Lying(name="b")]
+    learners = [Learner(name="a", background=slow(1500.0)), Lying(name="b")]
     happened = live(job, tmp_path, learners)
     shares = [given(happened, "one", cycle) for cycle in (1, 4)]
     assert shares[0]["b"] > shares[1]["b"]

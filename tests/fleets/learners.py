@@ -12,7 +12,9 @@ from melisma.fleets.messages import Speeds
 from melisma.jobs.schema import Job, LearnersTable
 from melisma.launch.serve import orchestrate
 from melisma.learner.background import BackgroundLoad, State
+from melisma.learner.fog import FogLearner
 from melisma.learner.learner import Learner
+from melisma.learner.service import FogService, Service
 from melisma.runs.records import Record
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
@@ -33,17 +35,16 @@ JOB = Job(
 
 
 class Steady(Learner):
-    """A learner that always tells the same low speed: what it is given never depends on
-    the machine, and is done long before the deadline.
+    """A learner that always reports the same low speed: what it is given never depends
+    on the machine, and is done long before the deadline.
     """
 
-    @rpc.expose
     def speeds(self, task: str, drifted: bool) -> Speeds:
         return Speeds(step_s=0.01, sample_s=0.001, fixed_s=0.1)
 
 
 def slow(samples_per_s: float) -> BackgroundLoad:
-    """An owner who leaves a learner no more than that."""
+    """A load that leaves a learner no more than that."""
     return BackgroundLoad([State(samples_per_s=samples_per_s)])
 
 
@@ -53,12 +54,19 @@ def changed(job: Job | None = None, **changes: Any) -> Job:
 
 @contextmanager
 def joined(server: rpc.Server, learners: Sequence[Learner]) -> Iterator[None]:
-    with ExitStack() as lines:
+    with ExitStack() as stack:
         for learner in learners:
-            lines.enter_context(
-                rpc.connect(server.address, learner, name=learner._name)
-            )
+            service = service_of(learner)
+            if isinstance(service, FogService):
+                stack.callback(service.close)
+            stack.enter_context(rpc.connect(server.address, service, name=learner.name))
         yield
+
+
+def service_of(learner: Learner) -> Service:
+    if isinstance(learner, FogLearner):
+        return FogService(learner, listens=getattr(learner, "listens", None))
+    return Service(learner)
 
 
 def live(

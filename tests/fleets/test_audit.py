@@ -7,9 +7,9 @@ import pytest
 import torch
 from tests.fleets.learners import Steady, changed, live, of, slow
 
-from melisma import rpc
 from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.learner.learner import Learner
+from melisma.learner.source import Caller
 from melisma.learning.checks import FALSE_FROM
 from melisma.learning.parameters import Parameters
 from melisma.runs import records
@@ -34,12 +34,9 @@ class Lazy(Steady):
     def _model(self, update: Update, sent: Parameters) -> Parameters:
         return sent
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
-        peer = rpc.current().peer
-        assert peer is not None
-        sent: Parameters = peer.parameters(request.task, request.cycle)
-        update = super().train(request)
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        sent = caller.source.parameters(request.task, request.cycle)
+        update = super().train(request, caller)
         return msgspec.structs.replace(update, parameters=self._model(update, sent))
 
 
@@ -53,11 +50,10 @@ class Noisy(Lazy):
 class Skimping(Steady):
     """Trains on a tenth of its shards and claims all."""
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
         tenth = request.keys[: max(1, len(request.keys) // 10)]
         few = msgspec.structs.replace(request, keys=tenth)
-        update = super().train(few)
+        update = super().train(few, caller)
         batches = request.steps * -(-request.samples // 32)
         return msgspec.structs.replace(
             update, samples=request.samples, batches=batches, halted=False
@@ -82,9 +78,8 @@ def test_a_claim_beyond_the_batches_done_is_refused_without_redoing(
     tmp_path: Path,
 ) -> None:
     class Inflating(Steady):
-        @rpc.expose
-        def train(self, request: TrainRequest) -> Update:
-            return msgspec.structs.replace(super().train(request), batches=1)
+        def train(self, request: TrainRequest, caller: Caller) -> Update:
+            return msgspec.structs.replace(super().train(request, caller), batches=1)
 
     job = changed(JOB, checks=1e-9, cycles=1)
     happened = live(job, tmp_path, [Steady(name="a"), Inflating(name="b")])
@@ -96,11 +91,10 @@ def test_a_claim_beyond_the_batches_done_is_refused_without_redoing(
 @pytest.mark.slow
 def test_work_that_was_halted_is_redone_as_far_as_it_went(tmp_path: Path) -> None:
     class Boastful(Learner):
-        @rpc.expose
         def speeds(self, task: str, drifted: bool) -> Speeds:
             return Speeds(step_s=1e-5, sample_s=1e-6, fixed_s=0.01)
 
-    late = Boastful(name="a", owner=slow(150.0))
+    late = Boastful(name="a", background=slow(150.0))
     job = changed(JOB, cycles=1, deadline=Seconds(8.0), samples=2000)
     happened = live(job, tmp_path, [late])
     (halted,) = of(records.Halted, happened)

@@ -21,6 +21,8 @@ from melisma.fleets.protocols import NOT_THERE
 from melisma.jobs.schema import AggregationTable
 from melisma.launch.serve import orchestrate
 from melisma.learner.learner import Learner
+from melisma.learner.source import Caller
+from melisma.learner.throttle import sleep_unless
 from melisma.learning.parameters import load
 from melisma.learning.settings import Late, Rule
 from melisma.runs import records
@@ -96,9 +98,8 @@ def test_a_cycle_does_not_wait_for_who_is_frozen(
     thawed = threading.Event()
 
     class Freezing(Steady):
-        @rpc.expose(idempotent=True)
         def prepare(self, spec: TaskSpec) -> Ready:
-            if self._kept:  # from its second cycle on
+            if self._tasks:  # from its second cycle on
                 thawed.wait(30.0)
             return super().prepare(spec)
 
@@ -110,32 +111,28 @@ def test_a_cycle_does_not_wait_for_who_is_frozen(
 
 
 class Nan(Steady):
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
-        update = super().train(request)
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        update = super().train(request, caller)
         for tensor in update.parameters.values():
             tensor.fill_(torch.nan)
         return update
 
 
 class Failing(Steady):
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
         raise OSError("the disk is full")
 
 
 class Stale(Steady):
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
-        return msgspec.structs.replace(super().train(request), cycle=0)
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        return msgspec.structs.replace(super().train(request, caller), cycle=0)
 
 
 class Huge(Steady):
     """Sends ten gigabytes: pages of nothing, which take no memory unless read."""
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
-        update = super().train(request)
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        update = super().train(request, caller)
         much = torch.from_numpy(np.zeros(2_500_000_000, dtype=np.float32))
         return msgspec.structs.replace(update, parameters={"1.weight": much})
 
@@ -174,11 +171,10 @@ def test_offences_are_remembered_by_a_resumed_run(tmp_path: Path) -> None:
 class Tardy(Steady):
     """Not done by the deadline in its first cycle."""
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
         if request.cycle == 1:
-            rpc.current().sleep(1.5)
-        return super().train(request)
+            sleep_unless(caller.gave_up, 1.5)
+        return super().train(request, caller)
 
 
 def test_who_is_late_is_dropped_if_so_configured(tmp_path: Path) -> None:
@@ -204,12 +200,10 @@ class Hopeless(Steady):
 
     cycle = 0
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
         self.cycle = request.cycle
-        return super().train(request)
+        return super().train(request, caller)
 
-    @rpc.expose
     def speeds(self, task: str, drifted: bool) -> Speeds:
         slow = 100.0 if self.cycle else 1.0
         return Speeds(step_s=0.01 * slow, sample_s=0.001, fixed_s=0.1)
@@ -225,11 +219,10 @@ def test_who_can_no_longer_meet_the_deadline_sits_out(tmp_path: Path) -> None:
 
 def test_a_cycle_without_an_update_does_not_end_the_run(tmp_path: Path) -> None:
     class Away(Steady):
-        @rpc.expose
-        def train(self, request: TrainRequest) -> Update:
+        def train(self, request: TrainRequest, caller: Caller) -> Update:
             if request.cycle == 2:
-                rpc.current().sleep(5.0)
-            return super().train(request)
+                sleep_unless(caller.gave_up, 5.0)
+            return super().train(request, caller)
 
     job = changed(samples=100, deadline=Seconds(2.0), cycles=3)
     happened = live(job, tmp_path, [Away(name="a")])
@@ -244,9 +237,8 @@ def test_a_run_without_updates_ends_at_last(
     monkeypatch.setattr(orchestrator, "FRUITLESS", 2)
 
     class Idle(Steady):
-        @rpc.expose
-        def train(self, request: TrainRequest) -> Update:
-            rpc.current().sleep(5.0)
+        def train(self, request: TrainRequest, caller: Caller) -> Update:
+            sleep_unless(caller.gave_up, 5.0)
             raise AssertionError("it was cut off before")
 
     with pytest.raises(TrainingError, match=r"cycle 2 .* without one update"):
@@ -266,12 +258,10 @@ def test_a_deadline_that_nobody_can_meet_is_an_error_after_a_while(
 
 def test_a_bid_out_of_measure_is_cut_to_what_there_is(tmp_path: Path) -> None:
     class Greedy(Steady):
-        @rpc.expose(idempotent=True)
         def bid(self, task: str, deadline_s: float, steps: int) -> Any:
             return 2**62
 
     class Odd(Steady):
-        @rpc.expose(idempotent=True)
         def bid(self, task: str, deadline_s: float, steps: int) -> Any:
             return "as many as you like"
 
@@ -284,9 +274,8 @@ def test_a_bid_out_of_measure_is_cut_to_what_there_is(tmp_path: Path) -> None:
 class Poisoning(Steady):
     """Sends a model that leads far away."""
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
-        update = super().train(request)
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        update = super().train(request, caller)
         poison = {name: t + 100.0 for name, t in update.parameters.items()}
         return msgspec.structs.replace(update, parameters=poison)
 
@@ -315,14 +304,13 @@ def test_poison_of_a_minority_does_little_where_the_job_defends_itself(
 
 def test_a_device_that_slows_down_is_given_less(tmp_path: Path) -> None:
     class Heating(Learner):
-        @rpc.expose
-        def train(self, request: TrainRequest) -> Update:
+        def train(self, request: TrainRequest, caller: Caller) -> Update:
             if request.cycle == 2:
-                self._device.owner = slow(300.0)
-            return super().train(request)
+                self._device.background = slow(300.0)
+            return super().train(request, caller)
 
     job = changed(scheme="dab", cycles=5, deadline=Seconds(1.0), shard=10)
-    hot = Heating(name="a", owner=slow(1500.0))
+    hot = Heating(name="a", background=slow(1500.0))
     happened = live(job, tmp_path, [hot, Learner(name="b")])
     given = [r.samples for r in of(records.Allocated, happened) if r.learner == "a"]
     # It finishes at most 1,500 a second at first, and 300 then.
@@ -334,11 +322,10 @@ def test_who_was_started_anew_since_it_was_ready_has_not_offended(
     tmp_path: Path,
 ) -> None:
     class Forgetful(Steady):
-        @rpc.expose
-        def train(self, request: TrainRequest) -> Update:
+        def train(self, request: TrainRequest, caller: Caller) -> Update:
             if request.cycle == 1:
-                self._kept.clear()  # as in a fresh process
-            return super().train(request)
+                self._tasks.clear()  # as in a fresh process
+            return super().train(request, caller)
 
     happened = live(changed(), tmp_path, [Steady(name="a"), Forgetful(name="b")])
     (dropped,) = of(records.Dropped, happened)

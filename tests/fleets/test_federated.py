@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tests.fleets.learners import Steady, changed, live, of
 
-from melisma import rpc
 from melisma.errors import ConfigError
 from melisma.fleets.messages import TrainRequest, Update
 from melisma.launch.local import own_data, run_locally
 from melisma.learner.learner import Learner
-from melisma.learner.training import Link, LocalTraining
+from melisma.learner.source import Caller, RpcSource
+from melisma.learner.training import LocalTraining
 from melisma.learning.data import Dataset, load
 from melisma.runs import records
 from melisma.system.law import Mode
@@ -44,13 +44,13 @@ def test_learners_train_on_what_they_have(tmp_path: Path, scheme: str) -> None:
 def test_no_data_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[str] = set()
 
-    fetch = Link.fetch
+    fetch = RpcSource._function
 
-    def noted(self: Link, name: str, *rest: Any) -> Any:
+    def noted(self: RpcSource, name: str, *rest: Any) -> Any:
         asked.add(name)
         return fetch(self, name, *rest)
 
-    monkeypatch.setattr(Link, "fetch", noted)
+    monkeypatch.setattr(RpcSource, "_function", noted)
     live(JOB, tmp_path, [owner("a", range(500), Steady)])
     assert asked == {"filler", "parameters"}
 
@@ -99,9 +99,8 @@ def test_a_learner_whose_data_does_not_fit_the_model_does_not_take_part(
 
 def test_a_claim_of_more_samples_than_asked_for_is_refused(tmp_path: Path) -> None:
     class Boastful(Steady):
-        @rpc.expose
-        def train(self, request: TrainRequest) -> Update:
-            update = super().train(request)
+        def train(self, request: TrainRequest, caller: Caller) -> Update:
+            update = super().train(request, caller)
             return msgspec.structs.replace(update, samples=10**6)
 
     learners = [owner("a", range(500)), owner("b", range(500), Boastful)]

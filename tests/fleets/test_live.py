@@ -15,9 +15,11 @@ from melisma.fleets.messages import Speeds, TaskSpec, TrainRequest, Update
 from melisma.launch.local import resumable
 from melisma.launch.serve import orchestrate
 from melisma.learner.learner import Learner
-from melisma.learner.training import Link
+from melisma.learner.service import Service
+from melisma.learner.source import Caller, RpcSource
+from melisma.learner.throttle import sleep_unless
 from melisma.learning.parameters import load
-from melisma.learning.settings import Late
+from melisma.learning.settings import Late, Training
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import CHECKPOINT, MODEL, RECORDS, Checkpoint
@@ -59,14 +61,13 @@ def test_a_shard_is_sent_to_a_learner_once(
 ) -> None:
     asked: list[str] = []
 
-    fetch = Link.fetch
+    fetch = RpcSource.shards
 
-    def counted(self: Link, name: str, argument: Any, *limit: Any) -> Any:
-        if name == "shards":
-            asked.extend(argument)
-        return fetch(self, name, argument, *limit)
+    def counted(self: RpcSource, task: str, keys: list[str], *limit: Any) -> Any:
+        asked.extend(keys)
+        return fetch(self, task, keys, *limit)
 
-    monkeypatch.setattr(Link, "fetch", counted)
+    monkeypatch.setattr(RpcSource, "shards", counted)
     learner = Steady(name="a")
     # All 80 shards in every cycle; 8 of them were fetched for the benchmark before,
     # at two sizes with a warm-up and repeats, which time the transfer for real.
@@ -127,12 +128,11 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
 class Frozen(Steady):
     """A learner that never comes back from its first request."""
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
         if request.cycle == 1:
-            self.noticed = rpc.current()
-            rpc.current().sleep(60.0)
-        return super().train(request)
+            self.gave_up = caller.gave_up
+            sleep_unless(caller.gave_up, 60.0)
+        return super().train(request, caller)
 
 
 @pytest.mark.slow
@@ -144,26 +144,25 @@ def test_at_the_deadline_the_cycle_goes_on_without_the_missing(tmp_path: Path) -
     assert (dropped.learner, dropped.cycle) == ("b", 1)
     assert dropped.reason == "not there by the deadline"
     assert [r.learners for r in of(records.Aggregated, happened)] == [1, 2]
-    assert frozen.noticed.cancelled  # the deadline stops the computing, too
+    assert frozen.gave_up()  # the deadline stops the computing, too
 
 
 def test_a_learner_that_leaves_costs_its_share_of_the_cycle(tmp_path: Path) -> None:
     lines: dict[str, rpc.Connection] = {}
 
     class Leaving(Steady):
-        @rpc.expose
-        def train(self, request: TrainRequest) -> Update:
+        def train(self, request: TrainRequest, caller: Caller) -> Update:
             if request.cycle == 2:
                 lines["b"]._session.loop.call_soon_threadsafe(
                     lines["b"]._session.end, "unplugged"
                 )
-                rpc.current().sleep(60.0)
-            return super().train(request)
+                sleep_unless(caller.gave_up, 60.0)
+            return super().train(request, caller)
 
     def start(server: rpc.Server) -> None:
         for learner in (Steady(name="a"), Leaving(name="b")):
-            lines[learner._name] = rpc.connect(
-                server.address, learner, name=learner._name
+            lines[learner.name] = rpc.connect(
+                server.address, Service(learner), name=learner.name
             )
 
     happened = orchestrate(
@@ -189,9 +188,8 @@ class Wrong(Steady):
         super().__init__(name=name)
         self._changes = changes
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Any:
-        update = super().train(request)
+    def train(self, request: TrainRequest, caller: Caller) -> Any:
+        update = super().train(request, caller)
         if "anything" in self._changes:
             return self._changes["anything"]
         return msgspec.structs.replace(update, **self._changes)
@@ -219,9 +217,8 @@ def test_a_wrong_update_is_refused_and_recorded(
 
 def test_nan_is_refused(tmp_path: Path) -> None:
     class NotANumber(Steady):
-        @rpc.expose
-        def train(self, request: TrainRequest) -> Update:
-            update = super().train(request)
+        def train(self, request: TrainRequest, caller: Caller) -> Update:
+            update = super().train(request, caller)
             for tensor in update.parameters.values():
                 tensor.fill_(torch.nan)
             return update
@@ -252,11 +249,10 @@ def test_a_slow_learner_halts_and_its_part_counts(tmp_path: Path) -> None:
     class Boastful(Learner):
         """Claims to be fast, and is slow."""
 
-        @rpc.expose
         def speeds(self, task: str, drifted: bool) -> Speeds:
             return Speeds(step_s=1e-5, sample_s=1e-6, fixed_s=0.01)
 
-    late = Boastful(name="b", owner=slow(150.0))
+    late = Boastful(name="b", background=slow(150.0))
     job = changed(cycles=1, deadline=Seconds(8.0), samples=4000, scheme="eta")
     happened = live(job, tmp_path, [Boastful(name="a"), late])
     halted = {record.learner: record for record in of(records.Halted, happened)}
@@ -267,7 +263,7 @@ def test_a_slow_learner_halts_and_its_part_counts(tmp_path: Path) -> None:
 
 def test_a_learner_trains_no_model_because_somebody_names_it() -> None:
     with (
-        rpc.serve(Learner(name="a"), port=None) as device,
+        rpc.serve(Service(Learner(name="a")), port=None) as device,
         rpc.connect(device) as caller,
         pytest.raises(RemoteError, match="unknown model 'os:system'"),
     ):
@@ -276,11 +272,11 @@ def test_a_learner_trains_no_model_because_somebody_names_it() -> None:
 
 def test_under_a_decentralised_scheme_no_speed_is_told() -> None:
     with (
-        rpc.serve(Learner(name="a"), port=None) as device,
+        rpc.serve(Service(Learner(name="a")), port=None) as device,
         rpc.connect(device) as caller,
     ):
         caller.prepare(_spec("TwoNN"))
-        with pytest.raises(RemoteError, match="keeps its speed to itself"):
+        with pytest.raises(RemoteError, match="keeps its speed private"):
             caller.speeds("t", True)
 
 
@@ -289,9 +285,7 @@ def _spec(model: str) -> Any:
         task="t",
         model=model,
         seed=0,
-        optimiser="sgd",
-        rate=0.1,
-        batch=32,
+        training=Training(rate=0.1),
         shard=50,
         federated=False,
         private=True,

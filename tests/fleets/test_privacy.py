@@ -17,6 +17,7 @@ from melisma.fleets.messages import Ready, Speeds, TrainRequest, Update
 from melisma.jobs.schema import Job
 from melisma.launch.serve import orchestrate
 from melisma.learner.learner import Learner
+from melisma.learner.source import Caller
 from melisma.rpc import frames
 from melisma.rpc.values import unpack
 from melisma.units import Seconds
@@ -123,10 +124,9 @@ deadlines: list[float] = []
 
 
 class Noting(Learner):
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
         deadlines.append(request.deadline_s)
-        return super().train(request)
+        return super().train(request, caller)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def learner_said(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         def start(server: rpc.Server) -> None:
             tap = Tap(server.port)
             stack.callback(tap.close)
-            learner = Noting(name="a", owner=slow(RATE))
+            learner = Noting(name="a", background=slow(RATE))
             stack.enter_context(rpc.connect(tap.address, learner, name="a"))
             taps.append(tap)
 

@@ -13,7 +13,7 @@ from tests.flower.grids import LocalGrid
 from tests.flower.replay import farthest, replayed
 
 from melisma.fleets.protocols import NOT_THERE
-from melisma.flower import fleet, messages, post
+from melisma.flower import fleet, mailbox, messages
 from melisma.flower.job import asked_of
 from melisma.flower.run import run
 from melisma.launch import serve as serving
@@ -42,7 +42,7 @@ NODES: dict[int, UserConfig] = {3: {"name": "a"}, 4: {"name": "b"}}
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "GRACE_S", -18.0)  # wait 2 s of 20 s for the silent
     monkeypatch.setattr(fleet, "LOOK_S", 0.01)
-    monkeypatch.setattr(post, "POLL_S", 0.01)
+    monkeypatch.setattr(mailbox, "POLL_S", 0.01)
     monkeypatch.setattr(serving, "_write_report", lambda folder: None)
     monkeypatch.setattr(data, "load", LOAD)
 
@@ -219,18 +219,23 @@ def test_of_two_nodes_with_one_name_the_first_takes_part(
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("facts", "said"),
     [
         ({"name": ""}, "'' is no name"),
         ({"name": "a\nb"}, "'a\\nb' is no name"),
-        ({"bid": "many"}, "'told' of a message"),
+        ({"bid": "many"}, "'status' of a message"),
+        ({"name.nested": 1}, "'status' of a message"),
+        (
+            {"speeds.step_s": 0.0, "speeds.sample_s": 0.0, "speeds.fixed_s": 1.0},
+            "step_s = 0.0 s cannot be",
+        ),
     ],
 )
-def test_a_node_that_tells_nonsense_takes_no_part(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, told: Any, said: str
+def test_a_node_that_reports_nonsense_takes_no_part(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, facts: Any, said: str
 ) -> None:
     def nonsense(reply: Message) -> Message:
-        reply.content.config_records[messages.STATUS].update(told)
+        reply.content.config_records[messages.STATUS].update(facts)
         return reply
 
     change = {3: nonsense}

@@ -14,12 +14,13 @@ from tests.flower.grids import LocalGrid, carried
 from melisma.errors import DataError
 from melisma.fleets.messages import Speeds, TaskSpec, TrainRequest, Update
 from melisma.flower import messages
-from melisma.flower.messages import NodeStatus, Word
+from melisma.flower.messages import NodeStatus, Timing
+from melisma.learning.settings import Late, Optimiser, Training
 from melisma.learning.shards import Shard
 
-KINDS: list[type[msgspec.Struct]] = [TaskSpec, TrainRequest, Word, Speeds, NodeStatus]
+KINDS: list[type[msgspec.Struct]] = [TaskSpec, TrainRequest, Timing, Speeds, NodeStatus]
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
-#: What a field of a type can hold; a table travels by itself.
+#: What a field of a type can hold.
 HOLDS: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(),
     int: INTEGERS,
@@ -27,7 +28,18 @@ HOLDS: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     list[str]: st.lists(st.text()),
     int | None: st.none() | INTEGERS,
-    Speeds | None: st.none(),
+    Late: st.sampled_from(Late),
+    Training: st.builds(
+        Training,
+        optimiser=st.sampled_from(Optimiser),
+        rate=st.floats(1e-9, 1e9),
+        batch=st.integers(1, 2**31),
+        shuffle=st.booleans(),
+    ),
+    Speeds | None: st.none()
+    | st.builds(
+        Speeds, step_s=st.floats(0, 1), sample_s=st.floats(0, 1), fixed_s=st.floats(0)
+    ),
 }
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
@@ -49,14 +61,6 @@ def test_what_is_said_arrives(kind: type[msgspec.Struct], data: st.DataObject) -
     struct = data.draw(structs(kind))
     content = sent(it=messages.config_of(struct))
     assert messages.struct_of(content, "it", kind) == struct
-
-
-@given(*[st.floats(0, 1e9)] * 3)
-def test_speeds_arrive(step_s: float, sample_s: float, fixed_s: float) -> None:
-    speeds = Speeds(step_s=step_s, sample_s=sample_s, fixed_s=fixed_s)
-    told = NodeStatus(name="a", samples=3, speeds=speeds)
-    content = sent(told=messages.config_of(told), speeds=messages.config_of(speeds))
-    assert messages.status_of(content) == told
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -107,22 +111,22 @@ def test_an_update_arrives() -> None:
 
 
 def test_a_number_that_flower_cannot_carry_is_named() -> None:
-    word = NodeStatus(name="a", samples=2**63)
+    status = NodeStatus(name="a", samples=2**63)
     with pytest.raises(DataError, match=r"samples = 9223372036854775808"):
-        messages.config_of(word)
+        messages.config_of(status)
 
 
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        (ConfigRecord({"deadline_s": "soon"}), r"'word' of a message: .*float"),
-        (ConfigRecord({}), r"'word' of a message: .*deadline_s"),
-        (ArrayRecord(), r"a message without 'word'"),
+        (ConfigRecord({"deadline_s": "soon"}), r"'timing' of a message: .*float"),
+        (ConfigRecord({}), r"'timing' of a message: .*deadline_s"),
+        (ArrayRecord(), r"a message without 'timing'"),
     ],
 )
-def test_another_word_is_refused(record: Any, said: str) -> None:
+def test_another_timing_is_refused(record: Any, said: str) -> None:
     with pytest.raises(DataError, match=said):
-        messages.struct_of(RecordDict({"word": record}), "word", Word)
+        messages.struct_of(RecordDict({"timing": record}), "timing", Timing)
 
 
 @pytest.mark.parametrize(

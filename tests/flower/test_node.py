@@ -12,33 +12,32 @@ from tests.flower.grids import LocalGrid, carried, context_of
 from melisma.errors import ConfigError
 from melisma.fleets.messages import TaskSpec, TrainRequest
 from melisma.flower import messages, node
-from melisma.flower.messages import NodeStatus, Word
+from melisma.flower.messages import NodeStatus, Timing
 from melisma.flower.node import Memory
 from melisma.learner.speed import Speed
 from melisma.learning import data, models
 from melisma.learning.benchmark import Line
 from melisma.learning.data import save_own
 from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.settings import Late, Training
 from melisma.learning.shards import ShardStore
 
 SPEC = TaskSpec(
     task="test",
     model="TwoNN",
     seed=0,
-    optimiser="sgd",
-    rate=0.05,
-    batch=10,
+    training=Training(rate=0.05, batch=10),
     shard=50,
     federated=False,
     private=False,
     steps=2,
 )
-WORD = Word(deadline_s=30.0)
-SHELF = ShardStore(data.load("mnist-5k"), 50)
+TIMING = Timing(deadline_s=30.0)
+STORE = ShardStore(data.load("mnist-5k"), 50)
 
 
 def message(
-    kind: str, spec: TaskSpec = SPEC, word: Word = WORD, **more: Any
+    kind: str, spec: TaskSpec = SPEC, timing: Timing = TIMING, **more: Any
 ) -> Message:
     LocalGrid({}, {})  # says which task this is
     model = parameters_of(models.build(spec.model, spec.seed))
@@ -46,7 +45,7 @@ def message(
         RecordDict(
             {
                 messages.SPEC: messages.config_of(spec),
-                messages.WORD: messages.config_of(word),
+                messages.TIMING: messages.config_of(timing),
                 messages.PARAMETERS: messages.arrays_of(model),
                 **more,
             }
@@ -59,22 +58,24 @@ def message(
 
 
 def shards(number: int) -> Any:
-    return messages.shards_in(SHELF.take(SHELF.first(number)))
+    return messages.shards_in(STORE.take(STORE.first(number)))
 
 
-def told(reply: Message) -> NodeStatus:
-    return messages.status_of(carried(reply).content)
+def status(reply: Message) -> NodeStatus:
+    return messages.struct_of(carried(reply).content, messages.STATUS, NodeStatus)
 
 
-def measured(context: Context, spec: TaskSpec = SPEC, way_s: float = 4.0) -> NodeStatus:
+def measured(
+    context: Context, spec: TaskSpec = SPEC, transit_s: float = 4.0
+) -> NodeStatus:
     """Send what comes before any work."""
     first = message("query", spec)
     node.query(first, context)
     busy_s = remembered(context).busy_s
-    word = msgspec.structs.replace(
-        WORD, previous=first.metadata.message_id, previous_s=busy_s + way_s
+    timing = msgspec.structs.replace(
+        TIMING, previous=first.metadata.message_id, previous_s=busy_s + transit_s
     )
-    return told(node.query(message("query", spec, word, shards=shards(8)), context))
+    return status(node.query(message("query", spec, timing, shards=shards(8)), context))
 
 
 def remembered(context: Context) -> Memory:
@@ -87,11 +88,11 @@ def request(samples: int, deadline_s: float, steps: int = 1) -> Any:
         TrainRequest(
             task="test",
             cycle=1,
-            keys=SHELF.first(samples // 50),
+            keys=STORE.first(samples // 50),
             samples=samples,
             steps=steps,
             deadline_s=deadline_s,
-            late="halt",
+            late=Late.HALT,
         )
     )
 
@@ -103,8 +104,8 @@ def near(one: Parameters, other: Parameters) -> bool:
 def test_a_node_measures_itself_once_it_knows_what_flower_takes() -> None:
     context = context_of(7, {"name": "pi"}, {})
     first = node.query(message("query"), context)
-    assert told(first) == NodeStatus(name="pi")
-    speeds = measured(context_of(7, {"name": "pi"}, {}), way_s=4.0).speeds
+    assert status(first) == NodeStatus(name="pi")
+    speeds = measured(context_of(7, {"name": "pi"}, {}), transit_s=4.0).speeds
     assert speeds is not None
     assert speeds.fixed_s > 3.999
     assert speeds.sample_s == 0.0
@@ -122,7 +123,7 @@ def test_the_model_goes_there_and_back_with_a_query() -> None:
 def test_a_private_node_bids_and_tells_no_time() -> None:
     spec = msgspec.structs.replace(SPEC, private=True)
     context = context_of(7, {"rate": "5000 samples/s"}, {})
-    bid = measured(context, spec, way_s=10.0).bid
+    bid = measured(context, spec, transit_s=10.0).bid
     # 30 s less 3 % and 12 s of care leave 17 s for 5000 samples a second at most,
     # twice each, 50 a shard: 855, and no more but for noise.
     assert bid is not None
@@ -131,7 +132,7 @@ def test_a_private_node_bids_and_tells_no_time() -> None:
     reply = carried(node.train(message("train", spec, **work), context))
     update = messages.update_of(reply.content)
     assert (update.downloaded_s, update.trained_s) == (None, None)
-    assert messages.SPEEDS not in reply.content.config_records
+    assert status(reply).speeds is None
 
 
 def test_work_that_fits_is_done() -> None:
@@ -173,16 +174,16 @@ def test_no_time_at_all_trains_nothing() -> None:
 
 def test_the_way_of_a_message_is_learnt_from_its_answer() -> None:
     memory = Memory(Speed(1000), answered="a", busy_s=2.0)
-    memory.hear(Word(deadline_s=1.0, previous="a", previous_s=6.0))
-    assert memory.way_s == pytest.approx(4.0)
-    memory.hear(Word(deadline_s=1.0, previous="a", previous_s=10.0))
-    assert memory.way_s == pytest.approx(6.0)  # half of the news
+    memory.observe(Timing(deadline_s=1.0, previous="a", previous_s=6.0))
+    assert memory.transit_s == pytest.approx(4.0)
+    memory.observe(Timing(deadline_s=1.0, previous="a", previous_s=10.0))
+    assert memory.transit_s == pytest.approx(6.0)  # half of the news
 
 
 def test_the_way_of_another_message_is_not_taken_for_it() -> None:
     memory = Memory(Speed(1000), answered="b", busy_s=2.0)
-    memory.hear(Word(deadline_s=1.0, previous="a", previous_s=6.0))
-    memory.hear(Word(deadline_s=1.0))
+    memory.observe(Timing(deadline_s=1.0, previous="a", previous_s=6.0))
+    memory.observe(Timing(deadline_s=1.0))
     assert memory.speed.link is None
 
 
@@ -192,7 +193,7 @@ def test_a_node_has_its_part_of_the_jobs_data(part: int) -> None:
     config: UserConfig = {"partition-id": part, "num-partitions": 2}
     run: UserConfig = {"mode": "federated", "data.name": "mnist-5k"}
     context = context_of(7, config, run)
-    assert told(node.query(message("query", spec), context)).samples == 2000
+    assert status(node.query(message("query", spec), context)).samples == 2000
 
 
 def test_a_node_has_data_of_its_own(tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_a_node_has_data_of_its_own(tmp_path: Path) -> None:
     save_own(whole.train_x[:30], whole.train_y[:30], tmp_path)
     spec = msgspec.structs.replace(SPEC, federated=True)
     context = context_of(7, {"data": str(tmp_path)}, {})
-    assert told(node.query(message("query", spec), context)).samples == 30
+    assert status(node.query(message("query", spec), context)).samples == 30
 
 
 @pytest.mark.parametrize(

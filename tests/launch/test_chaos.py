@@ -34,6 +34,7 @@ from tests.launch.chaos.processes import (
 from melisma.fleets.messages import TaskSpec
 from melisma.learner.learner import Learner
 from melisma.learning.benchmark import Line
+from melisma.learning.settings import Training
 
 CYCLES = 30
 #: Learners as they slow themselves down; a cycle's work takes each about a second.
@@ -238,9 +239,7 @@ SPEC = TaskSpec(
     task="t",
     model="TwoNN",
     seed=0,
-    optimiser="sgd",
-    rate=0.1,
-    batch=32,
+    training=Training(rate=0.1),
     shard=50,
     federated=False,
     private=True,

@@ -31,7 +31,7 @@ from tests.launch.chaos.processes import (
 
 from melisma import rpc
 from melisma.coding import Plan, choose
-from melisma.fleets.live import ModelServer
+from melisma.fleets.served import ModelServer
 from melisma.jobs.schema import StragglingTable
 from melisma.launch.serve import orchestrate
 from melisma.learning.parameters import Parameters

@@ -1,4 +1,4 @@
-"""What owners do meanwhile is really done."""
+"""Background load is real."""
 
 import threading
 
@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from tests.fleets.learners import changed, live
 
-from melisma.fleets.live import ModelServer
+from melisma.fleets.served import ModelServer
 from melisma.jobs.schema import TaskTable
-from melisma.learner import background as owners
+from melisma.learner import background
 from melisma.learner.background import Activity, BackgroundLoad, State
 from melisma.learner.learner import Learner
 from melisma.units import Seconds
 
 
 def threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "owner"]
+    return [t for t in threading.enumerate() if t.name == background.THREAD]
 
 
 def ended() -> None:
@@ -24,37 +24,37 @@ def ended() -> None:
         assert not thread.is_alive()
 
 
-def test_a_computing_owner_multiplies_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_computing_load_multiplies_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
-    products = owners._products()
+    products = background._products()
 
     def counted() -> object:
         product = products()
-        assert np.asarray(product).shape == (owners.SIDE, owners.SIDE)
+        assert np.asarray(product).shape == (background.SIDE, background.SIDE)
         done.set()
         return product
 
-    monkeypatch.setattr(owners, "_products", lambda: counted)
-    owner = BackgroundLoad([State(activity=Activity.COMPUTING)])
-    owner.begin(60.0, lambda: None)
+    monkeypatch.setattr(background, "_products", lambda: counted)
+    load = BackgroundLoad([State(activity=Activity.COMPUTING)])
+    load.begin(60.0, lambda: None)
     assert done.wait(20.0)
-    owner.rest()
+    load.rest()
     ended()
 
 
-def test_a_downloading_owner_downloads_until_the_next_routine() -> None:
+def test_a_downloading_load_downloads_until_the_next_request() -> None:
     fetched = threading.Semaphore(0)
-    owner = BackgroundLoad([State(activity=Activity.DOWNLOADING)])
-    owner.begin(60.0, fetched.release)
+    load = BackgroundLoad([State(activity=Activity.DOWNLOADING)])
+    load.begin(60.0, fetched.release)
     for _ in range(3):
         assert fetched.acquire(timeout=20.0)
     first = threads()
-    owner.begin(60.0, fetched.release)
+    load.begin(60.0, fetched.release)
     for thread in first:
         thread.join(10.0)
         assert not thread.is_alive()
     assert fetched.acquire(timeout=20.0)
-    owner.rest()
+    load.rest()
     ended()
 
 
@@ -66,26 +66,26 @@ def test_nothing_goes_on_for_longer_than_it_may() -> None:
 
 def test_states_come_as_often_as_they_are_likely() -> None:
     slow, fast = State(probability=0.25, bytes_per_s=1.0), State(probability=0.75)
-    owner = BackgroundLoad([slow, fast], seed=1)
-    paces = []
+    load = BackgroundLoad([slow, fast], seed=1)
+    throttles = []
     for _ in range(2000):
-        owner.begin(1.0, lambda: None)
-        paces.append(owner.pace("t"))
-    share = sum(pace is paces[0] for pace in paces) / len(paces)
+        load.begin(1.0, lambda: None)
+        throttles.append(load.throttle("t"))
+    share = sum(throttle is throttles[0] for throttle in throttles) / len(throttles)
     # Binomial: a standard deviation of 0.0097.
     assert min(share, 1 - share) == pytest.approx(0.25, abs=0.04)
 
 
-def test_an_owner_may_turn_to_something_else_in_between() -> None:
+def test_the_load_may_change_in_between() -> None:
     # Whatever comes first, the one state is left for the other in half of all cases.
     states = [State(probability=0.5, bytes_per_s=float(rate)) for rate in (1, 2)]
     changed = 0
     for seed in range(40):
-        owner = BackgroundLoad(states, seed=seed, changing=1.0)
-        owner.begin(1e-3, lambda: None)
-        first = owner.pace("t")
+        load = BackgroundLoad(states, seed=seed, changing=1.0)
+        load.begin(1e-3, lambda: None)
+        first = load.throttle("t")
         ended()
-        changed += owner.pace("t") is not first
+        changed += load.throttle("t") is not first
     assert 5 < changed < 35
 
 
@@ -93,14 +93,14 @@ def test_a_task_may_have_a_rate_of_its_own() -> None:
     state = State(samples_per_s=100.0, task_samples_per_s={"deep": 20.0})
     waited: list[float] = []
     for task in ("deep", "other"):
-        pace = state.pace(task)
-        pace._sleep = waited.append
-        pace.batch(10)
+        throttle = state.throttle(task)
+        throttle._sleep = waited.append
+        throttle.batch(10)
     assert waited == [0.5, 0.1]
 
 
 @pytest.mark.slow
-def test_a_live_learner_downloads_for_its_owner_too(
+def test_a_live_learner_downloads_in_the_background_too(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
@@ -119,9 +119,9 @@ def test_a_live_learner_downloads_for_its_owner_too(
         task=(TaskTable(name="t", samples=200, shard=20, steps=1),),
     )
     busy = Learner(
-        name="a", owner=BackgroundLoad([State(activity=Activity.DOWNLOADING)])
+        name="a", background=BackgroundLoad([State(activity=Activity.DOWNLOADING)])
     )
     live(job, tmp_path, [busy])  # type: ignore[arg-type]
-    busy._device.owner.rest()
+    busy._device.background.rest()
     ended()
     assert asked

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 from tests.fleets.learners import Steady, slow
 
-from melisma import rpc
 from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.learner.learner import Learner
+from melisma.learner.source import Caller
+from melisma.learner.throttle import sleep_unless
 from melisma.ray.cluster import ray
 
 
@@ -20,31 +21,28 @@ def steady(name: str) -> Learner:
 class Boaster(Learner):
     """Tells of a thousand times the speed that it has."""
 
-    @rpc.expose
     def speeds(self, task: str, drifted: bool) -> Speeds:
         return Speeds(step_s=1e-5, sample_s=1e-6, fixed_s=0.1)
 
 
 def boaster(name: str) -> Learner:
-    return Boaster(name=name, owner=slow(100.0))
+    return Boaster(name=name, background=slow(100.0))
 
 
 class Hanging(Steady):
-    """Never comes back from its request of the second cycle."""
+    """Never answers in the second cycle."""
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
         if request.cycle == 2:
-            rpc.current().sleep(600.0)
-        return super().train(request)
+            sleep_unless(caller.gave_up, 600.0)
+        return super().train(request, caller)
 
 
 class Poisoner(Steady):
     """Answers with numbers that are none, in the first cycle."""
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
-        update = super().train(request)
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        update = super().train(request, caller)
         if request.cycle > 1:
             return update
         poison = {name: 0 * t / 0 for name, t in update.parameters.items()}
@@ -60,29 +58,26 @@ def troublesome(name: str) -> Learner:
 
 
 class Odd(Learner):
-    """Has functions that no learner has, to be looked at."""
+    """Answers what no learner is asked."""
 
-    naps: list[Any]
+    caller: Caller
 
-    def where(self) -> tuple[str, int]:
-        """The node and the process that it is on."""
-        id: str = ray.get_runtime_context().get_node_id()
-        return id, os.getpid()
+    def prepare(self, spec: Any) -> Any:
+        """Say where it runs, or what became of its caller; or fail, or crash."""
+        match spec:
+            case "where":
+                return ray.get_runtime_context().get_node_id(), os.getpid()
+            case "given up":
+                return self.caller.gave_up()
+            case "fail":
+                raise ValueError("on purpose")
+            case "crash":
+                os._exit(1)
 
-    def nap(self, seconds: float) -> None:
-        """Do nothing, and keep the call."""
-        self.naps = [rpc.current()]
-        time.sleep(seconds)
-
-    def given_up(self) -> bool:
-        """Whether the last nap was given up by who asked for it."""
-        return bool(self.naps[-1].cancelled)
-
-    def fail(self) -> None:
-        raise ValueError("on purpose")
-
-    def crash(self) -> None:
-        os._exit(1)
+    def measure(self, name: str, keys: Any, caller: Caller) -> None:
+        """Do nothing for ``keys`` seconds, and keep the caller."""
+        self.caller = caller
+        time.sleep(keys)
 
 
 def odd(name: str) -> Learner:

@@ -17,13 +17,14 @@ from tests.fleets.learners import JOB, Steady, changed, live, of
 from tests.ray.learners import boaster, c_hangs, odd, steady, troublesome
 
 from melisma.errors import CallTimeout, ConfigError, RemoteError, TransportError
-from melisma.fleets.live import ServedTask
 from melisma.fleets.messages import TrainRequest
+from melisma.fleets.served import ServedTask
 from melisma.jobs.building import task_of
 from melisma.launch.serve import orchestrate
 from melisma.learning.data import load, save_own
 from melisma.learning.parameters import load as load_parameters
 from melisma.learning.parameters import parameters_of
+from melisma.learning.settings import Late
 from melisma.learning.shards import ShardStore
 from melisma.ray.cluster import joined, ray
 from melisma.ray.fleet import LABEL, Models, Nodes, learners
@@ -178,8 +179,8 @@ def served() -> ServedTask:
 @pytest.mark.slow
 def test_every_learner_runs_on_its_own_node(cluster: Raylets) -> None:
     async def places(nodes: Nodes) -> dict[str, tuple[str, int]]:
-        peers = await nodes.wait_until(3)
-        return {name: await peers[name].where() for name in peers}
+        names = await nodes.wait_until(3)
+        return {name: await nodes.call(name, "prepare", "where") for name in names}
 
     found = called(cluster, odd, places)
     assert {name: id for name, (id, _) in found.items()} == {
@@ -192,17 +193,18 @@ def test_every_learner_runs_on_its_own_node(cluster: Raylets) -> None:
 @pytest.mark.slow
 def test_who_waits_no_longer_stops_the_learner(cluster: Raylets) -> None:
     async def give_up(nodes: Nodes) -> list[bool]:
-        node: Any = (await nodes.wait_until(3))["a"]
-        await node.where()  # has started
-        with pytest.raises(CallTimeout, match=r"nap: no answer from a within 0\.2 s"):
-            await node.nap.within(0.2)(0.5)
-        timed_out = await node.given_up()
-        nap = asyncio.create_task(node.nap(30.0))
+        await nodes.wait_until(3)
+        await nodes.call("a", "prepare", "where")  # has started
+        late = r"measure: no answer from a within 0\.2 s"
+        with pytest.raises(CallTimeout, match=late):
+            await nodes.call("a", "measure", "", 0.5, within_s=0.2)
+        timed_out = await nodes.call("a", "prepare", "given up")
+        nap = asyncio.create_task(nodes.call("a", "measure", "", 30.0))
         await asyncio.sleep(0.5)
-        before = await node.given_up()
+        before = await nodes.call("a", "prepare", "given up")
         nap.cancel()
         await asyncio.wait([nap])
-        while not (cancelled := await node.given_up()):
+        while not (cancelled := await nodes.call("a", "prepare", "given up")):
             await asyncio.sleep(0.1)
         return [timed_out, before, cancelled]
 
@@ -215,14 +217,14 @@ def test_what_a_learner_raises_is_told_and_a_crash_costs_one_actor(
     cluster: Raylets,
 ) -> None:
     async def crash(nodes: Nodes) -> tuple[tuple[str, int], tuple[str, int]]:
-        node: Any = (await nodes.wait_until(3))["b"]
+        await nodes.wait_until(3)
         with pytest.raises(RemoteError, match="ValueError: on purpose"):
-            await node.fail()
-        before = await node.where()
+            await nodes.call("b", "prepare", "fail")
+        before = await nodes.call("b", "prepare", "where")
         with pytest.raises(TransportError, match="the actor of b is gone"):
-            await node.crash()
-        again: Any = (await nodes.wait_until(3))["b"]
-        return before, await again.where()
+            await nodes.call("b", "prepare", "crash")
+        await nodes.wait_until(3)
+        return before, await nodes.call("b", "prepare", "where")
 
     (id, process), (id_after, process_after) = called(cluster, odd, crash)
     assert (id, process != process_after) == (id_after, True)
@@ -240,11 +242,11 @@ def test_who_was_expelled_is_not_started_again(cluster: Raylets) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_stock_that_dies_starts_again(cluster: Raylets) -> None:
+def test_a_model_server_that_dies_starts_again(cluster: Raylets) -> None:
     with joined(cluster.address), Nodes([served()], make=odd) as nodes:
-        filler = nodes._models_actor.filler
+        filler = nodes._model_server.filler
         assert len(ray.get(filler.remote(JOB.name, 10), timeout=PATIENCE_S)) == 10
-        ray.kill(nodes._models_actor, no_restart=False)
+        ray.kill(nodes._model_server, no_restart=False)
         assert len(ray.get(filler.remote(JOB.name, 20), timeout=PATIENCE_S)) == 20
 
 
@@ -258,7 +260,7 @@ def test_a_model_is_put_once_a_cycle(cluster: Raylets) -> None:
         samples=1,
         steps=1,
         deadline_s=1.0,
-        late="halt",
+        late=Late.HALT,
     )
     with joined(cluster.address):
         models = Models([one])
@@ -421,14 +423,13 @@ def test_a_killed_node_costs_one_share_of_one_cycle(
 @pytest.mark.slow
 def test_a_node_that_comes_back_is_a_learner_again(cluster: Raylets) -> None:
     async def come_back(nodes: Nodes) -> str:
-        old = (await nodes.wait_until(3))["c"]
+        await nodes.wait_until(3)
+        old = nodes._nodes["c"]
         cluster.kill("c")
         cluster.start("c")
-        while True:
-            peers = await nodes.wait_until(2)
-            if "c" in peers and peers["c"] is not old:
-                id: str = (await peers["c"].where())[0]
-                return id
+        while "c" not in await nodes.wait_until(2) or nodes._nodes["c"] is old:
             await asyncio.sleep(0.5)
+        id: str = (await nodes.call("c", "prepare", "where"))[0]
+        return id
 
     assert called(cluster, odd, come_back) == cluster.id("c")

@@ -377,7 +377,7 @@ def test_steering_over_tls_takes_the_printed_secret(tmp_path: Path) -> None:
             from melisma import rpc
 
             for learner in pair():
-                line = rpc.connect(server.invite(), learner, name=learner._name)
+                line = rpc.connect(server.invite(), learner, name=learner.name)
                 stack.enter_context(line)
 
         def watch(record: Record) -> None:

@@ -1,8 +1,8 @@
-"""Spot checks: was the work that a learner claims really done?
+"""Spot checks of updates: some are redone and compared.
 
-The orchestrator has the data and knows the order of batches, so it can redo an update
-and compare. Chance decides whose, drawn from the system's own entropy once the update
-is here, and suspicion raises it; only a redone update convicts.
+The orchestrator has the data and knows the order of batches, so it can repeat a
+learner's work. Which updates are redone is drawn from the system's entropy once they
+have arrived, suspicious ones more often; only a redone update can be refused.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from collections import deque
 
 import numpy as np
 
+from melisma.fleets.batches import batch_order, batches_of
 from melisma.fleets.messages import TaskSpec, TrainRequest, Update
-from melisma.learner.training import batch_order, batches_of
 from melisma.learning.checks import (
     Gap,
     Losses,
@@ -27,13 +27,12 @@ from melisma.learning.checks import (
     usual,
 )
 from melisma.learning.parameters import Model, Parameters
-from melisma.learning.settings import Optimiser, Training
 from melisma.learning.shards import Examples, ShardStore, unpacked
 from melisma.maths.arrays import Ints
 
-#: Shards, of the learner's own and of others, whose loss is looked at.
-LOOKED_AT = 10
-#: Updates that say what is usual.
+#: Shards, of the learner's own and of others, whose loss is compared.
+COMPARED = 10
+#: Latest updates that define what is usual.
 REMEMBERED = 50
 
 
@@ -44,21 +43,19 @@ class Audit:
     """
 
     def __init__(
-        self, model: Model, shelf: ShardStore, spec: TaskSpec, share: float
+        self, model: Model, store: ShardStore, spec: TaskSpec, share: float
     ) -> None:
         check_repeatable(model)
-        self._model, self._shelf, self._spec = model, shelf, spec
-        self._training = Training(
-            optimiser=Optimiser(spec.optimiser), rate=spec.rate, batch=spec.batch
-        )
+        self._model, self._store = model, store
+        self._seed, self._training = spec.seed, spec.training
         self._share, self._chance = share, np.random.default_rng()
         self._gaps: deque[Gap] = deque(maxlen=REMEMBERED)
 
     async def __call__(
         self, name: str, request: TrainRequest, update: Update, sent: Parameters
     ) -> tuple[str, float | None]:
-        """Return why an update is refused, or nothing; and how far off it is."""
-        rng = batch_order(self._spec, request.cycle, name)
+        """Return why an update is refused, or nothing, and its distance if redone."""
+        rng = batch_order(self._seed, request.cycle, name)
         plan = batches_of(request, self._training, rng)[: update.batches]
         if update.samples > (seen := samples_seen(plan)):
             return f"{update.samples} samples claimed where {seen} were seen", None
@@ -67,7 +64,7 @@ class Audit:
         suspect = await asyncio.to_thread(self._suspicion, request, update, sent)
         if not is_redone(self._share, suspect, self._chance):
             return "", None
-        off = await asyncio.to_thread(self._off, request, update, sent, plan)
+        off = await asyncio.to_thread(self._distance, request, update, sent, plan)
         if honest(off):
             return "", off
         return f"not what its work leads to ({off:.2g} of it off)", off
@@ -75,11 +72,11 @@ class Audit:
     def _suspicion(
         self, request: TrainRequest, update: Update, sent: Parameters
     ) -> float:
-        """Look at the loss on some of its shards and on some of others'."""
-        others = self._shelf.others(request.keys, LOOKED_AT, self._chance)
+        """Compare the loss on some of its shards with that on other shards."""
+        others = self._store.others(request.keys, COMPARED, self._chance)
         if not others:
             return 0.0
-        own = self._chance.permutation(request.keys)[:LOOKED_AT].tolist()
+        own = self._chance.permutation(request.keys)[:COMPARED].tolist()
         passes = update.batches * self._training.batch / request.samples
         seen = gap(
             self._losses(own, update, sent), self._losses(others, update, sent), passes
@@ -94,7 +91,7 @@ class Audit:
             losses(self._model, update.parameters, *examples),
         )
 
-    def _off(
+    def _distance(
         self, request: TrainRequest, update: Update, sent: Parameters, plan: Ints
     ) -> float:
         x, y = self._examples(request.keys)
@@ -102,4 +99,4 @@ class Audit:
         return distance(update.parameters, ours, sent)
 
     def _examples(self, keys: list[str]) -> Examples:
-        return unpacked(self._shelf.take(keys))
+        return unpacked(self._store.take(keys))

@@ -1,4 +1,4 @@
-"""A fleet of learners that are called: devices, processes here, nodes of a cluster.
+"""Crews of learners that are called: devices, local processes, nodes of a cluster.
 
 A learner that is slow, frozen, gone or wrong costs its share of the cycle and nothing
 else: at the deadline the cycle goes on without it.
@@ -7,83 +7,76 @@ else: at the deadline the cycle goes on without it.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 import numpy as np
 
-from melisma import rpc
-from melisma.errors import (
-    CallTimeout,
-    ConfigError,
-    DataError,
-    ProtocolError,
-    RemoteError,
-    RpcError,
-    TrainingError,
-)
+from melisma.errors import CallTimeout, RpcError
 from melisma.fleets.audit import Audit
-from melisma.fleets.messages import Speeds, TrainRequest, Unprepared, Update
-from melisma.fleets.protocols import NOT_THERE, Lost, Order, Probed, Report, Updates
-from melisma.fleets.roster import HURRY_S, Roster
-from melisma.learning.parameters import Parameters, stacked
+from melisma.fleets.judge import (
+    clipped_bid,
+    failed,
+    judged,
+    wrong_bid,
+    wrong_speeds,
+)
+from melisma.fleets.messages import Speeds, TrainRequest
+from melisma.fleets.protocols import Lost, Order, Probed, Updates
+from melisma.fleets.roster import HURRY_S, Roster, law_of
+from melisma.fleets.served import ServedTask
+from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Late
-from melisma.learning.shards import Shard, ShardStore
-from melisma.maths.arrays import Bytes, Ints
+from melisma.maths.arrays import Ints
 from melisma.system.law import DelayLaw
 
 log = logging.getLogger("melisma.orchestrator")
 
 
-@dataclass(slots=True)
-class ServedTask:
-    """What learners fetch for one task: the model of its cycle, and shards."""
+class LiveCrew:
+    """One task's learners of a roster, on the real clock."""
 
-    task: str
-    parameters: Parameters
-    shelf: ShardStore
-    cycle: int = 0
+    def __init__(
+        self, roster: Roster, served: ServedTask, *, began_s: float = 0.0
+    ) -> None:
+        self.learners: list[str] = []
+        self.own_samples: list[int] | None = None
+        self._roster, self._served = roster, served
+        self._began = time.monotonic() - began_s
 
-    def renew(self, cycle: int, parameters: Parameters) -> None:
-        """Have the model of a new cycle ready."""
-        self.cycle, self.parameters = cycle, parameters
+    def now_s(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._began
 
+    async def ready(self) -> None:
+        """Take all learners of the roster that are ready."""
+        self.learners = await self._roster.ready(self._served.task)
+        own = [self._roster.present[name].samples for name in self.learners]
+        self.own_samples = [n for n in own if n is not None] or None
 
-class ModelServer:
-    """What learners fetch from the orchestrator, for each of its tasks."""
+    async def law(self) -> DelayLaw:
+        """The learners' delay laws, as each of them measured itself."""
+        return self._roster.law(self._served.task, self.learners)
 
-    def __init__(self, served: Iterable[ServedTask]) -> None:
-        self._served = {one.task: one for one in served}
+    def expel(self, name: str, reason: str) -> None:
+        """Disconnect a learner, and accept none of that name again."""
+        log.warning("%s is expelled: %s", name, reason)
+        self._roster.remotes.expel(name, reason)
 
-    @rpc.expose(idempotent=True)
-    def parameters(self, task: str, cycle: int) -> Parameters:
-        """Return the model as it stands; TrainingError for a cycle that is over."""
-        served = self._of(task)
-        if cycle != served.cycle:
-            raise TrainingError(f"cycle {cycle} is over: this is cycle {served.cycle}")
-        return served.parameters
+    def _begin(self, parameters: Parameters) -> float:
+        """Serve the next cycle's model; return when that was."""
+        self._served.renew(self._served.cycle + 1, parameters)
+        return time.monotonic()
 
-    @rpc.expose(idempotent=True)
-    def shards(self, task: str, keys: list[str]) -> list[Shard]:
-        """Return shards by the hash of their content."""
-        return self._of(task).shelf.take(keys)
-
-    @rpc.expose(idempotent=True)
-    def filler(self, task: str, size: int) -> Bytes:
-        """Return so many bytes that mean nothing, up to the model's size."""
-        most = sum(tensor.nbytes for tensor in self._of(task).parameters.values())
-        if not 0 <= size <= most:
-            raise ConfigError(f"{size} bytes of nothing: ask for up to {most}")
-        return np.zeros(size, dtype=np.uint8)
-
-    def _of(self, task: str) -> ServedTask:
-        if task not in self._served:
-            raise DataError(f"there is no task {task!r}")
-        return self._served[task]
+    async def _call(
+        self, name: str, function: str, *args: Any, within_s: float | None = None
+    ) -> Any:
+        remotes = self._roster.remotes
+        return await remotes.call(name, function, *args, within_s=within_s)
 
 
-class LiveLearners:
-    """One task's learners, of a roster that several tasks may share."""
+class LiveLearners(LiveCrew):
+    """Learners that train; several tasks may share them."""
 
     def __init__(
         self,
@@ -94,235 +87,141 @@ class LiveLearners:
         audit: Audit | None = None,
         began_s: float = 0.0,
     ) -> None:
-        #: Says before each cycle who takes part; everybody, if there is none.
+        super().__init__(roster, served, began_s=began_s)
+        #: Returns before each cycle who takes part in it; None: all learners.
         self.gather: Callable[[], Awaitable[Ints]] | None = None
         self.members: Ints = np.zeros(0, dtype=np.int64)  #: places in the roster
-        self.learners: list[str] = []
-        self.own_samples: list[int] | None = None
-        self._roster, self._served = roster, served
         self._late, self._audit = late, audit
-        self._began = time.monotonic() - began_s
-        self._cycle_began: float | None = None  # where a probe began it
-
-    def now_s(self) -> float:
-        """Seconds since the run began."""
-        return time.monotonic() - self._began
-
-    @property
-    def cycle(self) -> int:
-        """The cycle whose model can be fetched."""
-        return self._served.cycle
+        self._probed: float | None = None  # when a probe began this cycle
 
     def wait_until(self, time_s: float) -> None:
         """Real time passes by itself."""
 
-    def expel(self, name: str, reason: str) -> None:
-        """Send a learner away, and let it in no more."""
-        log.warning("%s is sent away: %s", name, reason)
-        self._roster.server.expel(name, reason)
-
     async def ready(self) -> None:
-        """Everybody who is ready, or those whom ``gather`` names."""
-        roster = self._roster
+        """Take all learners that are ready, or those that ``gather`` returns."""
         if self.gather:
             self.members = await self.gather()
-            self.learners = [roster.known[j] for j in self.members]
-            return
-        self.learners = await roster.ready(self._served.task)
-        own = [roster.present[name].samples for name in self.learners]
-        self.own_samples = [n for n in own if n is not None] or None
-
-    async def law(self) -> DelayLaw:
-        """The learners' delay laws, as each of them measured itself."""
-        task = self._served.task
-        return law_of([self._roster.speeds(task, name) for name in self.learners])
+            self.learners = [self._roster.known[j] for j in self.members]
+        else:
+            await super().ready()
 
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
-        """Ask each learner how many shards it will take; 0 of one that does not say."""
+        """Ask each learner how many shards it will take; 0 without an answer."""
+        task = self._served.task
 
         async def bid(name: str) -> int:
             try:
-                ask = self._roster.server.peers[name].bid.within(HURRY_S)
-                return max(0, int(await ask(self._served.task, deadline_s, steps)))
-            except (RpcError, TypeError, ValueError, OverflowError) as error:
+                answer = await self._call(
+                    name, "bid", task, deadline_s, steps, within_s=HURRY_S
+                )
+            except RpcError as error:
                 self._roster.complain(name, f"does not bid: {error}")
                 return 0
+            if reason := wrong_bid(answer):
+                self._roster.complain(name, f"does not bid: {reason}")
+                return 0
+            return clipped_bid(answer)
 
-        bids = await asyncio.gather(*map(bid, self.learners))
-        return np.array([min(bid, _MOST) for bid in bids], dtype=np.int64)
+        return np.array(await asyncio.gather(*map(bid, self.learners)), dtype=np.int64)
 
-    async def train(
+    def train(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> AsyncIterator[Updates | Lost]:
-        """Send everybody on a request; yield what comes back until the deadline."""
-        began, self._cycle_began = self._cycle_began, None
+        """Give learners their orders; yield what comes back until the deadline."""
+        began, self._probed = self._probed, None
         if began is None:
-            began = self.begin(parameters)
-        waiting = [
-            asyncio.ensure_future(self._trained(order, parameters, deadline_s, began))
-            for order in orders
-            if order.samples
-        ]
-        try:
-            for arrived in asyncio.as_completed(waiting):
-                yield await arrived
-        finally:
-            for task in waiting:
-                task.cancel()
+            began = self._begin(parameters)
+        return as_they_arrive(
+            [
+                self._train(order, parameters, deadline_s, began)
+                for order in orders
+                if order.samples
+            ]
+        )
 
     async def probe(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> Probed:
-        """Have everybody begin, and tell how fast it goes.
+        """Have learners begin, and report how fast it goes.
 
-        Who has not told when half of the time is over is at best as fast as that.
+        A learner that has not reported after half of the time is taken to be as fast
+        as it would be if it reported then.
         """
-        began = self._cycle_began = self.begin(parameters)
+        began = self._probed = self._begin(parameters)
         began_s, after_s = self.now_s(), deadline_s / 2
-        asked = {
+        probes = {
             order.learner: asyncio.create_task(self._probe(order, deadline_s, began))
             for order in orders
         }
-        await asyncio.wait(asked.values(), timeout=after_s)
-        told = {k: ask.result() if ask.done() else None for k, ask in asked.items()}
+        await asyncio.wait(probes.values(), timeout=after_s)
+        speeds: dict[int, Speeds] = {}
         for order in orders:
-            if not asked[order.learner].done():
+            probe = probes[order.learner]
+            if not probe.done():
                 slow = after_s / (order.samples * order.steps)
-                told[order.learner] = Speeds(step_s=slow, sample_s=0.0, fixed_s=after_s)
-        there = [k for k, speeds in told.items() if speeds is not None]
+                speeds[order.learner] = Speeds(
+                    step_s=slow, sample_s=0.0, fixed_s=after_s
+                )
+            elif (reported := probe.result()) is not None:
+                speeds[order.learner] = reported
         return Probed(
-            there=np.array(there, dtype=np.int64),
-            law=law_of([speeds for speeds in told.values() if speeds is not None]),
+            there=np.array(list(speeds), dtype=np.int64),
+            law=law_of(list(speeds.values())),
             began_s=began_s,
         )
 
     async def _probe(
         self, order: Order, deadline_s: float, began: float
     ) -> Speeds | None:
-        """Have one learner begin; None, and a word in the log, if it does not."""
+        """Have one learner begin; None, and a line in the log, if it does not."""
         name = self.learners[order.learner]
+        request = self._request(order, deadline_s, began)
         try:
-            ask = self._roster.server.peers[name].probe.within(deadline_s)
-            speeds: Speeds = await ask(self._request_of(order, deadline_s, began))
+            speeds = await self._call(name, "probe", request, within_s=deadline_s)
         except RpcError as error:
             self._roster.complain(name, f"was not probed: {error}")
             return None
-        return speeds
+        if reason := wrong_speeds(speeds):
+            self._roster.complain(name, f"was not probed: {reason}")
+            return None
+        reported: Speeds = speeds
+        return reported
 
-    def begin(self, parameters: Parameters) -> float:
-        """Have the next cycle's model ready; return when that is."""
-        self._served.renew(self._served.cycle + 1, parameters)
-        return time.monotonic()
-
-    def _request_of(
-        self, order: Order, deadline_s: float, began: float
-    ) -> TrainRequest:
-        rows = order.rows
-        return TrainRequest(
-            task=self._served.task,
-            cycle=self._served.cycle,
-            keys=[] if rows is None else self._served.shelf.keys(rows),
-            samples=order.samples,
-            steps=order.steps,
-            deadline_s=max(0.001, deadline_s - (time.monotonic() - began)),
-            late=self._late.value,
-            first=order.begun,
-        )
-
-    async def _trained(
+    async def _train(
         self, order: Order, sent: Parameters, deadline_s: float, began: float
     ) -> Updates | Lost:
         name = self.learners[order.learner]
-        request = self._request_of(order, deadline_s, began)
+        request = self._request(order, deadline_s, began)
+        within_s = None if self._late == Late.WAIT else request.deadline_s
         try:
-            update = await self._ask(name, request)
-        except CallTimeout:
-            return Lost(learner=order.learner, reason=NOT_THERE, after_s=deadline_s)
+            update = await self._call(name, "train", request, within_s=within_s)
+        except CallTimeout as error:
+            return failed(order.learner, error, deadline_s)
         except RpcError as error:
-            wrong = is_wrong(error)
-            return Lost(
-                learner=order.learner,
-                reason=f"{'failed' if wrong else 'lost'}: {error}",
-                after_s=time.monotonic() - began,
-                offence=wrong,
-            )
-        after_s = time.monotonic() - began
-        reason, distance = wrong_with(update, request, sent), None
-        if not reason and self._audit:
-            reason, distance = await self._audit(name, request, update, sent)
-        if reason:
-            return Lost(
-                learner=order.learner,
-                reason=reason,
-                after_s=after_s,
-                offence=True,
-                distance=distance,
-            )
-        report = Report(
+            return failed(order.learner, error, time.monotonic() - began)
+        return await judged(
+            update,
+            request,
             learner=order.learner,
-            downloaded_s=not_after(update.downloaded_s, after_s),
-            trained_s=not_after(update.trained_s, after_s),
-            uploaded_s=after_s,
-            samples=update.samples,
-            batches=update.batches,
-            loss=update.loss,
-            halted=update.halted,
-            distance=distance,
+            name=name,
+            sent=sent,
+            after_s=time.monotonic() - began,
+            audit=self._audit,
         )
-        return Updates([report], stacked([update.parameters]))
 
-    async def _ask(self, name: str, request: TrainRequest) -> Update:
-        function = self._roster.server.peers[name].train
-        if request.late != Late.WAIT:
-            function = function.within(request.deadline_s)
-        update: Update = await function(request)
-        return update
+    def _request(self, order: Order, deadline_s: float, began: float) -> TrainRequest:
+        left_s = max(0.001, deadline_s - (time.monotonic() - began))
+        return self._served.request(order, left_s, self._late)
 
 
-def law_of(speeds: Sequence[Speeds]) -> DelayLaw:
-    """Return the delay law of learners that told their speeds."""
-    return DelayLaw(
-        step_s=np.array([told.step_s for told in speeds]),
-        sample_s=np.array([told.sample_s for told in speeds]),
-        fixed_s=np.array([told.fixed_s for told in speeds]),
-    )
-
-
-def is_wrong(error: RpcError) -> bool:
-    """Whether who failed so was there, and should have done better."""
-    if isinstance(error, RemoteError):
-        return error.type != Unprepared.__name__
-    return isinstance(error, ProtocolError)
-
-
-def wrong_with(update: object, request: TrainRequest, sent: Parameters) -> str:
-    """Return why an update cannot be what was asked for, or nothing."""
-    if not isinstance(update, Update):
-        return "not an update"
-    if update.cycle != request.cycle:
-        return f"an update of cycle {update.cycle}"
-    if not same_model(update.parameters, sent):
-        return "parameters of another model"
-    if not 0 <= update.samples <= request.samples:
-        return f"{update.samples} samples claimed of {request.samples} given"
-    if not (update.samples > 0) <= update.batches <= request.samples * request.steps:
-        return f"{update.batches} batches claimed for {request.samples} samples"
-    return ""
-
-
-def same_model(one: Parameters, other: Parameters) -> bool:
-    """Whether parameters have the same names, shapes and types."""
-    shapes, others = (
-        {name: (tensor.shape, tensor.dtype) for name, tensor in some.items()}
-        for some in (one, other)
-    )
-    return shapes == others
-
-
-def not_after(told_s: float | None, after_s: float) -> float:
-    """Return when something happened: as told, if that can be, or at the latest."""
-    return after_s if told_s is None or not 0 <= told_s <= after_s else told_s
-
-
-#: More shards than anybody has: what a bid without measure is taken for.
-_MOST = 1 << 40
+async def as_they_arrive(
+    work: Sequence[Coroutine[Any, Any, Updates | Lost]],
+) -> AsyncIterator[Updates | Lost]:
+    """Yield results in the order of arrival; cancel the rest when nobody listens."""
+    tasks = [asyncio.create_task(asking) for asking in work]
+    try:
+        for arrived in asyncio.as_completed(tasks):
+            yield await arrived
+    finally:
+        for task in tasks:
+            task.cancel()

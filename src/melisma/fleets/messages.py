@@ -1,28 +1,28 @@
-"""What orchestrator and learners say to each other, over ``melisma.rpc``.
+"""Messages between the orchestrator and its learners, over ``melisma.rpc``.
 
 The orchestrator calls a learner:
 
-    prepare(spec)            have a model ready; its name must be one the learner knows
-    measure(task, keys)       benchmark yourself on these shards, and keep the result
-    speeds(task, drifted)     tell the result; never asked under a decentralised scheme
-    bid(task, …)              how many shards do you take?
-    probe(request)             begin with the first shard, and tell how fast that goes
-    train(request)         fetch, train, halt in time, and answer with an Update
-    gradient(request)          fetch, and answer with a coded sum of gradients
+    prepare(spec)             build the model; its name must be one the learner knows
+    measure(task, keys)       benchmark training and transfers on these shards
+    speeds(task, drifted)     return the result; never called under private schemes
+    bid(task, …)              return how many shards fit before a deadline
+    probe(request)            train on the first shard, return how fast that goes
+    train(request)            fetch, train, halt in time, return an Update
+    gradient(request)         fetch, return a coded sum of gradients
 
-    take_up(task, cycle, …)   fetch the model: a cycle of slots begins (fog)
-    slot(request)              collect, hand on and train until the slot ends
-    hand_in(task, cycle)      answer with the model of all the cycle's slots
-    admit(task, sender)       how another device can deliver directly, if it can
-    deliver(task, …)          samples of another device, through the orchestrator
+    start(task, cycle, slot)  fetch the model: a cycle of slots begins (fog)
+    slot(request)             collect, send and train until the slot ends
+    finish(task, cycle)       return the model of all the cycle's slots
+    admit(task, sender)       return an address for another device, if this one listens
+    deliver(task, …)          take samples of another device, sent by the orchestrator
 
 A learner calls the orchestrator:
 
-    parameters(task, cycle)   the model as it stands in that cycle
+    parameters(task, cycle)   the model of that cycle
     shards(task, keys)        data, by the hash of its content
-    filler(task, size)        so many bytes, where no data would be fetched otherwise
-    way(task, receiver)       how to deliver samples to another device directly
-    relay(task, …)            deliver samples where that cannot be
+    filler(task, size)        that many bytes, for benchmarks and background downloads
+    address(task, to)         where another device takes samples directly
+    relay(task, …)            deliver samples to a device that cannot be reached
 """
 
 from typing import Any
@@ -33,38 +33,40 @@ from numpy.typing import NDArray
 from melisma import rpc
 from melisma.errors import ConfigError
 from melisma.learning.parameters import Parameters
+from melisma.learning.settings import Late, Training
+from melisma.learning.training import Trained
 
 #: A gradient: float32, or float64 where it is wide.
 Vector = NDArray[Any]
 
+rpc.register(Training)
+
 
 class Unprepared(ConfigError):
-    """A learner was not told its task: it was started anew since it was last ready."""
+    """A learner has no such task or cycle: it was restarted since it was ready."""
 
 
 @rpc.register
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The task that a learner is to get ready for."""
+    """A task, as learners prepare for it."""
 
     task: str
     model: str  #: a name that the learner knows
     seed: int
-    optimiser: str
-    rate: float
-    batch: int
+    training: Training
     shard: int  #: samples in a shard
-    federated: bool  #: train on one's own data; none is sent
-    private: bool  #: keep speeds and times to oneself (decentralised schemes)
+    federated: bool  #: learners train on their own data; none is sent
+    private: bool  #: learners do not report speeds and times (decentralised schemes)
     steps: int = 1  #: passes over the samples of a slot (fog)
     moving: bool = False  #: samples are sent between devices (fog)
 
 
 @rpc.register
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """A learner's answer to a spec."""
+    """A learner's answer to ``prepare``."""
 
     measured: bool  #: whether it has benchmarked itself for this task
-    samples: int | None = None  #: that lie on it (federated)
+    samples: int | None = None  #: of its own data (federated)
 
 
 @rpc.register
@@ -73,25 +75,21 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     task: str
     cycle: int
-    keys: list[str]  #: shards to train on; none: take of one's own data
+    keys: list[str]  #: shards to train on; none: of the learner's own data
     samples: int
     steps: int  #: passes over them
     deadline_s: float  #: from now until the update must have arrived
-    late: str  #: what to do if that cannot be: a value of Late
-    first: int = 0  #: samples of it that a probe has begun with
+    late: Late  #: what to do if that cannot be met
+    first: int = 0  #: samples of it that a probe has trained on
 
 
 @rpc.register
-class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """What a learner made of a request."""
+class Update(Trained, frozen=True, kw_only=True):
+    """A learner's answer to a TrainRequest: its model, and the work behind it."""
 
     cycle: int
     parameters: Parameters
-    samples: int  #: seen at least once
-    batches: int
-    loss: float
-    halted: bool
-    downloaded_s: float | None = None  #: since the request came; None if private
+    downloaded_s: float | None = None  #: since the request arrived; None if private
     trained_s: float | None = None
 
 
@@ -104,7 +102,7 @@ class GradientRequest(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[list[str]]  #: shards of each part of the data
     coefficients: list[float]  #: of each part's gradient
     wide: bool  #: answer in float64: coefficients are large and of both signs
-    slower: float = 1.0  #: take so many times as long, to try out stragglers; inf: none
+    slower: float = 1.0  #: take that many times as long, to emulate stragglers
 
 
 @rpc.register
@@ -113,7 +111,7 @@ class Gradient(msgspec.Struct, frozen=True, kw_only=True):
 
     cycle: int
     vector: Vector
-    downloaded_s: float  #: since the request came
+    downloaded_s: float  #: since the request arrived
     trained_s: float
 
 
@@ -138,8 +136,8 @@ class SlotDone(msgspec.Struct, frozen=True, kw_only=True):
 
     slot: int
     trained: int
-    delivered: dict[str, int]  #: to whom; the rest came back, for the next slot
-    directly: list[str]  #: who of them could be reached without the orchestrator
+    delivered: dict[str, int]  #: to whom; the rest stays here for the next slot
+    directly: list[str]  #: receivers that were reached without the orchestrator
 
 
 @rpc.register

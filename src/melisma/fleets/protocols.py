@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from melisma.learning.parameters import Parameters
+from melisma.learning.training import Trained
 from melisma.maths.arrays import Floats, Ints
 from melisma.system.law import DelayLaw
 
@@ -30,18 +31,13 @@ class Order:
     waits_s: float = 0.0  #: idle, until it is told the rest (simulated probes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Trained, frozen=True, kw_only=True):
     """What one learner did, in seconds since its order was given."""
 
     learner: int
     downloaded_s: float
     trained_s: float
     uploaded_s: float
-    samples: int  #: seen at least once
-    batches: int
-    loss: float
-    halted: bool  #: stopped at the deadline, before its work was done
     distance: float | None = None  #: from its work redone, where that was checked
 
 

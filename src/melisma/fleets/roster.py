@@ -1,90 +1,91 @@
-"""Learners that can be called, ready and benchmarked for every task there is.
+"""Learners that can be called, prepared and benchmarked for every task.
 
-A learner that is slow, frozen or gone keeps no cycle waiting: who was there before has
-a few seconds to answer, newcomers get ready meanwhile.
+A learner that is slow, frozen or gone delays no cycle: one that took part before has a
+few seconds to answer, and newcomers prepare while the others work.
 """
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from melisma import rpc
+import numpy as np
+
 from melisma.errors import RpcError
+from melisma.fleets.judge import wrong_ready, wrong_speeds
 from melisma.fleets.messages import Ready, Speeds, TaskSpec
-from melisma.fleets.peers import Peers
+from melisma.fleets.remotes import Remotes
+from melisma.system.law import DelayLaw
 
 log = logging.getLogger("melisma.orchestrator")
 
-#: Longest that a learner may take to get ready, and to benchmark itself.
+#: Longest that a learner may take to prepare, and to benchmark itself.
 PREPARE_S, MEASURE_S = 60.0, 300.0
-#: Longest that a cycle's start waits for an answer of one that answered before.
+#: Longest that the start of a cycle waits for a learner that took part before.
 HURRY_S = 3.0
-#: Between two looks at who is there.
+#: Pause between two looks at who is connected.
 LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """A task as learners get ready for it."""
+    """A task as learners prepare for it."""
 
     spec: TaskSpec
     benchmark: Sequence[str]  #: shards to benchmark on
 
 
 class Roster:
-    """The learners of ``server``; ``least`` of them to start with."""
+    """The learners among ``remotes``; ``least`` of them to start with."""
 
     def __init__(
         self,
-        server: Peers,
+        remotes: Remotes,
         announcements: Iterable[Announcement],
         *,
         least: int,
         at_once: int = 64,
     ) -> None:
-        self.server = server
-        #: Everybody who ever was ready, in the order of coming.
+        self.remotes = remotes
+        #: Names of all learners that ever were ready, in the order of coming.
         self.known: list[str] = []
-        #: Those of them who were there at the last look, and what they answered.
+        #: Answers of those that were ready at the last look.
         self.present: dict[str, Ready] = {}
-        self._announcements = {
-            announcement.spec.task: announcement for announcement in announcements
-        }
+        self._tasks = {one.spec.task: one for one in announcements}
         self._least = least
-        self._measured: set[str] = set()  # benchmarked for every task
+        self._measured: set[str] = set()  # for every task
         self._preparing: dict[tuple[str, str], asyncio.Task[Ready | None]] = {}
         self._complaints: dict[str, str] = {}
         self._speeds: dict[tuple[str, str], Speeds] = {}
         self._benchmarks = asyncio.Semaphore(at_once)
 
-    def speeds(self, task: str, name: str) -> Speeds:
-        """What a learner told of itself."""
-        return self._speeds[task, name]
+    def law(self, task: str, names: Iterable[str]) -> DelayLaw:
+        """Return the delay law of learners, as each of them measured itself."""
+        return law_of([self._speeds[task, name] for name in names])
 
     async def ready(self, task: str, busy: Collection[str] = ()) -> list[str]:
-        """Return all who are ready; wait for enough at the start, then for anybody.
+        """Return all learners that are ready; wait for enough of them at the start.
 
-        Who was there before has HURRY_S to answer, unless it is ``busy`` with another
-        task. Newcomers benchmark themselves meanwhile, and take part as soon as they
-        are done.
+        One that took part before has HURRY_S to answer, unless it is ``busy`` with
+        another task. Newcomers benchmark themselves meanwhile, and take part as soon
+        as they are done. Later calls wait until one learner is ready.
         """
         asked = [name for name in self.present if name not in busy]
         ready: dict[str, Ready] = {}
         hurry_s = HURRY_S
         while True:
-            peers = await self.server.wait_until(1)
-            self._prepare_all(task, peers, {*ready, *busy})
+            connected = dict.fromkeys(await self.remotes.wait_until(1))
+            self._prepare_all(task, connected, {*ready, *busy})
             keys = [(task, name) for name in asked]
             due = [self._preparing[key] for key in keys if key in self._preparing]
             if due and hurry_s:
                 await asyncio.wait(due, timeout=hurry_s)
-            hurry_s = 0.0  # who has not answered by now keeps nobody waiting
-            ready |= self._ready(task)
+            hurry_s = 0.0  # the others wait once
+            ready |= self._prepared(task)
             there = {
                 name: answer
                 for name, answer in (self.present | ready).items()
-                if name in peers and (name in ready or name not in asked)
+                if name in connected and (name in ready or name not in asked)
             }
             if len(there) >= self._least:
                 break
@@ -98,25 +99,23 @@ class Roster:
         self.known += sorted(set(ready).difference(self.known))
         return sorted(ready)
 
-    def complain(self, name: str, what: str) -> None:
-        """Say it once."""
-        if self._complaints.get(name) != what:
-            log.warning("%s %s", name, what)
-        self._complaints[name] = what
+    def complain(self, name: str, complaint: str) -> None:
+        """Log a complaint about a learner, unless it was the last one logged."""
+        if self._complaints.get(name) != complaint:
+            log.warning("%s %s", name, complaint)
+        self._complaints[name] = complaint
 
     def _prepare_all(
-        self, task: str, peers: Mapping[str, rpc.Peer], but: Collection[str]
+        self, task: str, names: Iterable[str], excluded: Collection[str]
     ) -> None:
-        for name in peers:
+        """Have learners prepare in the background, each once at a time."""
+        for name in names:
             key = (task if name in self._measured else _NEW, name)
-            if name in but or key in self._preparing:
-                continue
-            if "train" in peers[name].functions:
-                work = self._prepare(task, peers[name])
-                self._preparing[key] = asyncio.create_task(work)
+            if name not in excluded and key not in self._preparing:
+                self._preparing[key] = asyncio.create_task(self._prepare(task, name))
 
-    def _ready(self, task: str) -> dict[str, Ready]:
-        """Take those who have answered off the list, and return who can take part."""
+    def _prepared(self, task: str) -> dict[str, Ready]:
+        """Collect finished preparations; return the answers of who can take part."""
         done = {
             key: work
             for key, work in self._preparing.items()
@@ -129,38 +128,56 @@ class Roster:
         self._measured |= set(ready)
         return ready
 
-    async def _prepare(self, task: str, peer: rpc.Peer) -> Ready | None:
-        """Get one learner ready; None, and a word in the log, if it cannot be.
+    async def _prepare(self, task: str, name: str) -> Ready | None:
+        """Prepare one learner; None, and a line in the log, if that fails.
 
-        One that is new, or was started anew, gets ready for all tasks at once.
+        One that is new, or was restarted, prepares for all tasks at once.
         """
-        name: str = peer.name
         try:
-            ready = await self._ready_for(task, peer)
+            ready = await self._prepare_for(task, name)
             if not ready.measured or name not in self._measured:
-                for other in self._announcements:
+                for other in self._tasks:
                     if other != task:
-                        await self._ready_for(other, peer)
-        except RpcError as error:
+                        await self._prepare_for(other, name)
+        except (RpcError, _Wrong) as error:
             self._measured.discard(name)
             self.complain(name, f"does not take part: {error}")
             return None
         self._complaints.pop(name, None)
         return ready
 
-    async def _ready_for(self, task: str, peer: rpc.Peer) -> Ready:
-        announcement = self._announcements[task]
-        ready: Ready = await peer.prepare.within(PREPARE_S)(announcement.spec)
+    async def _prepare_for(self, task: str, name: str) -> Ready:
+        announced, call = self._tasks[task], self.remotes.call
+        ready = await call(name, "prepare", announced.spec, within_s=PREPARE_S)
+        if reason := wrong_ready(ready, announced.spec):
+            raise _Wrong(reason)
         if not ready.measured:
             async with self._benchmarks:
-                await peer.measure.within(MEASURE_S)(task, list(announcement.benchmark))
-        if not announcement.spec.private:
-            # Drift is counted once: by the learner, or by who learns from its cycles.
-            drifted = len(self._announcements) == 1
-            told = await peer.speeds.within(PREPARE_S)(task, drifted)
-            self._speeds[task, peer.name] = told
-        return ready
+                keys = list(announced.benchmark)
+                await call(name, "measure", task, keys, within_s=MEASURE_S)
+        if not announced.spec.private:
+            # Drift is counted once: by the learner, or by who observes its cycles.
+            drifted = len(self._tasks) == 1
+            speeds = await call(name, "speeds", task, drifted, within_s=PREPARE_S)
+            if reason := wrong_speeds(speeds):
+                raise _Wrong(reason)
+            self._speeds[task, name] = speeds
+        answer: Ready = ready
+        return answer
 
 
-#: In place of a task: who is new gets ready for all of them.
+class _Wrong(Exception):
+    """An answer of a learner that cannot be true."""
+
+
+def law_of(speeds: Sequence[Speeds]) -> DelayLaw:
+    """Return the delay law of learners that reported their speeds."""
+    return DelayLaw(
+        step_s=np.array([own.step_s for own in speeds]),
+        sample_s=np.array([own.sample_s for own in speeds]),
+        fixed_s=np.array([own.fixed_s for own in speeds]),
+    )
+
+
+#: In place of a task: a new learner prepares for all of them.
 _NEW = ""

@@ -1,16 +1,16 @@
-"""What travels by Flower, as records that its own tools can read; nothing is pickled.
+"""Messages by Flower, as records that its own tools can read; nothing is pickled.
 
-The ServerApp sends a node, each with the model and with how long the message before
-was under way:
+The ServerApp sends a node, each with the model and with the duration of the message
+before:
 
-    query    come, and go: the model there and back is what Flower takes. The next one
+    query    measures what Flower takes: the model goes there and back. The next one
              brings shards to benchmark on
     train    one learner's work in a cycle, with its shards where they are sent
 
-Each answer says what the node can do in the next cycle: its speeds, or its bid.
+Each reply reports what the node can do in the next cycle: its speeds, or its bid.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,6 +22,7 @@ from flwr.app import (
     ConfigRecordValues,
     RecordDict,
 )
+from flwr.common.config import unflatten_dict
 
 from melisma.errors import DataError
 from melisma.fleets.messages import Speeds, Update
@@ -32,56 +33,66 @@ from melisma.learning.tensors import from_array, to_array
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 #: Names of the records in a message.
-SPEC, WORD, REQUEST, UPDATE = "spec", "word", "request", "update"
-STATUS, SPEEDS = "told", "speeds"
+SPEC, TIMING, REQUEST = "spec", "timing", "request"
+UPDATE, STATUS = "update", "status"
 PARAMETERS, SHARDS = "parameters", "shards"
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ServerApp says with every message."""
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """Times that come with every message to a node."""
 
     deadline_s: float  #: of a cycle
-    previous: str = ""  #: the message that this node answered last
-    previous_s: float = 0.0  #: from its sending until its answer was there
+    previous: str = ""  #: the message that this node replied to last
+    previous_s: float = 0.0  #: from its sending until its reply arrived
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node says with every answer; neither speeds nor bid: not measured yet."""
+    """What comes with every reply; neither speeds nor bid: not measured yet."""
 
     name: str
-    samples: int | None = None  #: that lie on it (federated)
+    samples: int | None = None  #: of its own data (federated)
     bid: int | None = None  #: shards that it would take in the next cycle (private)
     speeds: Speeds | None = None
 
 
 def config_of(struct: msgspec.Struct) -> ConfigRecord:
-    """Return what a struct says in plain values; what is None or a table is left out.
+    """Return a struct's plain values, those of nested ones under dotted names.
 
-    Raises DataError for a whole number that Flower cannot carry.
+    None is left out, and so are ``parameters``, which travel by themselves. Raises
+    DataError for a whole number that Flower cannot carry.
     """
-    plain: dict[str, ConfigRecordValues] = {
-        key: value
-        for key, value in msgspec.structs.asdict(struct).items()
-        if isinstance(value, bool | int | float | str | list)
-    }
+    fields = msgspec.structs.asdict(struct)
+    fields.pop(PARAMETERS, None)
+    plain = _flat(msgspec.to_builtins(fields))
     for key, value in plain.items():
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise DataError(f"{key} = {value}: Flower carries numbers below 2⁶³")
     return ConfigRecord(plain)
 
 
-def struct_of(
-    content: RecordDict, name: str, kind: type[Struct], **tables: object
-) -> Struct:
-    """Return what a record says; DataError if it is not there, or says something else.
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, ConfigRecordValues]:
+    flat: dict[str, ConfigRecordValues] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            flat[f"{prefix}{name}"] = value
+    return flat
 
-    ``tables`` are the fields that travel by themselves.
+
+def struct_of(
+    content: RecordDict, name: str, kind: type[Struct], **more: object
+) -> Struct:
+    """Return a record as a struct; DataError if it is missing or of another kind.
+
+    ``more`` are fields that travel by themselves.
     """
     if name not in content.config_records:
         raise DataError(f"a message without {name!r}")
     try:
-        return msgspec.convert({**content.config_records[name], **tables}, kind)
-    except msgspec.ValidationError as error:
+        fields = unflatten_dict(dict(content.config_records[name]))
+        return msgspec.convert({**fields, **more}, kind)
+    except (msgspec.ValidationError, TypeError) as error:
         raise DataError(f"{name!r} of a message: {error}") from error
 
 
@@ -100,18 +111,10 @@ def tensors_of(content: RecordDict, name: str) -> Parameters:
     return {key: _tensor(key, a) for key, a in content.array_records[name].items()}
 
 
-def status_of(content: RecordDict) -> NodeStatus:
-    """Return what a node says with an answer; DataError if it says nothing of use."""
-    if SPEEDS not in content.config_records:
-        return struct_of(content, STATUS, NodeStatus)
-    speeds = dict(content.config_records[SPEEDS])
-    return struct_of(content, STATUS, NodeStatus, speeds=speeds)
-
-
 def update_of(content: RecordDict) -> Update:
-    """Return what a node made of its request; DataError if that is not an update."""
-    update = struct_of(content, UPDATE, Update, parameters={})
+    """Return the update of a reply; DataError if there is none."""
     parameters = tensors_of(content, PARAMETERS)
+    update = struct_of(content, UPDATE, Update, parameters={})
     return msgspec.structs.replace(update, parameters=parameters)
 
 

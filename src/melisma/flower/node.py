@@ -1,45 +1,45 @@
-"""What a SuperNode does with one message: a learner that comes, works and goes.
+"""A learner on a SuperNode: what it does with one message.
 
 Each message has a process of its own, so nothing is warm: model and shards come with
 the message, and what a learner knows of its own speed is kept by Flower in the run's
 context, on the node. Training, halting and benchmark are the live learner's.
 
-A message's way takes seconds and is not on the node's clock. The server says how long
-the message before took in all; less what its work took, that is Flower's part, and the
-learner counts it as the time of its link.
+The transit of a message takes seconds and is not on the node's clock. The server says
+how long the message before took in all; less what its work took, that is Flower's part,
+and the learner counts it as the time of its link.
 """
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict, UserConfig
 
-from melisma import rpc
 from melisma.errors import ConfigError
-from melisma.fleets.messages import Speeds, TaskSpec, TrainRequest, Update
+from melisma.fleets.messages import TaskSpec, TrainRequest, Update
 from melisma.flower import messages
 from melisma.flower.job import asked_of
-from melisma.flower.messages import NodeStatus, Word
+from melisma.flower.messages import NodeStatus, Timing
 from melisma.jobs.building import own_rows
 from melisma.learner.background import BackgroundLoad, State
+from melisma.learner.device import Device, WarmTask
+from melisma.learner.source import Caller
 from melisma.learner.speed import Speed
-from melisma.learner.training import Device, LocalTraining, WarmTask, safely
+from melisma.learner.training import LocalTraining
 from melisma.learning import data, models
 from melisma.learning.benchmark import Line, time_training
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters
-from melisma.learning.settings import Optimiser, Training
 from melisma.learning.shards import Shard, unpacked
-from melisma.rpc.request import current_request
-from melisma.schemes.dab import most_before
+from melisma.maths.arrays import Bytes
 from melisma.units import SamplesPerSecond
 
-#: Where the context has what a learner remembers.
+#: Where the context has a learner's memory.
 MEMORY = "melisma"
 #: Shards that a benchmark trains on.
 BENCHMARKED = 8
@@ -52,95 +52,82 @@ class Memory:
     """What a learner knows of itself from one message to the next."""
 
     speed: Speed
-    idle: bool = False  #: since it was last asked what it can do
-    answered: str = ""  #: the message that it answered last
-    busy_s: float = 0.0  #: with the work of that, by its own clock
+    idle: bool = False  #: no work came since it last reported
+    answered: str = ""  #: the message that it replied to last
+    busy_s: float = 0.0  #: with that one, by its own clock
 
     @property
-    def way_s(self) -> float:
-        """What Flower takes for a message and its answer; 0 if that is not known."""
+    def transit_s(self) -> float:
+        """What Flower takes for a message and its reply; 0 if that is not known."""
         if self.speed.link is None:
             return 0.0
         both_s = 2 * self.speed.link.seconds(self.speed.model_bytes)
         return both_s * self.speed.link_drift.mean
 
-    def hear(self, word: Word) -> None:
-        """Learn how long the last message's way was, if the word is of that one."""
-        if not word.previous or word.previous != self.answered:
+    def observe(self, timing: Timing) -> None:
+        """Learn the transit of the last message, if the timing is of that one."""
+        if not timing.previous or timing.previous != self.answered:
             return
-        way_s = max(LEAST_S, word.previous_s - self.busy_s)
+        transit_s = max(LEAST_S, timing.previous_s - self.busy_s)
         size_bytes = self.speed.model_bytes
         if self.speed.link is None:
-            self.speed.link = Line(latency_s=0.0, rate=2 * size_bytes / way_s)
+            self.speed.link = Line(latency_s=0.0, rate=2 * size_bytes / transit_s)
         else:
-            self.speed.transferred([size_bytes, size_bytes], way_s)
+            self.speed.transferred([size_bytes, size_bytes], transit_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """The message, to be fetched from as a learner fetches from its orchestrator."""
+class MessageSource:
+    """The model and shards that came with a message: all there is to fetch."""
 
-    parameters: Parameters
-    shards: Mapping[str, Shard]
+    model: Parameters
+    by_key: Mapping[str, Shard]
 
-    def __getitem__(self, name: str) -> "Part":
-        return Part(getattr(self, f"_{name}"))
+    def parameters(
+        self, task: str, cycle: int, within_s: float | None = None
+    ) -> Parameters:
+        """Return the model of the message's cycle."""
+        return self.model
 
-    def _parameters(self, cycle: int) -> Parameters:
-        return self.parameters
+    def shards(
+        self, task: str, keys: list[str], within_s: float | None = None
+    ) -> list[Shard]:
+        """Return shards by key."""
+        return [self.by_key[key] for key in keys]
 
-    def _shards(self, keys: list[str]) -> list[Shard]:
-        return [self.shards[key] for key in keys]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Something that can be fetched, and is here already."""
-
-    take: Callable[[Any], Any]
-
-    def within(self, seconds: float) -> "Part":
-        """Return the same: it takes no time."""
-        return self
-
-    def __call__(self, task: str, argument: Any) -> Any:
-        """Return it."""
-        return self.take(argument)
+    def filler(self, task: str, size: int) -> Bytes:
+        """Return that many zeros."""
+        return np.zeros(size, dtype=np.uint8)
 
 
-class Visit:
-    """One message on a node, from its beginning to the answer."""
+class Exchange:
+    """One message on a node, until its reply."""
 
     def __init__(self, message: Message, context: Context) -> None:
         self._message, self._context = message, context
         self._content, node = message.content, context.node_config
         self._spec = messages.struct_of(self._content, messages.SPEC, TaskSpec)
-        self._word = messages.struct_of(self._content, messages.WORD, Word)
+        self._timing = messages.struct_of(self._content, messages.TIMING, Timing)
         self.parameters = messages.tensors_of(self._content, messages.PARAMETERS)
         self._device = Device(
             name=str(node.get("name", f"node-{context.node_id:016x}")),
             own=_own_data(node, context.run_config) if self._spec.federated else None,
-            owner=BackgroundLoad([State(samples_per_s=_rate(node))]),
+            background=BackgroundLoad([State(samples_per_s=_rate(node))]),
             clock=time.monotonic,
         )
         model = models.build(self._spec.model, self._spec.seed)
         if self._spec.federated:
             models.check_fits(model, self._device.data())
-        training = Training(
-            optimiser=Optimiser(self._spec.optimiser),
-            rate=self._spec.rate,
-            batch=self._spec.batch,
-        )
         self.memory = _remembered(context) or Memory(Speed(models.model_bytes(model)))
-        self.memory.hear(self._word)
-        self._kept = WarmTask(self._spec, model, training, self.memory.speed)
-        # Loading and building come with every message, as its way does.
+        self.memory.observe(self._timing)
+        self._task = WarmTask(self._spec, model, self.memory.speed)
+        # Loading and building come with every message, as its transit does.
         self._began = time.monotonic()
 
     def measure(self) -> None:
-        """Benchmark training, on what the message brings or on the node's own data.
+        """Benchmark training, on the message's shards or on the node's own data.
 
-        Not before the way of a message is known: then another message comes.
+        Not before the transit of a message is known: then another message comes.
         """
         speed, size = self.memory.speed, self._spec.shard
         if speed.link is None or speed.measured:
@@ -151,50 +138,43 @@ class Visit:
             x, y = unpacked(messages.shards_of(self._content, size))
         most = min(BENCHMARKED * size, len(y))
         speed.compute = time_training(
-            self._kept.model,
+            self._task.model,
             x,
             y,
-            self._kept.training,
+            self._spec.training,
             sizes=sorted({max(1, most // 2), most}),
             clock=self._device.clock,
-            before_batch=self._device.owner.pace(self._spec.task).batch,
+            before_batch=self._device.background.throttle(self._spec.task).batch,
         )
 
     def train(self) -> Update:
-        """Carry out the request that the message brings."""
+        """Train as the message's request says."""
         request = messages.struct_of(self._content, messages.REQUEST, TrainRequest)
-        # The routine leaves time for its answer's way; here that of the message is
-        # over already, by how long both are mostly.
-        left_s = max(request.deadline_s - self.memory.way_s, 0.0)
+        # Local training leaves time to send its update; here the message's transit is
+        # over already, which takes as long as both mostly do.
+        left_s = max(request.deadline_s - self.memory.transit_s, 0.0)
         deadline_s = left_s + self.memory.speed.upload_s()
         request = msgspec.structs.replace(request, deadline_s=deadline_s)
         shards = messages.shards_of(self._content, self._spec.shard)
         by_key = dict(zip(request.keys, shards, strict=True))
-        parcel: Any = Parcel(self.parameters, by_key)
-        token = current_request.set(rpc.Request("train", "server", parcel))
-        try:
-            routine = LocalTraining(self._device, self._kept, request, lambda: False)
-            routine.fetch_model()
-            routine.train(routine.examples(request.keys, request.samples))
-        finally:
-            current_request.reset(token)
+        caller = Caller(MessageSource(self.parameters, by_key))
+        training = LocalTraining(self._device, self._task, request, caller)
+        training.fetch_model()
+        training.train(training.examples(request.keys, request.samples))
         self.memory.idle = False
-        return routine.update()
+        return training.update()
 
     def asked(self) -> None:
-        """Forget some of the drift if no work came of being asked before."""
+        """Forget some of the drift if no work came since the last query."""
         if self.memory.speed.measured:
             if self.memory.idle:
                 self.memory.speed.forget()
             self.memory.idle = True
 
-    def answer(self, parameters: Parameters, update: Update | None = None) -> Message:
-        """Answer, say what this node can do next, and remember."""
-        told = self._told()
-        content = RecordDict({messages.STATUS: messages.config_of(told)})
+    def reply(self, parameters: Parameters, update: Update | None = None) -> Message:
+        """Reply, report what this node can do next, and remember."""
+        content = RecordDict({messages.STATUS: messages.config_of(self._status())})
         content[messages.PARAMETERS] = messages.arrays_of(parameters)
-        if told.speeds:
-            content[messages.SPEEDS] = messages.config_of(told.speeds)
         if update:
             content[messages.UPDATE] = messages.config_of(update)
         self.memory.answered = self._message.metadata.message_id
@@ -203,35 +183,29 @@ class Visit:
         self._context.state[MEMORY] = kept
         return Message(content, reply_to=self._message)
 
-    def _told(self) -> NodeStatus:
+    def _status(self) -> NodeStatus:
         spec, speed, speeds, bid = self._spec, self.memory.speed, None, None
         if speed.measured and spec.private:
-            law = speed.law(careful=True).per_shard(spec.shard)
-            bid = int(most_before(law, safely(self._word.deadline_s), spec.steps)[0])
+            bid = speed.bid(spec.shard, self._timing.deadline_s, spec.steps)
         elif speed.measured:
-            law = speed.law(careful=False)
-            speeds = Speeds(
-                step_s=float(law.step_s[0]),
-                sample_s=float(law.sample_s[0]),
-                fixed_s=float(law.fixed_s[0]),
-            )
+            speeds = speed.report()
         own = len(self._device.data().train_y) if spec.federated else None
         return NodeStatus(name=self._device.name, samples=own, bid=bid, speeds=speeds)
 
 
 def query(message: Message, context: Context) -> Message:
-    """Tell what this node can do, and measure that first if it can be."""
-    visit = Visit(message, context)
-    visit.measure()
-    visit.asked()
-    return visit.answer(visit.parameters)
+    """Report what this node can do, and measure that first if it can be."""
+    exchange = Exchange(message, context)
+    exchange.measure()
+    exchange.asked()
+    return exchange.reply(exchange.parameters)
 
 
 def train(message: Message, context: Context) -> Message:
-    """Train until the work is done or the deadline nears; tell what can come next."""
-    visit = Visit(message, context)
-    update = visit.train()
-    return visit.answer(update.parameters, update)
+    """Train until the work is done or the deadline nears; report what can come next."""
+    exchange = Exchange(message, context)
+    update = exchange.train()
+    return exchange.reply(update.parameters, update)
 
 
 def _remembered(context: Context) -> Memory | None:

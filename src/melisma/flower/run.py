@@ -3,7 +3,7 @@
 from flwr.app import UserConfig
 from flwr.serverapp import Grid
 
-from melisma.flower.fleet import FlowerFleet
+from melisma.flower.fleet import FlowerLearners
 from melisma.flower.job import asked_of
 from melisma.jobs.live_task import LiveTask
 from melisma.launch.serve import orchestrate_on
@@ -19,8 +19,8 @@ def run(grid: Grid, run_config: UserConfig) -> None:
     asked = asked_of(run_config)
     job = asked.job
 
-    def fleet_of(task: LiveTask) -> FlowerFleet:
-        return FlowerFleet(
+    def learners_of(task: LiveTask) -> FlowerLearners:
+        return FlowerLearners(
             grid,
             task.announcement,
             task.served,
@@ -36,5 +36,5 @@ def run(grid: Grid, run_config: UserConfig) -> None:
             print(f"{done}: accuracy {record.accuracy:.1%} after {record.time_s:.0f} s")
 
     with run_folder(asked.runs, job.name) as folder:
-        orchestrate_on(fleet_of, job, folder, say, engine="flower")
+        orchestrate_on(learners_of, job, folder, say, engine="flower")
         print(f"Run: {folder.resolve()}")

@@ -11,7 +11,7 @@ from melisma.algorithms.control import Control
 from melisma.algorithms.fog import Environment, Fog, FogSettings
 from melisma.algorithms.loop import train
 from melisma.errors import ConfigError, unknown
-from melisma.fleets.live_fog import LiveDevices, Relay
+from melisma.fleets.live_fog import LiveDevices, RelayServer
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated_fog import SimulatedDevices
 from melisma.fog import Links, Movement, averages
@@ -192,7 +192,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
 
 def services(job: Job) -> list[object]:
     """Return what devices may call beside the model server: the relay."""
-    return [Relay(job.name)]
+    return [RelayServer(job.name)]
 
 
 async def live(
@@ -204,7 +204,7 @@ async def live(
 ) -> None:
     """Train with the devices that joined."""
     (seat,), (relay,) = tasks, services
-    assert isinstance(relay, Relay)
+    assert isinstance(relay, RelayServer)
     crew = LiveDevices(roster, seat.served, relay, began_s=seat.began_s)
     task = replace(seat.task, shard=1)  # single samples move; benchmarks take shards
     algorithm = Fog(crew, settings_of(job), seat.run.past)

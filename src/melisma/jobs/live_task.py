@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from melisma.algorithms.task import Task
 from melisma.fleets.audit import Audit
-from melisma.fleets.live import LiveLearners, ServedTask
+from melisma.fleets.live import LiveLearners
 from melisma.fleets.messages import TaskSpec
 from melisma.fleets.roster import Announcement, Roster
+from melisma.fleets.served import ServedTask
 from melisma.jobs.building import task_of, training_of
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job
@@ -35,9 +36,9 @@ class LiveTask:
         task = task_of(job)
         run.restore(task.model)
         done = run.checkpoint
-        shelf = ShardStore(task.data, task.shard)
+        store = ShardStore(task.data, task.shard)
         cycle = done.cycle if done else 0
-        served = ServedTask(job.name, parameters_of(task.model), shelf, cycle=cycle)
+        served = ServedTask(job.name, parameters_of(task.model), store, cycle=cycle)
         return cls(job, task, served, run)
 
     @property
@@ -54,14 +55,12 @@ class LiveTask:
     @property
     def announcement(self) -> Announcement:
         """What learners are told of it."""
-        job, training = self.job, training_of(self.job)
+        job = self.job
         spec = TaskSpec(
             task=job.name,
             model=job.model,
             seed=job.seed,
-            optimiser=training.optimiser.value,
-            rate=training.rate,
-            batch=training.batch,
+            training=training_of(job),
             shard=self.task.shard,
             federated=job.mode == Mode.FEDERATED,
             private=job.scheme in DECENTRALISED,
@@ -69,7 +68,7 @@ class LiveTask:
             moving=family_of(job).moves_data,
         )
         shards = len(self.task.data.train_y) // self.task.shard
-        benchmark = self.served.shelf.first(min(BENCHMARK_SHARDS, shards))
+        benchmark = self.served.store.first(min(BENCHMARK_SHARDS, shards))
         return Announcement(spec=spec, benchmark=benchmark)
 
     def audit(self) -> Audit | None:
@@ -77,7 +76,7 @@ class LiveTask:
         if not self.job.checks:
             return None
         spec = self.announcement.spec
-        return Audit(self.task.model, self.served.shelf, spec, self.job.checks)
+        return Audit(self.task.model, self.served.store, spec, self.job.checks)
 
     def learners(self, roster: Roster, began_s: float) -> LiveLearners:
         """Its learners, of those who joined."""

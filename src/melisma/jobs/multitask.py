@@ -13,7 +13,6 @@ from melisma.algorithms.control import Control
 from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
 from melisma.algorithms.observed import ObservedStates
 from melisma.algorithms.task import Task
-from melisma.fleets.live import law_of
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import SimulatedFleet
 from melisma.jobs.averaging import learners_of
@@ -163,10 +162,7 @@ class _Benchmarks:
     def __call__(self) -> tuple[list[DelayLaw], list[str]]:
         """Return one law a task, and the learners that it is of."""
         names = self.roster.known
-        return [
-            law_of([self.roster.speeds(task.name, name) for name in names])
-            for task in self.tasks
-        ], names
+        return [self.roster.law(task.name, names) for task in self.tasks], names
 
 
 def _look(

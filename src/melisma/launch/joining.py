@@ -10,9 +10,10 @@ from pathlib import Path
 from melisma import rpc
 from melisma.errors import ConfigError
 from melisma.jobs.schema import load_states
-from melisma.launch.local import owner_of
+from melisma.launch.local import background_of
 from melisma.learner.background import BackgroundLoad, State
-from melisma.learner.learner import Learner
+from melisma.learner.fog import FogLearner
+from melisma.learner.service import FogService
 from melisma.learning.data import load_own
 from melisma.learning.training import use_threads
 from melisma.units import BytesPerSecond, SamplesPerSecond
@@ -49,18 +50,20 @@ def join(
             "--states has rates of its own: leave --rate, --bandwidth out"
         )
     use_threads(threads)
-    learner = Learner(
+    learner = FogLearner(
         name=name,
         own=load_own(Path(data).expanduser()) if data else None,
-        owner=_load_on(name, rate, bandwidth, states),
+        background=_load_on(name, rate, bandwidth, states),
         allowed=allow,
-        listens=listen,
     )
     if not quiet:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("melisma.learner").setLevel(logging.INFO)
     options = {"name": name, "token": token, "patience_s": PATIENCE_S, "threads": 8}
-    with closing(learner), rpc.connect(address, learner, **options) as line:
+    with (
+        closing(FogService(learner, listens=listen)) as service,
+        rpc.connect(address, service, **options) as line,
+    ):
         joined(name, line.name)
         line.wait()
 
@@ -70,7 +73,7 @@ def _load_on(
 ) -> BackgroundLoad:
     """What keeps this device from being as fast as it can be."""
     if states:
-        return owner_of(load_states(states), name)
+        return background_of(load_states(states), name)
     limits = State(
         samples_per_s=float(SamplesPerSecond.of(rate)) if rate else math.inf,
         bytes_per_s=float(BytesPerSecond.of(bandwidth)) if bandwidth else math.inf,

@@ -126,8 +126,8 @@ def _owners(
         yield [files.get(n) for n in range(len(groups))]
 
 
-def owner_of(table: StatesFile, name: str) -> BackgroundLoad:
-    """Return the owner that a file of states describes; its chance is the name's."""
+def background_of(table: StatesFile, name: str) -> BackgroundLoad:
+    """Return the load that a file of states describes, with a seed of the name."""
     gamma = probabilities(table.states, table.heat, name)
     return BackgroundLoad(
         [

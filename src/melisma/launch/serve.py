@@ -12,10 +12,10 @@ from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
 from melisma.errors import ConfigError, MelismaError
-from melisma.fleets.live import ModelServer, ServedTask
-from melisma.fleets.peers import Peers
 from melisma.fleets.protocols import Trains
+from melisma.fleets.remotes import Remotes, RpcRemotes
 from melisma.fleets.roster import Roster
+from melisma.fleets.served import ModelServer, ServedTask
 from melisma.jobs.families import FAMILIES, family_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job, tasks_of
@@ -27,7 +27,7 @@ from melisma.views.web import Dashboard
 
 log = logging.getLogger("melisma.orchestrator")
 
-Elsewhere = Callable[[Sequence[ServedTask]], AbstractContextManager[Peers]]
+Elsewhere = Callable[[Sequence[ServedTask]], AbstractContextManager[Remotes]]
 
 #: What a learner may always send, whatever the model.
 LEAST_MESSAGE_BYTES = 1 << 24
@@ -69,12 +69,12 @@ def orchestrate(
             rpc.serve(ModelServer(served), *services, **options)
         )
         stack.callback(dashboard.close)
-        peers: Peers = server
+        remotes: Remotes = RpcRemotes(server)
         if elsewhere:
-            peers = stack.enter_context(elsewhere(served))
-        show(dashboard.attend(server, peers))
+            remotes = stack.enter_context(elsewhere(served))
+        show(dashboard.attend(server, remotes))
         announcements = [task.announcement for task in tasks]
-        roster = Roster(peers, announcements, least=learners, at_once=at_once)
+        roster = Roster(remotes, announcements, least=learners, at_once=at_once)
         ready(server)
         asyncio.run(family.builder.live(job, tasks, roster, control, services))
         records = [record for run in runs.values() for record in run.records]
@@ -119,7 +119,5 @@ def _write_report(folder: Path) -> None:
 
 def _limits(served: Sequence[ServedTask]) -> rpc.Limits:
     """Take no more from a learner at a time than a few models."""
-    model_bytes = max(
-        sum(tensor.nbytes for tensor in one.parameters.values()) for one in served
-    )
+    model_bytes = max(task.model_bytes for task in served)
     return rpc.Limits(message_bytes=LEAST_MESSAGE_BYTES + 2 * model_bytes)

@@ -1,4 +1,8 @@
-"""A learner: what a device does when the orchestrator calls it."""
+"""A learner: what a device does with the requests that it gets.
+
+Plain methods, handed everything they need: a `Caller` has the source to fetch from and
+says whether the answer is still waited for. `learner.service` exposes them.
+"""
 
 import logging
 import threading
@@ -7,16 +11,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from melisma import rpc
 from melisma.errors import ConfigError, TrainingError, unknown
 from melisma.fleets.messages import (
     Gradient,
     GradientRequest,
     Ready,
-    SlotDone,
-    SlotRequest,
     Speeds,
     TaskSpec,
     TrainRequest,
@@ -24,43 +26,40 @@ from melisma.fleets.messages import (
     Update,
 )
 from melisma.learner.background import BackgroundLoad
-from melisma.learner.delivery import Inbox, Listener, Routes
+from melisma.learner.device import Device, Link, WarmTask, bytes_of
 from melisma.learner.gradients import Summation
-from melisma.learner.slots import Slots
+from melisma.learner.source import Caller
 from melisma.learner.speed import Speed
-from melisma.learner.training import (
-    Begun,
-    Device,
-    Link,
-    LocalTraining,
-    WarmTask,
-    bytes_of,
-    safely,
-)
+from melisma.learner.throttle import sleep_unless
+from melisma.learner.training import LocalTraining
 from melisma.learning import models
 from melisma.learning.benchmark import time_training, time_transfers
 from melisma.learning.data import Dataset
-from melisma.learning.parameters import Model
-from melisma.learning.settings import Optimiser, Training
-from melisma.learning.shards import Shard, check_like, unpacked
+from melisma.learning.shards import unpacked
 from melisma.learning.training import Session
-from melisma.schemes.dab import most_before
-from melisma.system.law import DelayLaw
 
 log = logging.getLogger("melisma.learner")
 
-#: Longest that a device's owner disturbs a benchmark.
+#: Longest that the background load disturbs a benchmark.
 MEASURE_S = 300.0
-#: Tasks that are kept warm; who was not asked for longest goes first.
+#: Tasks that are kept warm; the least recently prepared goes first.
 TASKS = 32
-#: As long as one waits who is to play dead.
+#: Longest that an emulated straggler sleeps.
 FOREVER_S = 86_400.0
 #: Batches that a probe times.
 PROBED = 5
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Local training whose first part goes on after its speed was reported."""
+
+    training: LocalTraining
+    first: Future[None]  #: done with the first part
+
+
 class Learner:
-    """Trains what it is told to, on the data that it is sent or on its own."""
+    """Trains on request, on shards that it fetches or on its own data."""
 
     def __init__(
         self,
@@ -68,307 +67,239 @@ class Learner:
         name: str,
         own: Dataset | None = None,
         allowed: Sequence[str] = (),
-        owner: BackgroundLoad | None = None,
-        listens: str | None = None,
+        background: BackgroundLoad | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name = name
-        self._inbox, self._ways = Inbox(), Routes(name)
-        self._door, self._slots_of = Listener(self._inbox, listens), dict[str, Slots]()
+        self.name = name
         self._device = Device(
-            name=name, own=own, owner=owner or BackgroundLoad(), clock=clock
+            name=name, own=own, background=background or BackgroundLoad(), clock=clock
         )
-        self._known = {*models.MODELS, *allowed}
-        self._kept: OrderedDict[str, WarmTask] = OrderedDict()
+        self._models = {*models.MODELS, *allowed}
+        self._tasks: OrderedDict[str, WarmTask] = OrderedDict()
+        self._probes: dict[str, Probe] = {}
         self._working = threading.Lock()
 
-    @rpc.expose(idempotent=True)
     def prepare(self, spec: TaskSpec) -> Ready:
-        """Have the model ready, as it may be from the cycle before.
+        """Build a task's model, unless it is warm; ConfigError if it is not allowed.
 
-        A model's name is looked up in a list, never imported because somebody said so.
+        A model's name is looked up in a list, never imported because a caller named it.
         """
-        if spec.model not in self._known:
-            raise unknown("model", spec.model, self._known)
-        kept = self._kept.get(spec.task)
-        if kept is None or kept.spec != spec:
+        if spec.model not in self._models:
+            raise unknown("model", spec.model, self._models)
+        task = self._tasks.get(spec.task)
+        if task is None or task.spec != spec:
             model = models.build(spec.model, spec.seed)
             if spec.federated:
                 models.check_fits(model, self._device.data())
-            if spec.moving:
-                self._inbox.checks[spec.task] = self._fitting(model)
-            training = Training(
-                optimiser=Optimiser(spec.optimiser), rate=spec.rate, batch=spec.batch
-            )
-            kept = WarmTask(spec, model, training, Speed(models.model_bytes(model)))
-            self._kept[spec.task] = kept
-        kept.loaded = None  # another run may have had a cycle of the same number
-        self._kept.move_to_end(spec.task)
-        while len(self._kept) > TASKS:
-            self._kept.popitem(last=False)
+            task = WarmTask(spec, model, Speed(models.model_bytes(model)))
+            self._tasks[spec.task] = task
+            self._probes.pop(spec.task, None)
+        task.loaded = None  # another run may have had a cycle of the same number
+        self._tasks.move_to_end(spec.task)
+        while len(self._tasks) > TASKS:
+            self._tasks.popitem(last=False)
         return Ready(
-            measured=kept.speed.measured,
+            measured=task.speed.measured,
             samples=len(self._device.data().train_y) if spec.federated else None,
         )
 
-    @rpc.expose
-    def measure(self, task: str, keys: list[str]) -> None:
+    def measure(self, name: str, keys: list[str], caller: Caller) -> None:
         """Benchmark transfers and training on these shards, and keep the result.
 
         In federated mode no shards are sent: the model's own size is fetched, and the
         training is on as much of the learner's own data.
         """
-        kept, device = self._prepared(task), self._device
-        speed, halves = kept.speed, sorted({max(1, len(keys) // 2), len(keys)})
+        task, device = self._prepared(name), self._device
+        spec, speed = task.spec, task.speed
+        halves = sorted({max(1, len(keys) // 2), len(keys)})
         part_bytes = speed.model_bytes // max(halves)
-        with self._alone(kept):
-            line = Link(device, kept, MEASURE_S)
+        with self._alone(task):
+            link = Link(device, task, caller.source, MEASURE_S)
 
             def fetch(n: int) -> int:
-                if kept.spec.federated:
-                    return bytes_of(line.fetch("filler", n * part_bytes))
-                return bytes_of(line.fetch("shards", keys[:n]))
+                if spec.federated:
+                    return bytes_of(link.filler(n * part_bytes))
+                return bytes_of(link.shards(keys[:n]))
 
             speed.link = time_transfers(fetch, halves, clock=device.clock)
-            if kept.spec.federated:
+            if spec.federated:
                 x, y = device.data().train_x, device.data().train_y
-                speed.sample_bytes = x[0].numel() + 1 if kept.spec.moving else 0
+                speed.sample_bytes = x[0].numel() + 1 if spec.moving else 0
             else:
-                x, y = unpacked(
-                    device.cache.get(keys, lambda keys: line.fetch("shards", keys))
-                )
+                x, y = unpacked(device.cache.get(keys, link.shards))
                 speed.sample_bytes = x[0].numel() + 1
-            samples = sorted({min(n * kept.spec.shard, len(y)) for n in halves})
             speed.compute = time_training(
-                kept.model,
+                task.model,
                 x,
                 y,
-                kept.training,
-                sizes=samples,
+                spec.training,
+                sizes=sorted({min(n * spec.shard, len(y)) for n in halves}),
                 clock=device.clock,
-                before_batch=line.pace.batch,
+                before_batch=link.throttle.batch,
             )
-            device.owner.rest()
+            device.background.rest()
 
-    @rpc.expose(idempotent=True)
-    def speeds(self, task: str, drifted: bool) -> Speeds:
-        """Tell one's delay law, unless the task lets learners keep it to themselves.
+    def speeds(self, name: str, drifted: bool) -> Speeds:
+        """Return the delay law; ConfigError if the task keeps it private.
 
         As it was benchmarked, or as it has ``drifted`` since.
         """
-        if self._prepared(task).spec.private:
-            raise ConfigError(f"{self._name} keeps its speed to itself in this task")
-        self._asked(task)
-        law = self._law(task, careful=False, drifted=drifted)
-        return Speeds(
-            step_s=float(law.step_s[0]),
-            sample_s=float(law.sample_s[0]),
-            fixed_s=float(law.fixed_s[0]),
-        )
+        if self._prepared(name).spec.private:
+            raise ConfigError(f"{self.name} keeps its speed private in this task")
+        return self._asked(name).speed.report(drifted=drifted)
 
-    @rpc.expose(idempotent=True)
-    def bid(self, task: str, deadline_s: float, steps: int) -> int:
+    def bid(self, name: str, deadline_s: float, steps: int) -> int:
         """Return how many shards this learner finishes before the deadline (DAB)."""
-        self._asked(task)
-        shard = self._prepared(task).spec.shard
-        law = self._law(task, careful=True).per_shard(shard)
-        return int(most_before(law, safely(deadline_s), steps)[0])
+        task = self._asked(name)
+        return task.speed.bid(task.spec.shard, deadline_s, steps)
 
-    @rpc.expose
-    def probe(self, request: TrainRequest) -> Speeds:
-        """Begin, and tell how fast that goes; the rest comes with `train`.
+    def probe(self, request: TrainRequest, caller: Caller) -> Speeds:
+        """Begin to train and return how fast that goes; `train` brings the rest.
 
-        Answers once a few batches are trained, and goes on with the first shard.
+        Returns after a few batches, and goes on with the first shard in a thread.
         """
-        kept, call = self._prepared(request.task), rpc.current()
-        if not kept.speed.measured:
-            raise ConfigError(f"{self._name} has not measured itself yet")
-        routine = LocalTraining(self._device, kept, request, lambda: call.cancelled)
-        told: Future[Speeds] = Future()
-        kept.begun = begun = Begun(routine, Future())
+        task = self._measured(request.task)
+        training = LocalTraining(self._device, task, request, caller)
+        speeds: Future[Speeds] = Future()
+        probe = self._probes[request.task] = Probe(training, Future())
 
         def begin() -> None:
             try:
-                self._begin(kept, routine, told)
-                begun.first.set_result(None)
-            except Exception as error:  # a thread's edge: who waits for it is told
-                begun.first.set_exception(error)
+                self._begin(task, training, speeds)
+                probe.first.set_result(None)
+            except Exception as error:  # a thread's edge: raised in who waits for it
+                probe.first.set_exception(error)
 
         threading.Thread(target=begin, name="probe", daemon=True).start()
-        either: list[Future[Any]] = [told, begun.first]
+        either: list[Future[Any]] = [speeds, probe.first]
         wait(either, return_when=FIRST_COMPLETED)
-        if not told.done():
-            begun.first.result()
-        return told.result()
+        if not speeds.done():
+            probe.first.result()
+        return speeds.result()
 
     def _begin(
-        self, kept: WarmTask, routine: LocalTraining, told: Future[Speeds]
+        self, task: WarmTask, training: LocalTraining, speeds: Future[Speeds]
     ) -> None:
-        """Do the first part of a routine, and tell how fast it goes."""
-        request, clock, batches = routine.request, self._device.clock, -1
-        with self._alone(kept, routine):
-            routine.fetch_model()
-            examples = routine.examples(request.keys, request.samples)
+        """Do the first part of a training, and report its speed meanwhile."""
+        request, clock, batches = training.request, self._device.clock, -1
+        with self._alone(task, training):
+            training.fetch_model()
+            examples = training.examples(request.keys, request.samples)
             since = clock()
 
-            def tell(session: Session) -> None:
+            def report(session: Session) -> None:
                 nonlocal batches
                 batches += 1
                 if batches == PROBED:
-                    told.set_result(routine.seen((clock() - since) / session.passes))
+                    sample_s = (clock() - since) / session.passes
+                    speeds.set_result(training.speeds(sample_s))
 
-            trained = routine.train(examples, tell)
-            if not told.done():  # there were fewer batches than that
-                told.set_result(routine.seen((clock() - since) / max(1, trained)))
+            trained = training.train(examples, report)
+            if not speeds.done():  # there were fewer batches than that
+                sample_s = (clock() - since) / max(1, trained)
+                speeds.set_result(training.speeds(sample_s))
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
-        """Fetch, train until done or until the deadline nears, answer."""
-        kept, call = self._prepared(request.task), rpc.current()
-        kept.idle = False
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        """Fetch, train until done or until the deadline nears, return the update."""
+        task = self._prepared(request.task)
+        task.idle = False
         if request.first:
-            routine = self._probed(kept, request)
+            training = self._probed(request)
         else:
-            routine = LocalTraining(self._device, kept, request, lambda: False)
-        with self._alone(kept, routine) as replaced:
-            routine.cancelled = lambda: call.cancelled or replaced()
+            training = LocalTraining(self._device, task, request, caller)
+        with self._alone(task, training) as replaced:
+            training.cancelled = lambda: caller.gave_up() or replaced()
             try:
                 if not request.first:
-                    routine.fetch_model()
-                rest = request.keys[request.first // kept.spec.shard :]
+                    training.fetch_model()
+                keys = request.keys[request.first // task.spec.shard :]
                 samples = request.samples - request.first
-                examples = routine.examples(rest, samples) if samples else None
+                examples = training.examples(keys, samples) if samples else None
             finally:
-                routine.observe()
+                training.observe()
             if examples:
-                routine.train(examples)
-            update = routine.update()
-        self._tell(request, update, routine.took_s)
+                training.train(examples)
+            update = training.update()
+        self._log(request, update, training.took_s)
         return update
 
-    def _probed(self, kept: WarmTask, request: TrainRequest) -> LocalTraining:
-        """The routine that a probe began, once its first part is done."""
-        begun = kept.begun
-        if begun is None or begun.routine.request.cycle != request.cycle:
-            raise Unprepared(f"{self._name} was not probed in cycle {request.cycle}")
-        begun.first.result()
-        kept.begun = None
-        return begun.routine
+    def _probed(self, request: TrainRequest) -> LocalTraining:
+        """Return the training that a probe began, once its first part is done."""
+        probe = self._probes.get(request.task)
+        if probe is None or probe.training.request.cycle != request.cycle:
+            raise Unprepared(f"{self.name} was not probed in cycle {request.cycle}")
+        probe.first.result()
+        del self._probes[request.task]
+        return probe.training
 
-    @rpc.expose
-    def gradient(self, request: GradientRequest) -> Gradient:
-        """Sum up the gradients of some parts of the data, each with its coefficient."""
-        kept, call = self._prepared(request.task), rpc.current()
-        kept.idle = False
-        with self._alone(kept) as replaced:
-            summation = Summation(self._device, kept, request)
+    def gradient(self, request: GradientRequest, caller: Caller) -> Gradient:
+        """Return the sum of the gradients of some parts, each with its coefficient."""
+        task = self._prepared(request.task)
+        task.idle = False
+        with self._alone(task) as replaced:
+
+            def cancelled() -> bool:
+                return caller.gave_up() or replaced()
+
+            summation = Summation(self._device, task, request, caller.source)
             summation.fetch()
             for part in range(len(request.parts)):
-                if call.cancelled or replaced():
-                    raise TrainingError(f"cycle {request.cycle} needs this no more")
+                if cancelled():
+                    raise TrainingError(
+                        f"the gradient of cycle {request.cycle} was cancelled"
+                    )
                 took_s = summation.add(part)
                 if request.slower > 1:
-                    call.sleep(min((request.slower - 1) * took_s, FOREVER_S))
+                    extra_s = (request.slower - 1) * took_s
+                    sleep_unless(cancelled, min(extra_s, FOREVER_S))
             return summation.gradient()
 
-    @rpc.expose
-    def take_up(self, task: str, cycle: int, slot: int) -> None:
-        """Fetch the model: a cycle of slots begins with this one."""
-        kept = self._prepared(task)
-        kept.idle = False
-        with self._alone(kept):
-            self._ways.seek_again()
-            self._inbox.forget(task, slot - 1)
-            slots = Slots(self._device, kept, cycle, self._inbox, self._ways)
-            self._slots_of[task] = slots
+    def _asked(self, name: str) -> WarmTask:
+        """Return a measured task; forget some drift if no work came since last time.
 
-    @rpc.expose
-    def slot(self, request: SlotRequest) -> SlotDone:
-        """Collect, hand on and train until the slot ends."""
-        kept, call = self._prepared(request.task), rpc.current()
-        slots = self._slots(request.task, request.cycle)
-        with self._alone(kept) as replaced:
-            return slots.slot(request, lambda: call.cancelled or replaced())
-
-    @rpc.expose
-    def hand_in(self, task: str, cycle: int) -> Update:
-        """Answer with the model of all the cycle's slots."""
-        kept = self._prepared(task)
-        slots = self._slots(task, cycle)
-        with self._alone(kept):
-            return slots.update()
-
-    def _slots(self, task: str, cycle: int) -> Slots:
-        slots = self._slots_of.get(task)
-        if slots is None or slots.cycle != cycle:
-            raise Unprepared(f"{self._name} has not taken up cycle {cycle}")
-        return slots
-
-    @rpc.expose(idempotent=True)
-    def admit(self, task: str, sender: str) -> str | None:
-        """Return how another device can deliver directly, if this one listens."""
-        self._prepared(task)
-        return self._door.admit(sender)
-
-    @rpc.expose(idempotent=True)
-    def deliver(self, task: str, slot: int, sender: str, shard: Shard) -> None:
-        """Take in samples of another device, which the orchestrator passes on."""
-        self._inbox.put(task, slot, sender, shard)
-
-    def _fitting(self, model: Model) -> Callable[[Shard], None]:
-        shape = self._device.data().train_x.shape[1:]
-        classes = models.outputs(model, shape)
-        return lambda shard: check_like(shard, shape, classes)
-
-    def close(self) -> None:
-        """Let no other device in any more, and hang up on them."""
-        self._door.close()
-        self._ways.close()
-
-    def _asked(self, task: str) -> None:
-        """Forget some of the drift if no work came of being asked before.
-
-        Or a learner that was cut off once would think itself too slow for ever: who
-        takes nothing sees nothing.
+        Otherwise a learner that was cut off once would think itself too slow for ever:
+        without work it measures nothing new.
         """
-        kept = self._prepared(task)
-        if kept.idle:
-            kept.speed.forget()
-        kept.idle = True
+        task = self._measured(name)
+        if task.idle:
+            task.speed.forget()
+        task.idle = True
+        return task
 
-    def _tell(self, request: TrainRequest, update: Update, took_s: float) -> None:
-        """Say on this device what was done, and how well that was foreseen."""
-        foreseen = "not benchmarked"
-        if self._prepared(request.task).speed.measured:
-            law = self._law(request.task, careful=False)
-            foreseen = (
-                f"{law.seconds([request.samples], [request.steps])[0]:.2f} s foreseen"
-            )
+    def _log(self, request: TrainRequest, update: Update, took_s: float) -> None:
+        """Log what was done, and how long that should have taken."""
+        predicted = "not benchmarked"
+        if (speed := self._prepared(request.task).speed).measured:
+            law = speed.law(careful=False)
+            seconds = law.seconds([request.samples], [request.steps])[0]
+            predicted = f"{seconds:.2f} s predicted"
         log.info(
             "%s, cycle %d: %d of %d samples%s in %.2f s (%s)",
             *(request.task, request.cycle, update.samples, request.samples),
-            *(", halted," if update.halted else "", took_s, foreseen),
+            *(", halted," if update.halted else "", took_s, predicted),
         )
 
     @contextmanager
     def _alone(
-        self, kept: WarmTask, who: object = None
+        self, task: WarmTask, work: object = None
     ) -> Iterator[Callable[[], bool]]:
-        """Work on this device alone; yields whether somebody newer waits for the model.
+        """Have the device alone; yields whether newer work waits for the model.
 
         An orchestrator that was killed and comes back may find its old request running.
         """
-        mine = kept.newest = who or object()
+        mine = task.newest = work or object()
         with self._working:
-            yield lambda: kept.newest is not mine
+            yield lambda: task.newest is not mine
 
-    def _law(self, task: str, *, careful: bool, drifted: bool = True) -> DelayLaw:
-        speed = self._prepared(task).speed
-        if not speed.measured:
-            raise ConfigError(f"{self._name} has not measured itself yet")
-        return speed.law(careful=careful, drifted=drifted)
+    def _measured(self, name: str) -> WarmTask:
+        task = self._prepared(name)
+        if not task.speed.measured:
+            raise ConfigError(
+                f"{self.name} has not measured itself: call measure first"
+            )
+        return task
 
-    def _prepared(self, task: str) -> WarmTask:
-        if task not in self._kept:
-            raise Unprepared(f"{self._name} was not told {task!r}: call prepare first")
-        return self._kept[task]
+    def _prepared(self, name: str) -> WarmTask:
+        if name not in self._tasks:
+            raise Unprepared(f"{self.name} has no task {name!r}: call prepare first")
+        return self._tasks[name]

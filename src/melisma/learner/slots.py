@@ -1,4 +1,4 @@
-"""A cycle of slots on a device of a fog: collect, hand on, train, hand in."""
+"""A cycle of slots on a device of a fog: collect, send, train, return the model."""
 
 import threading
 import zlib
@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from melisma.fleets.batches import batch_order
 from melisma.fleets.messages import SlotDone, SlotRequest, Update
 from melisma.learner.delivery import Inbox, Routes
-from melisma.learner.training import Device, Link, WarmTask, batch_order, safely
+from melisma.learner.device import Device, Link, WarmTask
+from melisma.learner.source import Caller, Relay, Source
+from melisma.learner.speed import safely
 from melisma.learning.parameters import parameters_of, put
 from melisma.learning.shards import Examples, Shard, joined, packed, unpacked
 from melisma.learning.training import Session, batch_plan
@@ -19,27 +22,37 @@ class Slots:
     """One cycle, from the model's arrival to its return."""
 
     def __init__(
-        self, device: Device, kept: WarmTask, cycle: int, inbox: Inbox, ways: Routes
+        self,
+        device: Device,
+        task: WarmTask,
+        cycle: int,
+        inbox: Inbox,
+        routes: Routes,
+        source: Source,
     ) -> None:
-        self._device, self._kept, self.cycle = device, kept, cycle
-        self._inbox, self._ways = inbox, ways
+        self._device, self._task, self.cycle = device, task, cycle
+        self._inbox, self._routes = inbox, routes
         self._began = device.clock()
-        put(Link(device, kept, 0.0).fetch("parameters", cycle), kept.model)
-        kept.loaded = None  # training changes it
+        put(Link(device, task, source, 0.0).parameters(cycle), task.model)
+        task.loaded = None  # training changes it
         self._downloaded_s = device.clock() - self._began
-        self._session = Session(kept.model, kept.training)
-        self._due = 0
-        spec = kept.spec
-        seed = [spec.seed, Stream.SPLIT, zlib.crc32(device.name.encode())]
+        self._session = Session(task.model, task.spec.training)
+        seed = [task.spec.seed, Stream.SPLIT, zlib.crc32(device.name.encode())]
         #: The order in which this device collects its own data.
         self._order = np.random.default_rng(seed).permutation(
             len(device.data().train_y)
         )
 
-    def slot(self, request: SlotRequest, cancelled: Callable[[], bool]) -> SlotDone:
-        """Hand samples on and train on the others until the slot ends."""
+    def slot(
+        self,
+        request: SlotRequest,
+        caller: Caller,
+        relay: Relay,
+        cancelled: Callable[[], bool],
+    ) -> SlotDone:
+        """Send samples and train on the others until the slot ends."""
         end = self._device.clock() + safely(request.ends_s)
-        line = Link(self._device, self._kept, request.ends_s)
+        link = Link(self._device, self._task, caller.source, request.ends_s)
         own = self._device.data()
         rows = self._order[request.skipped : request.skipped + request.collected]
         parts = np.split(rows, np.cumsum([request.kept, *request.sent.values()]))
@@ -48,92 +61,99 @@ class Slots:
             packed(own.train_x[part], own.train_y[part]) for part in parts[1:-1]
         ]
         shards = dict(zip(request.sent, outgoing, strict=True))
-        handing = _Handing(
-            self._ways, line, request, shards, end - self._device.clock()
+        sending = _Sending(
+            lambda to, shard, within_s: self._routes.send(
+                relay, request.task, request.slot, to, shard, within_s
+            ),
+            link,
+            shards,
+            end,
+            self._device.clock,
         )
-        mine = packed(own.train_x[parts[0]], own.train_y[parts[0]])
-        trained = self._train(unpacked([mine, *arrived]), request, line, end, cancelled)
-        handing.join(max(0.0, end - self._device.clock()))
-        if back := [shards[name] for name in request.sent if name not in handing.how]:
-            self._inbox.put(request.task, request.slot, self._device.name, joined(back))
+        kept = packed(own.train_x[parts[0]], own.train_y[parts[0]])
+        examples = unpacked([kept, *arrived])
+        trained = self._train(examples, request.slot, link, end, cancelled)
+        sending.join(max(0.0, end - self._device.clock()))
+        delivered = dict(sending.delivered)
+        if unsent := [shards[name] for name in request.sent if name not in delivered]:
+            name = self._device.name
+            self._inbox.put(request.task, request.slot, name, joined(unsent))
         return SlotDone(
             slot=request.slot,
             trained=trained,
-            delivered={name: request.sent[name] for name in handing.how},
-            directly=[name for name, directly in handing.how.items() if directly],
+            delivered={name: request.sent[name] for name in delivered},
+            directly=[name for name, directly in delivered.items() if directly],
         )
 
     def _train(
         self,
         examples: Examples,
-        request: SlotRequest,
-        line: Link,
+        slot: int,
+        link: Link,
         end: float,
         cancelled: Callable[[], bool],
     ) -> int:
-        kept, clock = self._kept, self._device.clock
-        rng = batch_order(kept.spec, request.slot, self._device.name)
-        every = np.arange(len(examples[1]))
-        plan = batch_plan(every, kept.spec.steps, kept.training, rng)
-        self._due += len(plan)
+        """Train until ``end``; return how many new samples were seen."""
+        spec, clock = self._task.spec, self._device.clock
+        rng = batch_order(spec.seed, slot, self._device.name)
+        rows = np.arange(len(examples[1]))
+        plan = batch_plan(rows, spec.steps, spec.training, rng)
         sizes, batch = (plan >= 0).sum(axis=1).tolist(), 0
 
         def halt() -> bool:
             nonlocal batch
             if cancelled() or clock() >= end:
                 return True
-            line.pace.batch(sizes[batch])
+            link.throttle.batch(sizes[batch])
             batch += 1
             return clock() >= end
 
         before, passes, began = self._session.trained(), self._session.passes, clock()
         self._session.train(*examples, plan, halt)
-        kept.speed.trained(self._session.passes - passes, clock() - began)
+        self._task.speed.trained(self._session.passes - passes, clock() - began)
         return self._session.trained().samples - before.samples
 
-    def update(self) -> Update:
-        """The model of all slots; returns when a slow device would have sent it."""
-        trained_s, trained = self._device.clock() - self._began, self._session.trained()
+    def update(self, source: Source) -> Update:
+        """Return the model of all slots, once a device of this rate had sent it."""
+        clock = self._device.clock
         update = Update(
+            **self._session.trained().fields(),
             cycle=self.cycle,
-            parameters=parameters_of(self._kept.model),
-            samples=trained.samples,
-            batches=trained.batches,
-            loss=trained.loss,
-            halted=trained.batches < self._due,
+            parameters=parameters_of(self._task.model),
             downloaded_s=self._downloaded_s,
-            trained_s=trained_s,
+            trained_s=clock() - self._began,
         )
-        line = Link(self._device, self._kept, 0.0)
-        line.pace.transferred(self._kept.speed.model_bytes, self._device.clock())
+        link = Link(self._device, self._task, source, 0.0)
+        link.sent(self._task.speed.model_bytes, clock())
         return update
 
 
-class _Handing(threading.Thread):
-    """Hands samples on while the device trains."""
+#: Delivers a shard within some seconds: directly, by the orchestrator, or not (None).
+Send = Callable[[str, Shard, float], bool | None]
+
+
+class _Sending(threading.Thread):
+    """Sends samples to one device after the other while this one trains."""
 
     def __init__(
         self,
-        ways: Routes,
-        line: Link,
-        request: SlotRequest,
+        send: Send,
+        link: Link,
         shards: dict[str, Shard],
-        within_s: float,
+        end: float,
+        clock: Callable[[], float],
     ) -> None:
-        super().__init__(name="handing on", daemon=True)
-        self.how: dict[str, bool] = {}  #: who has its samples, and whether directly
-        self._ways, self._line, self._request = ways, line, request
-        self._shards, self._within_s = shards, max(0.01, within_s)
+        super().__init__(name="sending", daemon=True)
+        self.delivered: dict[str, bool] = {}  #: by receiver: whether directly
+        self._send, self._link, self._shards = send, link, shards
+        self._clock, self._within_s = clock, max(0.01, end - clock())
         self.start()
 
     def run(self) -> None:
-        """Deliver to one after the other."""
-        task, slot, clock = self._request.task, self._request.slot, self._line.clock
-        for name, shard in self._shards.items():
-            began = clock()
-            directly = self._ways.send(
-                self._line.peer, task, slot, name, shard, self._within_s
-            )
-            self._line.pace.transferred(sum(part.nbytes for part in shard), began)
+        """Send all shards."""
+        for to, shard in self._shards.items():
+            began = self._clock()
+            directly = self._send(to, shard, self._within_s)
+            self._link.sent(sum(part.nbytes for part in shard), began)
             if directly is not None:
-                self.how[name] = directly
+                self.delivered[to] = directly

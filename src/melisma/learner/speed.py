@@ -1,4 +1,4 @@
-"""What a learner knows of its own speed: a benchmark, and how it has drifted since.
+"""A learner's own speed: a benchmark, and the drift from it since.
 
 time of a transfer = latency + bytes / rate        times the link's drift
 time of training   = latency + samples / rate      times the processor's drift
@@ -8,9 +8,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from melisma.errors import ConfigError
+from melisma.fleets.messages import Speeds
 from melisma.learner.drift import Drift
 from melisma.learning.benchmark import Line
+from melisma.schemes.dab import most_before
 from melisma.system.law import DelayLaw
+
+#: Left free before the deadline for what no benchmark sees: a share of it, or seconds.
+MARGIN, MARGIN_S = 0.03, 0.05
 
 
 @dataclass(slots=True)
@@ -36,30 +42,30 @@ class Speed:
         return self.link.seconds(self.model_bytes) * self.link_drift.careful
 
     def transferred(self, sizes_bytes: list[int], took_s: float) -> None:
-        """Let what some transfers took correct the benchmark."""
+        """Correct the benchmark by the seconds that transfers took."""
         if self.link:
             predicted_s = sum(self.link.seconds(size) for size in sizes_bytes)
             self.link_drift.see(predicted_s, took_s)
 
     def trained(self, samples: int, took_s: float) -> None:
-        """Let what training took correct the benchmark: devices heat up."""
+        """Correct the benchmark by the seconds that training took."""
         if self.compute and samples:
             self.compute_drift.see(self.compute.seconds(samples), took_s)
 
     def forget(self) -> None:
-        """Think better of oneself again, some of the way to the benchmark."""
+        """Move some of the way back to the benchmark."""
         self.link_drift.forget()
         self.compute_drift.forget()
 
     def law(self, *, careful: bool, drifted: bool = True) -> DelayLaw:
-        """What work takes: as expected, or with care to be on time.
+        """Return the delay law: the expected one, or a careful one to be on time.
 
-        As benchmarked, unless it has ``drifted``. Raises ValueError before any
+        As benchmarked, unless it has ``drifted``. Raises ConfigError before any
         benchmark.
         """
         link, compute = self.link, self.compute
         if link is None or compute is None:
-            raise ValueError("not measured yet")
+            raise ConfigError("not measured yet: call measure first")
         slower_link, slower = (
             (drift.careful if careful else drift.mean) if drifted else 1.0
             for drift in (self.link_drift, self.compute_drift)
@@ -72,3 +78,22 @@ class Speed:
             sample_s=np.array([slower_link * self.sample_bytes / link.rate]),
             fixed_s=np.array([slower_link * fixed_s + slower * compute.latency_s]),
         )
+
+    def report(self, *, drifted: bool = True) -> Speeds:
+        """Return the expected delay law, as it is reported to the orchestrator."""
+        law = self.law(careful=False, drifted=drifted)
+        return Speeds(
+            step_s=float(law.step_s[0]),
+            sample_s=float(law.sample_s[0]),
+            fixed_s=float(law.fixed_s[0]),
+        )
+
+    def bid(self, shard: int, deadline_s: float, steps: int) -> int:
+        """Return how many shards are finished before the deadline (DAB)."""
+        law = self.law(careful=True).per_shard(shard)
+        return int(most_before(law, safely(deadline_s), steps)[0])
+
+
+def safely(deadline_s: float) -> float:
+    """Return when to be done so that the deadline is met."""
+    return max(deadline_s / 2, deadline_s - max(MARGIN * deadline_s, MARGIN_S))

@@ -1,7 +1,7 @@
 """A fast machine that behaves like a slow one: duty-cycled compute, paced transfers.
 
-For a fleet of unlike learners on one machine without root. Sleeping takes no cores from
-the others, so that several slow devices fit on a fast one.
+For unlike learners on one machine without root. Sleeping takes no cores from the
+others, so that several slow devices fit on a fast one.
 """
 
 import math
@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable
 
 from melisma.errors import ConfigError
+
+#: Pause between two looks at whether work was cancelled.
+POLL_S = 0.05
 
 
 class Throttle:
@@ -24,14 +27,14 @@ class Throttle:
     ) -> None:
         for name, rate in (("samples", samples_per_s), ("bytes", bytes_per_s)):
             if not rate > 0:
-                raise ConfigError(f"a pace of {rate} {name}/s: give a number above 0")
+                raise ConfigError(f"a rate of {rate} {name}/s: give a number above 0")
         self._sample_s, self._byte_s = 1 / samples_per_s, 1 / bytes_per_s
         self._clock, self._sleep = clock, sleep
-        self._own_sample_s = math.inf  # what the machine itself takes, as seen so far
+        self._own_sample_s = math.inf  # of the machine itself, the fastest so far
         self._batch: tuple[float, int] | None = None
 
     def batch(self, samples: int) -> None:
-        """Wait, before a batch, for as long as a slow device would take longer."""
+        """Sleep, before a batch, as much longer as a slow device would take for it."""
         if not self._sample_s:
             return
         if self._batch:
@@ -43,5 +46,21 @@ class Throttle:
         self._batch = self._clock(), samples
 
     def transferred(self, size_bytes: int, began: float) -> None:
-        """Wait until a transfer that began at ``began`` would be over."""
+        """Sleep until a transfer that began at ``began`` would be over."""
         self._sleep(max(0.0, began + size_bytes * self._byte_s - self._clock()))
+
+
+def sleep_unless(
+    cancelled: Callable[[], bool],
+    seconds: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> bool:
+    """Sleep, and return early and True once ``cancelled`` holds."""
+    ends = clock() + seconds
+    while not cancelled():
+        if (left_s := ends - clock()) <= 0:
+            return False
+        sleep(min(left_s, POLL_S))
+    return True

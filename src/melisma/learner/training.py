@@ -1,135 +1,57 @@
-"""One request on a learner: fetch, train part by part, halt in time.
+"""Local training for one request: fetch, train part by part, halt in time.
 
-Budgets are relative and the clock monotonic, from the moment a request comes. Model and
-shards are fetched after that, so their transfer is on the learner's own clock, and a
-device's wrong time of day does not matter.
+Budgets are relative and the clock monotonic, from the moment a request arrives. Model
+and shards are fetched after that, so their transfer is on the learner's own clock, and
+a device's wrong time of day does not matter.
 """
 
-import zlib
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
-from melisma import rpc
-from melisma.errors import ConfigError
-from melisma.fleets.messages import Speeds, TaskSpec, TrainRequest, Update
-from melisma.learner.background import BackgroundLoad
-from melisma.learner.speed import Speed
-from melisma.learner.throttle import Throttle
-from melisma.learning.data import Dataset
-from melisma.learning.parameters import Model, Parameters, parameters_of, put
-from melisma.learning.settings import Late, Training
-from melisma.learning.shards import Cache, Examples, Shard, unpacked
+from melisma.fleets.batches import batch_order
+from melisma.fleets.messages import Speeds, TrainRequest, Update
+from melisma.learner.device import Device, Link, WarmTask
+from melisma.learner.source import Caller
+from melisma.learner.speed import safely
+from melisma.learning.parameters import parameters_of, put
+from melisma.learning.settings import Late
+from melisma.learning.shards import Examples, Shard, unpacked
 from melisma.learning.training import Session, batch_plan
 from melisma.maths.arrays import Ints
-from melisma.system.streams import Stream
 
-CACHE_BYTES = 1 << 30
-#: Kept free before the deadline for what no benchmark sees: a share of it, or seconds.
-MARGIN, MARGIN_S = 0.03, 0.05
-
-
-@dataclass(slots=True, kw_only=True)
-class Device:
-    """What a learner works with."""
-
-    name: str
-    own: Dataset | None
-    owner: BackgroundLoad
-    clock: Callable[[], float]
-    cache: Cache = field(default_factory=lambda: Cache(CACHE_BYTES))
-
-    def data(self) -> Dataset:
-        """The device's own data; ConfigError if there is none."""
-        if self.own is None:
-            raise ConfigError(
-                f"{self.name} has no data of its own, which federated mode needs: "
-                "join with --data DIR"
-            )
-        return self.own
-
-
-@dataclass(slots=True)
-class WarmTask:
-    """What is kept warm for a task between its cycles."""
-
-    spec: TaskSpec
-    model: Model
-    training: Training
-    speed: Speed
-    idle: bool = False  #: since it was last asked what it can do
-    loaded: int | None = None  #: cycle whose parameters the model has as they came
-    newest: object = None  #: whoever works on it last; older ones make room
-    begun: "Begun | None" = None  #: a routine that was probed
-
-
-class Link:
-    """The orchestrator, for one task and at the pace that the device has now."""
-
-    def __init__(self, device: Device, kept: WarmTask, most_s: float) -> None:
-        peer = rpc.current().peer
-        if peer is None:
-            raise ConfigError("a learner is called by an orchestrator that it dialled")
-        self.peer, self._task, self.clock = peer, kept.spec.task, device.clock
-        self._owner, size = device.owner, kept.speed.model_bytes
-        self._owner.begin(most_s, lambda: peer.filler(self._task, size))
-
-    @property
-    def pace(self) -> Throttle:
-        """How fast the device may be now."""
-        return self._owner.pace(self._task)
-
-    def fetch(self, name: str, argument: object, within_s: float | None = None) -> Any:
-        """Fetch, unless that takes longer than ``within_s``: CallTimeout."""
-        function, began = self.peer[name], self.clock()
-        value = (function.within(within_s) if within_s else function)(
-            self._task, argument
-        )
-        self.pace.transferred(bytes_of(value), began)
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A routine whose first part is under way."""
-
-    routine: "LocalTraining"
-    first: Future[None]  #: until then
+T = TypeVar("T")
 
 
 class LocalTraining:
-    """An request from its beginning to its update."""
+    """A request from its arrival to its update."""
 
     def __init__(
-        self,
-        device: Device,
-        kept: WarmTask,
-        request: TrainRequest,
-        cancelled: Callable[[], bool],
+        self, device: Device, task: WarmTask, request: TrainRequest, caller: Caller
     ) -> None:
-        self._device, self._kept, self.request = device, kept, request
+        self._device, self._task, self.request = device, task, request
         self._clock, self._began = device.clock, device.clock()
-        self._line = Link(device, kept, request.deadline_s)
-        self._rng = batch_order(kept.spec, request.cycle, device.name)
-        self.cancelled = cancelled
-        self._session = Session(kept.model, kept.training)
-        self._training_s, self._due = 0.0, 0
+        self._link = Link(device, task, caller.source, request.deadline_s)
+        self._rng = batch_order(task.spec.seed, request.cycle, device.name)
+        self.cancelled = caller.gave_up  #: asked before each batch
+        self._session = Session(task.model, task.spec.training)
+        self._training_s = 0.0
         self._fetched_bytes: list[int] = []
         self._fetching_s = 0.0
 
     def fetch_model(self) -> None:
-        """Have the model as it stands."""
-        size_bytes = self._kept.speed.model_bytes
-        model: Parameters = self._fetch("parameters", self.request.cycle, size_bytes)
-        put(model, self._kept.model)
-        self._kept.loaded = None  # training changes it
+        """Load the model of the request's cycle."""
+        cycle, size_bytes = self.request.cycle, self._task.speed.model_bytes
+        model = self._fetch(
+            lambda within_s: self._link.parameters(cycle, within_s), size_bytes
+        )
+        put(model, self._task.model)
+        self._task.loaded = None  # training changes it
 
     def examples(self, keys: list[str], samples: int) -> Examples:
-        """Data to train on: these shards, or some of one's own."""
-        if not self._kept.spec.federated:
+        """Return data to train on: these shards, or some of the device's own."""
+        if not self._task.spec.federated:
             return unpacked(self._device.cache.get(keys, self._shards))
         own = self._device.data()
         rows = self._rng.permutation(len(own.train_y))[:samples]
@@ -146,9 +68,8 @@ class LocalTraining:
         each as often as it was.
         """
         began = self._clock()
-        size, steps = len(examples[1]), self.request.steps
-        plan = batch_plan(np.arange(size), steps, self._kept.training, self._rng)
-        self._due += len(plan)
+        rows, steps = np.arange(len(examples[1])), self.request.steps
+        plan = batch_plan(rows, steps, self._task.spec.training, self._rng)
         halts = self._halt((plan >= 0).sum(axis=1))
 
         def halt() -> bool:
@@ -158,42 +79,40 @@ class LocalTraining:
         before = self._session.passes
         self._session.train(*examples, plan, halt)
         passes, took_s = self._session.passes - before, self._clock() - began
-        self._kept.speed.trained(passes, took_s)
+        self._task.speed.trained(passes, took_s)
         self._training_s += took_s
         return passes
 
     def observe(self) -> None:
-        """Let what the transfers took correct the benchmark."""
-        self._kept.speed.transferred(self._fetched_bytes, self._fetching_s)
+        """Correct the benchmark by what the transfers took."""
+        self._task.speed.transferred(self._fetched_bytes, self._fetching_s)
         self._fetched_bytes, self._fetching_s = [], 0.0
 
-    def seen(self, sample_s: float) -> Speeds:
-        """The device as it is now: a sample takes so long, transfers as they did."""
-        speed, took_s = self._kept.speed, self._fetching_s
-        law, link = speed.law(careful=False, drifted=False), speed.link
+    def speeds(self, sample_s: float) -> Speeds:
+        """Return the device's speed now, at ``sample_s`` a sample, with its transfers'.
+
+        Raises ConfigError before any benchmark.
+        """
+        benchmark, link = self._task.speed.report(drifted=False), self._task.speed.link
         assert link is not None
-        slower = took_s / sum(map(link.seconds, self._fetched_bytes))
+        slower = self._fetching_s / sum(map(link.seconds, self._fetched_bytes))
         return Speeds(
             step_s=sample_s,
-            sample_s=slower * float(law.sample_s[0]),
-            fixed_s=slower * float(law.fixed_s[0]),
+            sample_s=slower * benchmark.sample_s,
+            fixed_s=slower * benchmark.fixed_s,
         )
 
     def update(self) -> Update:
-        """What came of it; returns when a slow device would have sent it."""
-        trained_s, trained = self._clock() - self._began, self._session.trained()
-        private = self._kept.spec.private
+        """Return the update, once a device of this rate would have sent it."""
+        trained_s, private = self.took_s, self._task.spec.private
         update = Update(
+            **self._session.trained().fields(),
             cycle=self.request.cycle,
-            parameters=parameters_of(self._kept.model),
-            samples=trained.samples,
-            batches=trained.batches,
-            loss=trained.loss,
-            halted=trained.batches < self._due,
+            parameters=parameters_of(self._task.model),
             downloaded_s=None if private else trained_s - self._training_s,
             trained_s=None if private else trained_s,
         )
-        self._line.pace.transferred(self._kept.speed.model_bytes, self._clock())
+        self._link.sent(self._task.speed.model_bytes, self._clock())
         return update
 
     @property
@@ -202,34 +121,36 @@ class LocalTraining:
         return self._clock() - self._began
 
     def _shards(self, keys: list[str]) -> list[Shard]:
-        sample_bytes = self._kept.speed.sample_bytes
-        size_bytes = len(keys) * self._kept.spec.shard * sample_bytes
-        shards: list[Shard] = self._fetch("shards", keys, size_bytes)
-        return shards
+        sample_bytes = self._task.speed.sample_bytes
+        size_bytes = len(keys) * self._task.spec.shard * sample_bytes
+        return self._fetch(
+            lambda within_s: self._link.shards(keys, within_s), size_bytes
+        )
 
-    def _fetch(self, name: str, argument: object, size_bytes: int) -> Any:
+    def _fetch(self, fetch: Callable[[float | None], T], size_bytes: int) -> T:
         """Fetch, unless that takes longer than the whole cycle may: CallTimeout.
 
-        The limit is the request's own: what is left of it would tell what was taken.
+        The limit is the request's own: what is left of it would reveal a private
+        learner's times.
         """
         self._fetched_bytes.append(size_bytes)
         within_s = None if self.request.late == Late.WAIT else self.request.deadline_s
         began = self._clock()
         try:
-            return self._line.fetch(name, argument, within_s)
+            return fetch(within_s)
         finally:
             self._fetching_s += self._clock() - began
 
     def _halt(self, sizes: Ints) -> Callable[[], bool]:
-        """Return what to ask before each batch: can its result still arrive in time?"""
-        request, upload_s = self.request, self._kept.speed.upload_s()
+        """Return a function for each batch: whether its result would be too late."""
+        request, upload_s = self.request, self._task.speed.upload_s()
         end = self._began + safely(request.deadline_s) - upload_s
         start, batches = self._clock(), 0
 
         def halt() -> bool:
             nonlocal batches
             if batches < len(sizes):
-                self._line.pace.batch(int(sizes[batches]))
+                self._link.throttle.batch(int(sizes[batches]))
             now = self._clock()
             batch_s = (now - start) / batches if batches else 0.0
             batches += 1
@@ -237,34 +158,3 @@ class LocalTraining:
             return self.cancelled() or late
 
         return halt
-
-
-def batch_order(spec: TaskSpec, cycle: int, name: str) -> np.random.Generator:
-    """Return what the order of a learner's batches comes from, here and at a check."""
-    return np.random.default_rng(
-        [spec.seed, Stream.LEARNER, cycle, zlib.crc32(name.encode())]
-    )
-
-
-def batches_of(
-    request: TrainRequest, training: Training, rng: np.random.Generator
-) -> Ints:
-    """Rows of each batch of a request, counted through its shards, for a check."""
-    parts = np.split(
-        np.arange(request.samples), [request.first] if request.first else []
-    )
-    plans = [batch_plan(part, request.steps, training, rng) for part in parts]
-    return np.concatenate(plans)
-
-
-def safely(deadline_s: float) -> float:
-    """Return when to be done so that the deadline is met."""
-    return max(deadline_s / 2, deadline_s - max(MARGIN * deadline_s, MARGIN_S))
-
-
-def bytes_of(value: Any) -> int:
-    """Return the memory of tensors and arrays, however they are nested."""
-    if hasattr(value, "nbytes"):
-        return int(value.nbytes)
-    parts = value.values() if isinstance(value, dict) else value
-    return sum(map(bytes_of, parts))

@@ -1,8 +1,9 @@
 """Local training: τ passes over d samples, batch by batch, until told to halt."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -13,13 +14,17 @@ from melisma.learning.settings import Optimiser, Training
 from melisma.maths.arrays import Ints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """What a learner really did."""
+class Trained(msgspec.Struct, frozen=True, kw_only=True):
+    """What a learner really did: the part that every report of it has in common."""
 
-    batches: int  #: batches trained
     samples: int  #: samples seen at least once
+    batches: int  #: batches trained
     loss: float  #: mean over all samples of all batches, each before its own update
+    halted: bool  #: stopped before its work was done
+
+    def fields(self) -> dict[str, Any]:
+        """Return these fields alone, for a report that adds its own."""
+        return {name: getattr(self, name) for name in Trained.__struct_fields__}
 
 
 def batch_plan(
@@ -47,7 +52,7 @@ class Session:
     def __init__(self, model: nn.Module, training: Training) -> None:
         self._model, self._step = model, _optimiser(model, training)
         self._loss, self._passes = torch.tensor(0.0), 0
-        self._batches, self._samples = 0, 0
+        self._batches, self._samples, self._due = 0, 0, 0
 
     def train(
         self,
@@ -58,6 +63,7 @@ class Session:
     ) -> None:
         """Train on the rows of ``plan``; ask ``halt`` before each batch."""
         self._model.train()
+        self._due += len(plan)
         batches = 0
         with fast_kernels(self._model):
             for batch in plan:
@@ -84,9 +90,10 @@ class Session:
     def trained(self) -> Trained:
         """What was done so far; parts are taken to have no sample in common."""
         return Trained(
-            batches=self._batches,
             samples=self._samples,
+            batches=self._batches,
             loss=float(self._loss) / max(self._passes, 1),
+            halted=self._batches < self._due,
         )
 
 

@@ -1,4 +1,4 @@
-"""A fleet on a Ray cluster: a learner on every node, called as if it had dialled in.
+"""Learners on a Ray cluster, one on every node.
 
 All rules are those of live runs, and so is their code: `Roster` gets learners ready,
 `LiveLearners` orders and refuses. Here is how a node is called, and how it gets what
@@ -9,91 +9,42 @@ an actor beside the orchestrator.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 from melisma import rpc
 from melisma.errors import CallTimeout, RemoteError, TransportError
-from melisma.fleets.live import ModelServer, ServedTask
 from melisma.fleets.messages import GradientRequest, TrainRequest
 from melisma.fleets.roster import HURRY_S, LOOK_S
+from melisma.fleets.served import ModelServer, ServedTask
 from melisma.ray.cluster import ray
 from melisma.ray.learner import Actor, Make
 
 log = logging.getLogger("melisma.orchestrator")
 
-#: The label of a node that says what its learner is called.
+#: The label of a node with its learner's name.
 LABEL = "melisma.learner"
 
 
+@dataclass(slots=True)
 class Node:
-    """The learner on one node, called as a `rpc.Peer` is: ``await node.bid(…)``."""
+    """A node, and the actor that is its learner."""
 
-    functions = ("train",)  #: what tells learners from other peers
-
-    def __init__(self, name: str, id: str, actor: Any, models: "Models") -> None:
-        self.name, self.id = name, id
-        self.actor, self.models = actor, models
-        self.gone = False  #: the actor, whatever became of the node
-
-    def __getattr__(self, function: str) -> "Function":
-        if function.startswith("_"):
-            raise AttributeError(function)
-        return Function(self, function)
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """A function of a node's learner."""
-
-    node: Node
-    name: str
-    within_s: float | None = None
-
-    def within(self, seconds: float) -> "Function":
-        """Return the same with a time limit."""
-        return replace(self, within_s=seconds)
-
-    async def __call__(self, *args: Any) -> Any:
-        """Call it; an RpcError, as of a learner that dialled in, if it fails.
-
-        Whatever ends the waiting before there is an answer stops the learner, too.
-        """
-        node = self.node
-        ref = node.actor.answer.remote(
-            self.name, args, node.models.of(args), self.within_s
-        )
-        try:
-            async with asyncio.timeout(self.within_s):
-                return await ref
-        except ray.exceptions.RayTaskError as error:
-            cause = error.cause  # may be a TimeoutError, and so is the whole then
-            raise RemoteError(type(cause).__name__, str(cause), str(error)) from None
-        except ray.exceptions.RayError as error:
-            node.gone = True
-            raise TransportError(
-                f"the actor of {node.name} is gone: {type(error).__name__}"
-            ) from error
-        except TimeoutError:
-            ray.cancel(ref)
-            raise CallTimeout(
-                f"{self.name}: no answer from {node.name} within {self.within_s:g} s"
-            ) from None
-        except asyncio.CancelledError:
-            ray.cancel(ref)
-            raise
+    id: str
+    actor: Any
+    gone: bool = False  #: the actor, whatever became of the node
 
 
 class Models:
     """Each task's model in the object store, put there once a cycle."""
 
     def __init__(self, served: Sequence[ServedTask]) -> None:
-        self._served = {one.task: one for one in served}
+        self._served = {task.task: task for task in served}
         self._put: dict[str, tuple[int, Any]] = {}  # cycle and reference, by task
 
     def of(self, args: tuple[Any, ...]) -> list[Any]:
-        """Return a reference to the model of a request, if that is what they are.
+        """Return a reference to the model of a request, if that is the argument.
 
         In a list it is the learner that fetches it, on its own clock, and not Ray
         before the learner is called.
@@ -101,19 +52,19 @@ class Models:
         match args:
             case (TrainRequest() | GradientRequest() as request,):
                 served = self._served[request.task]
-                cycle, ref = self._put.get(request.task, (None, None))
+                cycle, reference = self._put.get(request.task, (None, None))
                 if cycle != served.cycle:
-                    ref = ray.put(served.parameters)
-                    self._put[request.task] = served.cycle, ref
-                return [ref]
+                    reference = ray.put(served.parameters)
+                    self._put[request.task] = served.cycle, reference
+                return [reference]
         return []
 
 
 class ModelActor(ModelServer):
-    """The model server, made of a reference that stays good: it can start again.
+    """The model server as an actor, made of a reference so that it can restart.
 
-    Ray would warn that a plain reference may be gone by then; one that was written
-    down is kept for as long as this process has joined the cluster.
+    Ray would warn that a plain reference may be gone by then; a serialised one is kept
+    for as long as this process has joined the cluster.
     """
 
     def __init__(self, served: bytes) -> None:
@@ -121,47 +72,79 @@ class ModelActor(ModelServer):
 
 
 class Nodes:
-    """The cluster's nodes as a roster calls them; a learner starts on each."""
+    """The learners of a cluster: one is started on each node with a CPU."""
 
     def __init__(self, served: Sequence[ServedTask], *, make: Make) -> None:
-        self.metrics = rpc.Metrics()  #: of calls over Ray nothing is counted
+        self.metrics = rpc.Metrics()  #: empty: Ray's calls are not counted
         self._make, self._models = make, Models(served)
         self._nodes: dict[str, Node] = {}
         self._expelled: set[str] = set()
-        for one in served:
-            one.shelf.all()  # hashed here once: the actor has a copy
+        for task in served:
+            task.store.all()  # hashed here once: the actor has a copy
         here = ray.get_runtime_context().get_node_id()
-        written = ray.cloudpickle.dumps(ray.put(served))  # type: ignore[no-untyped-call]
-        self._models_actor = _pinned(
+        reference = ray.cloudpickle.dumps(  # type: ignore[no-untyped-call]
+            ray.put(served)
+        )
+        self._model_server = _pinned(
             ModelActor, here, num_cpus=0, max_restarts=-1, max_task_retries=-1
-        ).remote(written)
+        ).remote(reference)
 
     @property
-    def peers(self) -> rpc.Group:
-        """Who is there, as far as is known."""
-        nodes: dict[str, Any] = dict(self._nodes)
-        return rpc.Group(nodes)
-
-    @property
-    def silences_s(self) -> dict[str, float | None]:
-        """How long ago each was heard: Ray says only who is there."""
+    def silences_s(self) -> Mapping[str, float | None]:
+        """Zero for every node that is there: Ray does not say when each was heard."""
         return dict.fromkeys(self._nodes, 0.0)
 
-    async def wait_until(self, count: int) -> rpc.Group:
-        """Look at the cluster until that many are there; return all that are."""
+    async def wait_until(self, count: int) -> Collection[str]:
+        """Look at the cluster until that many learners are there; return them all."""
         while True:
             await self._look()
             if len(self._nodes) >= count:
-                return self.peers
+                return list(self._nodes)
             await asyncio.sleep(LOOK_S)
 
+    async def call(
+        self, name: str, function: str, *args: Any, within_s: float | None = None
+    ) -> Any:
+        """Call a node's learner; RpcError as of a learner that dialled in.
+
+        Cancelling the call, or its timeout, stops the learner too.
+        """
+        if (node := self._nodes.get(name)) is None:
+            raise TransportError(f"{function}: no node has the learner {name}")
+        models = self._models.of(args)
+        reference = node.actor.answer.remote(function, args, models, within_s)
+        try:
+            async with asyncio.timeout(within_s):
+                return await reference
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause  # may be a TimeoutError, and so is the whole then
+            raise RemoteError(type(cause).__name__, str(cause), str(error)) from None
+        except ray.exceptions.RayError as error:
+            node.gone = True
+            raise TransportError(
+                f"the actor of {name} is gone: {type(error).__name__}"
+            ) from error
+        except TimeoutError:
+            ray.cancel(reference)
+            raise CallTimeout(
+                f"{function}: no answer from {name} within {within_s:g} s"
+            ) from None
+        except asyncio.CancelledError:
+            ray.cancel(reference)
+            raise
+
+    def expel(self, name: str, reason: str) -> None:
+        """End a node's learner, and start none of that name again."""
+        self._expelled.add(name)
+        self._end(name)
+
     async def _look(self) -> None:
-        """Start learners on nodes that have none, and forget those that are gone."""
+        """Start learners on new nodes, and forget those that are gone."""
         try:
             async with asyncio.timeout(HURRY_S):
                 known = await asyncio.to_thread(nodes)
         except TimeoutError:
-            log.warning("the cluster's head does not say who is there")
+            log.warning("the cluster's head did not answer within %g s", HURRY_S)
             return
         ids = {name: node.id for name, node in self._nodes.items()}
         there = learners(known, ids)
@@ -171,14 +154,9 @@ class Nodes:
         for name, id in there.items():
             if name not in self._nodes and name not in self._expelled:
                 actor = _pinned(Actor, id, num_cpus=1).remote(
-                    name, self._make, self._models_actor
+                    name, self._make, self._model_server
                 )
-                self._nodes[name] = Node(name, id, actor, self._models)
-
-    def expel(self, name: str, reason: str) -> None:
-        """End a node's learner, and start none of that name again."""
-        self._expelled.add(name)
-        self._end(name)
+                self._nodes[name] = Node(id, actor)
 
     def _end(self, name: str) -> None:
         if node := self._nodes.pop(name, None):
@@ -190,7 +168,7 @@ class Nodes:
     def __exit__(self, *_: object) -> None:
         for name in list(self._nodes):
             self._end(name)
-        ray.kill(self._models_actor)
+        ray.kill(self._model_server)
 
 
 def _pinned(kind: type, id: str, **options: Any) -> Any:
@@ -200,7 +178,7 @@ def _pinned(kind: type, id: str, **options: Any) -> Any:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """Return what the cluster's head knows of its nodes; it is asked anew."""
+    """Ask the cluster's head for its nodes."""
     known: Any = ray.nodes  # untyped there
     return list(known())
 
@@ -208,10 +186,10 @@ def nodes() -> list[dict[str, Any]]:
 def learners(
     known: Iterable[Mapping[str, Any]], taken: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the nodes that are learners, alive and with a CPU: their ids by name.
+    """Return the ids of nodes that are learners, alive and with a CPU, by name.
 
-    A node is called as its label says, or after its id. Where two want one name, it is
-    whose it is in ``taken``, which is ids by name as well, or else the first one's.
+    A node's name is its label, or made of its id. Of two nodes with one name, the one
+    that has it in ``taken`` keeps it, or else the first.
 
     >>> pi = {"Alive": True, "Resources": {"CPU": 4.0}, "Labels": {LABEL: "pi"}}
     >>> head = {"Alive": True, "Resources": {}, "Labels": {}}

@@ -1,19 +1,23 @@
-"""A learner as an actor: the one that dials in elsewhere, called and fed by Ray."""
+"""A learner as an actor on a node: called by Ray, and fetching by Ray."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from melisma.errors import CallTimeout
 from melisma.learner.learner import Learner
+from melisma.learner.service import Service
+from melisma.learner.source import Caller
 from melisma.learning.data import load_own
+from melisma.learning.parameters import Parameters
+from melisma.learning.shards import Shard
 from melisma.learning.training import use_threads
+from melisma.maths.arrays import Bytes
 from melisma.ray.cluster import ray
-from melisma.rpc import Request
-from melisma.rpc.request import current_request
 
 #: Makes a learner of its name, on its node.
 Make = Callable[[str], Learner]
@@ -26,11 +30,11 @@ def learner(name: str, *, allowed: Sequence[str], data: str | None) -> Learner:
 
 
 class Actor:
-    """One node's learner, which is made when it is first called."""
+    """One node's learner, made when it is first called."""
 
-    def __init__(self, name: str, make: Make, stock: Any) -> None:
+    def __init__(self, name: str, make: Make, model_server: Any) -> None:
         use_threads(1)
-        self._name, self._make, self._models_actor = name, make, stock
+        self._name, self._make, self._model_server = name, make, model_server
 
     @cached_property
     def _learner(self) -> Learner:
@@ -43,66 +47,61 @@ class Actor:
         models: list[Any],
         within_s: float | None,
     ) -> Any:
-        """Call the learner; it is told to stop when nobody waits any more.
+        """Call the learner; it is cancelled when the call is, or its time is over.
 
         ``models`` holds a reference to the cycle's parameters, where there are any.
         """
-        orchestrator: Any = Orchestrator(self._models_actor, models)
-        request = Request(function, "orchestrator", orchestrator)
-        current_request.set(request)
-        loop, timer = asyncio.get_running_loop(), None
+        gave_up, timer = threading.Event(), None
+        caller = Caller(RaySource(self._model_server, models), gave_up.is_set)
         if within_s is not None:
-            timer = loop.call_later(within_s, request.cancel)
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(within_s, gave_up.set)
         try:
-            return await asyncio.to_thread(self._call, function, args)
+            return await asyncio.to_thread(self._call, function, args, caller)
+        except asyncio.CancelledError:
+            gave_up.set()
+            raise
         finally:
-            request.cancel()
             if timer:
                 timer.cancel()
 
-    def _call(self, function: str, args: tuple[Any, ...]) -> Any:
-        return getattr(self._learner, function)(*args)
+    def _call(self, function: str, args: tuple[Any, ...], caller: Caller) -> Any:
+        return getattr(Service(self._learner, lambda: caller), function)(*args)
 
 
 @dataclass(frozen=True, slots=True)
-class Orchestrator:
-    """The orchestrator as a learner calls it: ``orchestrator[name](task, argument)``.
+class RaySource:
+    """The object store, which has the cycle's model, and the model server's actor."""
 
-    Parameters are in the object store; all else is asked of the stock.
-    """
-
-    stock: Any
+    model_server: Any
     models: list[Any]
 
-    def __getitem__(self, name: str) -> "Fetch":
-        return Fetch(self, name)
+    def parameters(
+        self, task: str, cycle: int, within_s: float | None = None
+    ) -> Parameters:
+        """Fetch the model that came with the call, which is its cycle's."""
+        (reference,) = self.models
+        model: Parameters = _fetched("parameters", reference, within_s)
+        return model
 
-    def filler(self, task: str, size: int) -> Any:
-        """Fetch so many bytes that mean nothing."""
-        return self["filler"](task, size)
+    def shards(
+        self, task: str, keys: list[str], within_s: float | None = None
+    ) -> list[Shard]:
+        """Fetch shards by key."""
+        reference = self.model_server.shards.remote(task, keys)
+        shards: list[Shard] = _fetched("shards", reference, within_s)
+        return shards
+
+    def filler(self, task: str, size: int) -> Bytes:
+        """Fetch that many bytes."""
+        reference = self.model_server.filler.remote(task, size)
+        filler: Bytes = _fetched("filler", reference, None)
+        return filler
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """One thing to fetch."""
-
-    source: Orchestrator
-    name: str
-    within_s: float | None = None
-
-    def within(self, seconds: float) -> "Fetch":
-        """Return the same with a time limit."""
-        return replace(self, within_s=seconds)
-
-    def __call__(self, task: str, argument: Any) -> Any:
-        """Fetch; CallTimeout if that takes too long."""
-        if self.name == "parameters":
-            (ref,) = self.source.models
-        else:
-            ref = getattr(self.source.stock, self.name).remote(task, argument)
-        try:
-            return ray.get(ref, timeout=self.within_s)
-        except ray.exceptions.GetTimeoutError:
-            raise CallTimeout(
-                f"{self.name}: not here within {self.within_s:g} s"
-            ) from None
+def _fetched(what: str, reference: Any, within_s: float | None) -> Any:
+    """Return an object of the store; CallTimeout if that takes too long."""
+    try:
+        return ray.get(reference, timeout=within_s)
+    except ray.exceptions.GetTimeoutError:
+        raise CallTimeout(f"{what}: not fetched within {within_s:g} s") from None

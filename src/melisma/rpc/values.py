@@ -10,6 +10,7 @@ import dataclasses
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import partial
 from typing import Any, TypeVar, overload
 
@@ -197,7 +198,12 @@ def _entries(entries: dict[Any, Any], buffers: list[Buffer]) -> dict[Any, Any]:
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in _field_names(type(record))}
+    """Return a record's fields, enums as their values: annotations restore them."""
+    fields = {name: getattr(record, name) for name in _field_names(type(record))}
+    return {
+        name: value.value if isinstance(value, Enum) else value
+        for name, value in fields.items()
+    }
 
 
 def _field_names(cls: type[Any]) -> tuple[str, ...]:

@@ -81,20 +81,20 @@ class Moved(LearnerEvent, frozen=True, kw_only=True, tag="moved"):
     error_cost: float  #: of discarding, and of training on few samples
 
 
-class Trained(LearnerEvent, frozen=True, kw_only=True, tag="trained"):
-    """A learner finished all its steps."""
+class Worked(LearnerEvent, frozen=True, kw_only=True):
+    """A learner trained, to the end or not."""
 
     samples: int  #: seen at least once
     batches: int
     loss: float | None  #: mean over its training samples; None: not finite
 
 
-class Halted(LearnerEvent, frozen=True, kw_only=True, tag="halted"):
-    """A learner stopped at the deadline, part of its work done."""
+class Trained(Worked, frozen=True, kw_only=True, tag="trained"):
+    """A learner finished all its steps."""
 
-    samples: int
-    batches: int
-    loss: float | None
+
+class Halted(Worked, frozen=True, kw_only=True, tag="halted"):
+    """A learner stopped at the deadline, part of its work done."""
 
 
 class Uploaded(LearnerEvent, frozen=True, kw_only=True, tag="uploaded"):

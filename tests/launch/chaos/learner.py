@@ -17,27 +17,26 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from melisma import rpc
 from melisma.cli import main
 from melisma.fleets.messages import Speeds, TrainRequest, Update
-from melisma.learner import learner
+from melisma.launch import joining
+from melisma.learner import fog
+from melisma.learner.source import Caller
 
 favours: dict[str, Any] = {}
 
 
-class Favour(learner.Learner):
-    @rpc.expose(idempotent=True)
+class Favour(fog.FogLearner):
     def speeds(self, task: str, drifted: bool) -> Speeds:
-        told = super().speeds(task, drifted)
+        speeds = super().speeds(task, drifted)
         if favours.get("steady"):
             return Speeds(step_s=0.01, sample_s=0.001, fixed_s=0.1)
-        return told
+        return speeds
 
-    @rpc.expose
-    def train(self, request: TrainRequest) -> Update:
-        update = super().train(request)
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        update = super().train(request, caller)
         if keep := favours.get("keep"):
-            _keep(update, Path(keep), self._name)
+            _keep(update, Path(keep), self.name)
         cycle, file = favours.get("hold", (0, ""))
         if cycle == request.cycle:
             del favours["hold"]  # once: the cycle may be run again
@@ -57,6 +56,8 @@ def _keep(update: Update, folder: Path, name: str) -> None:
 
 if __name__ == "__main__":
     favours = json.loads(sys.argv.pop(1))
-    learner.Learner = Favour  # type: ignore[misc]  # what `melisma join` will find
+    # What `melisma join` will find.
+    fog.FogLearner = Favour  # type: ignore[misc]
+    vars(joining)["FogLearner"] = Favour
     sys.argv.insert(1, "join")
     main()

@@ -60,7 +60,7 @@ def _expel(name: str | None, live: Live, document: Document) -> None:
         raise problem(web.HTTPBadRequest, "which learner? give 'learner'")
     server = live.server
     if server is None or (
-        name not in server.peers and name not in document.rows.learners
+        name not in server.silences_s and name not in document.rows.learners
     ):
         raise problem(web.HTTPNotFound, f"there is no learner {name[:80]!r}")
     server.expel(name, REASON)

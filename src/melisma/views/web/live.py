@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from melisma.algorithms.control import Control
-from melisma.fleets.peers import Peers
+from melisma.fleets.remotes import Remotes
 from melisma.views.document import CUT_SHORT, FINISHED, Document
 
 
@@ -14,7 +14,7 @@ class Live:
     def __init__(self, folder: Path, control: Control, fixed: str = "") -> None:
         self.folder, self.control = folder, control
         self.fixed = fixed  #: why its deadline cannot be changed, if so
-        self.server: Peers | None = None
+        self.server: Remotes | None = None
         self.over = False
         self._seen_s: dict[str, float] = {}
 

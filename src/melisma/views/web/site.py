@@ -20,7 +20,7 @@ from aiohttp import web
 
 from melisma.algorithms.control import Control
 from melisma.errors import MelismaError
-from melisma.fleets.peers import Peers
+from melisma.fleets.remotes import Remotes, RpcRemotes
 from melisma.rpc import Server
 from melisma.rpc.http import problem
 from melisma.rpc.listener import Identify
@@ -60,13 +60,13 @@ class Dashboard:
         """The dashboard of a run that goes on in this process."""
         return cls(folder.resolve().parent, Live(folder, control, fixed))
 
-    def attend(self, server: Server, learners: Peers | None = None) -> str:
+    def attend(self, server: Server, learners: Remotes | None = None) -> str:
         """Be on this server, and watch its learners, or those that are given.
 
         Returns the link that lets its bearer steer.
         """
         if self._live:
-            self._live.server = learners or server
+            self._live.server = learners or RpcRemotes(server)
         return f"{server.url}/#token={self._access.secret}"
 
     def close(self) -> None:

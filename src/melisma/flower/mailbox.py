@@ -1,7 +1,7 @@
-"""Messages to SuperNodes and what they answer, each waited for by itself.
+"""Messages to SuperNodes and their replies, each awaited by itself.
 
-Flower reads an answer's arrays while they are still being sent, for hours if need be:
-a node that hangs in the middle must not hold up what the others sent.
+Flower reads a reply's arrays while they are still being sent, for hours if need be: a
+node that hangs in the middle must not hold up what the others sent.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from melisma.errors import TransportError
 
 T = TypeVar("T")
 
-#: Between two looks at whether an answer has come.
+#: Pause between two looks for a reply.
 POLL_S = 0.5
-#: Answers that can be read at the same time.
+#: Replies that are read at the same time.
 AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a node answered, or Flower in its place."""
+class Reply:
+    """What a node replied, or Flower in its place."""
 
     to: str  #: the message's id
     node: int
@@ -36,33 +36,33 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
-    """An answer that is waited for."""
+class Pending:
+    """A reply that is awaited."""
 
     node: int
-    query: bool  #: no work
-    answer: asyncio.Task[Answer]
+    is_query: bool  #: a question, without work
+    reply: asyncio.Task[Reply]
 
 
-class Post:
-    """Flower's grid, off the event loop, with an eye on who owes an answer."""
+class Mailbox:
+    """Flower's grid, off the event loop, with a list of replies that are due."""
 
     def __init__(self, grid: Grid) -> None:
-        self._grid, self._owed = grid, list[Owed]()
+        self._grid, self._pending = grid, list[Pending]()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="flower")
 
     @property
-    def owing(self) -> set[int]:
-        """Nodes that have not answered yet."""
-        return {owed.node for owed in self._owed}
+    def pending(self) -> set[int]:
+        """Nodes that have not replied yet."""
+        return {due.node for due in self._pending}
 
     @property
-    def asked(self) -> set[int]:
-        """Nodes that have not answered a query yet."""
-        return {owed.node for owed in self._owed if owed.query}
+    def queried(self) -> set[int]:
+        """Nodes that have not replied to a query yet."""
+        return {due.node for due in self._pending if due.is_query}
 
     async def nodes(self) -> set[int]:
-        """Return who is there, as far as the SuperLink knows."""
+        """Return the nodes that the SuperLink knows."""
         return set(await self._call(self._grid.get_node_ids))
 
     async def send(self, messages: Sequence[Message]) -> list[str]:
@@ -78,20 +78,20 @@ class Post:
         for id, message in zip(ids, messages, strict=True):
             if id:
                 node, kind = message.metadata.dst_node_id, message.metadata.message_type
-                answer = asyncio.create_task(self._answer(id, node, sent))
-                self._owed.append(Owed(node, kind == MessageType.QUERY, answer))
+                reply = asyncio.create_task(self._reply(id, node, sent))
+                self._pending.append(Pending(node, kind == MessageType.QUERY, reply))
         return ids
 
-    def collect(self) -> list[Answer]:
-        """Return what has come since, for whatever it was asked."""
-        come = [owed for owed in self._owed if owed.answer.done()]
-        self._owed = [owed for owed in self._owed if owed not in come]
-        return [owed.answer.result() for owed in come]
+    def collect(self) -> list[Reply]:
+        """Return the replies that arrived since the last time."""
+        arrived = [due for due in self._pending if due.reply.done()]
+        self._pending = [due for due in self._pending if due not in arrived]
+        return [due.reply.result() for due in arrived]
 
-    async def _answer(self, id: str, node: int, sent: float) -> Answer:
+    async def _reply(self, id: str, node: int, sent: float) -> Reply:
         while not (replies := list(await self._call(self._grid.pull_messages, [id]))):
             await asyncio.sleep(POLL_S)
-        return Answer(id, node, replies[0], time.monotonic() - sent)
+        return Reply(id, node, replies[0], time.monotonic() - sent)
 
     async def _call(self, function: Callable[..., T], *args: Any) -> T:
         loop = asyncio.get_running_loop()

@@ -1,0 +1,80 @@
+"""What learners fetch from the orchestrator: models and shards, by task."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from melisma import rpc
+from melisma.errors import ConfigError, DataError, TrainingError
+from melisma.fleets.messages import TrainRequest
+from melisma.fleets.protocols import Order
+from melisma.learning.parameters import Parameters
+from melisma.learning.settings import Late
+from melisma.learning.shards import Shard, ShardStore
+from melisma.maths.arrays import Bytes
+
+
+@dataclass(slots=True)
+class ServedTask:
+    """One task's shards, and the model of its current cycle."""
+
+    task: str
+    parameters: Parameters
+    store: ShardStore
+    cycle: int = 0
+
+    @property
+    def model_bytes(self) -> int:
+        """Memory of the model."""
+        return sum(tensor.nbytes for tensor in self.parameters.values())
+
+    def renew(self, cycle: int, parameters: Parameters) -> None:
+        """Serve the model of a new cycle."""
+        self.cycle, self.parameters = cycle, parameters
+
+    def request(self, order: Order, deadline_s: float, late: Late) -> TrainRequest:
+        """Return an order of the current cycle as its learner gets it."""
+        return TrainRequest(
+            task=self.task,
+            cycle=self.cycle,
+            keys=[] if order.rows is None else self.store.keys(order.rows),
+            samples=order.samples,
+            steps=order.steps,
+            deadline_s=deadline_s,
+            late=late,
+            first=order.begun,
+        )
+
+
+class ModelServer:
+    """Serves models and shards of all tasks to learners."""
+
+    def __init__(self, served: Iterable[ServedTask]) -> None:
+        self._served = {task.task: task for task in served}
+
+    @rpc.expose(idempotent=True)
+    def parameters(self, task: str, cycle: int) -> Parameters:
+        """Return the model of the current cycle; TrainingError for another cycle."""
+        served = self._of(task)
+        if cycle != served.cycle:
+            raise TrainingError(f"cycle {cycle} is over: this is cycle {served.cycle}")
+        return served.parameters
+
+    @rpc.expose(idempotent=True)
+    def shards(self, task: str, keys: list[str]) -> list[Shard]:
+        """Return shards by the hash of their content; DataError if one is unknown."""
+        return self._of(task).store.take(keys)
+
+    @rpc.expose(idempotent=True)
+    def filler(self, task: str, size: int) -> Bytes:
+        """Return that many zeros, up to the model's size; ConfigError beyond."""
+        most = self._of(task).model_bytes
+        if not 0 <= size <= most:
+            raise ConfigError(f"{size} bytes of filler: ask for up to {most}")
+        return np.zeros(size, dtype=np.uint8)
+
+    def _of(self, task: str) -> ServedTask:
+        if task not in self._served:
+            raise DataError(f"there is no task {task!r}")
+        return self._served[task]

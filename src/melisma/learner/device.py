@@ -1,0 +1,101 @@
+"""What a learner works with: its device, the tasks it keeps, its link."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from melisma.errors import ConfigError
+from melisma.fleets.messages import TaskSpec
+from melisma.learner.background import BackgroundLoad
+from melisma.learner.source import Source
+from melisma.learner.speed import Speed
+from melisma.learner.throttle import Throttle
+from melisma.learning.data import Dataset
+from melisma.learning.parameters import Model, Parameters
+from melisma.learning.shards import Cache, Shard
+from melisma.maths.arrays import Bytes
+
+T = TypeVar("T")
+
+CACHE_BYTES = 1 << 30
+
+
+@dataclass(slots=True, kw_only=True)
+class Device:
+    """The machine that a learner runs on."""
+
+    name: str
+    own: Dataset | None
+    background: BackgroundLoad
+    clock: Callable[[], float]
+    cache: Cache = field(default_factory=lambda: Cache(CACHE_BYTES))
+
+    def data(self) -> Dataset:
+        """The device's own data; ConfigError if there is none."""
+        if self.own is None:
+            raise ConfigError(
+                f"{self.name} has no data of its own, which federated mode needs: "
+                "join with --data DIR"
+            )
+        return self.own
+
+
+@dataclass(slots=True)
+class WarmTask:
+    """A task that is ready to train: its model and speed are kept between cycles."""
+
+    spec: TaskSpec
+    model: Model
+    speed: Speed
+    idle: bool = False  #: no work came since it was last asked for its speed or bid
+    loaded: int | None = None  #: cycle whose parameters the model has, unchanged
+    newest: object = None  #: the latest piece of work; older ones stop
+
+
+class Link:
+    """Transfers of one task at the rate that the device has now.
+
+    The background load changes with each new link, and lasts for ``most_s`` at most.
+    """
+
+    def __init__(
+        self, device: Device, task: WarmTask, source: Source, most_s: float
+    ) -> None:
+        self._device, self._source, self._task = device, source, task.spec.task
+        name, size_bytes = self._task, task.speed.model_bytes
+        device.background.begin(most_s, lambda: source.filler(name, size_bytes))
+
+    @property
+    def throttle(self) -> Throttle:
+        """How fast the device may be now."""
+        return self._device.background.throttle(self._task)
+
+    def parameters(self, cycle: int, within_s: float | None = None) -> Parameters:
+        """Fetch the model of a cycle; CallTimeout if that takes too long."""
+        return self._timed(lambda: self._source.parameters(self._task, cycle, within_s))
+
+    def shards(self, keys: list[str], within_s: float | None = None) -> list[Shard]:
+        """Fetch shards; CallTimeout if that takes too long."""
+        return self._timed(lambda: self._source.shards(self._task, keys, within_s))
+
+    def filler(self, size: int) -> Bytes:
+        """Fetch that many bytes."""
+        return self._timed(lambda: self._source.filler(self._task, size))
+
+    def sent(self, size_bytes: int, began: float) -> None:
+        """Wait until the device would have sent what it began to send then."""
+        self.throttle.transferred(size_bytes, began)
+
+    def _timed(self, fetch: Callable[[], T]) -> T:
+        began = self._device.clock()
+        value = fetch()
+        self.throttle.transferred(bytes_of(value), began)
+        return value
+
+
+def bytes_of(value: Any) -> int:
+    """Return the memory of tensors and arrays, however they are nested."""
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    parts = value.values() if isinstance(value, dict) else value
+    return sum(map(bytes_of, parts))

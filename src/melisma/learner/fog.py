@@ -1,0 +1,83 @@
+"""A learner that is a device of a fog: it collects data and sends some to others."""
+
+from collections.abc import Callable
+from typing import Any
+
+from melisma.fleets.messages import (
+    Ready,
+    SlotDone,
+    SlotRequest,
+    TaskSpec,
+    Unprepared,
+    Update,
+)
+from melisma.learner.delivery import Inbox, Routes
+from melisma.learner.learner import Learner
+from melisma.learner.slots import Slots
+from melisma.learner.source import Caller, Relay
+from melisma.learning import models
+from melisma.learning.parameters import Model
+from melisma.learning.shards import Shard, check_like
+
+
+class FogLearner(Learner):
+    """A learner that also works in slots, on its own samples and on others'."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.inbox = Inbox()
+        self._routes, self._cycles = Routes(self.name), dict[str, Slots]()
+
+    def prepare(self, spec: TaskSpec) -> Ready:
+        """Build a task's model, and a check of the samples that others send for it."""
+        before = self._tasks.get(spec.task)
+        ready = super().prepare(spec)
+        task = self._tasks[spec.task]
+        if spec.moving and task is not before:
+            self.inbox.checks[spec.task] = self._check_of(task.model)
+        return ready
+
+    def start(self, name: str, cycle: int, slot: int, caller: Caller) -> None:
+        """Fetch the model: a cycle of slots begins with this one."""
+        task = self._prepared(name)
+        task.idle = False
+        with self._alone(task):
+            self._routes.retry()
+            self.inbox.forget(name, slot - 1)
+            self._cycles[name] = Slots(
+                self._device, task, cycle, self.inbox, self._routes, caller.source
+            )
+
+    def slot(self, request: SlotRequest, caller: Caller, relay: Relay) -> SlotDone:
+        """Collect, send and train until the slot ends."""
+        task = self._prepared(request.task)
+        slots = self._slots(request.task, request.cycle)
+        with self._alone(task) as replaced:
+            return slots.slot(
+                request, caller, relay, lambda: caller.gave_up() or replaced()
+            )
+
+    def finish(self, name: str, cycle: int, caller: Caller) -> Update:
+        """Return the model of all the cycle's slots."""
+        task, slots = self._prepared(name), self._slots(name, cycle)
+        with self._alone(task):
+            return slots.update(caller.source)
+
+    def deliver(self, name: str, slot: int, sender: str, shard: Shard) -> None:
+        """Take samples of another device; DataError if they do not fit."""
+        self.inbox.put(name, slot, sender, shard)
+
+    def _slots(self, name: str, cycle: int) -> Slots:
+        slots = self._cycles.get(name)
+        if slots is None or slots.cycle != cycle:
+            raise Unprepared(f"{self.name} has not started cycle {cycle}")
+        return slots
+
+    def _check_of(self, model: Model) -> Callable[[Shard], None]:
+        shape = self._device.data().train_x.shape[1:]
+        classes = models.outputs(model, shape)
+        return lambda shard: check_like(shard, shape, classes)
+
+    def close(self) -> None:
+        """Close the connections to other devices."""
+        self._routes.close()

@@ -1,0 +1,98 @@
+"""Where a learner fetches from, and who waits for its answer: both are handed in.
+
+The core of a learner knows neither connections nor clusters. Whatever carries the
+calls makes a `Caller` for each one: over ``melisma.rpc`` (`learner.service`), on a Ray
+node (`melisma.ray.learner`), from a Flower message (`melisma.flower.node`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from melisma import rpc
+from melisma.learning.parameters import Parameters
+from melisma.learning.shards import Shard
+from melisma.maths.arrays import Bytes
+
+
+class Source(Protocol):
+    """Models and data of tasks; CallTimeout if a fetch takes longer than it may."""
+
+    def parameters(
+        self, task: str, cycle: int, within_s: float | None = None
+    ) -> Parameters:
+        """Fetch the model of a cycle."""
+
+    def shards(
+        self, task: str, keys: list[str], within_s: float | None = None
+    ) -> list[Shard]:
+        """Fetch shards by key."""
+
+    def filler(self, task: str, size: int) -> Bytes:
+        """Fetch that many bytes, for benchmarks and background downloads."""
+
+
+class Relay(Protocol):
+    """Finds other devices of a fog, and reaches those that do not listen."""
+
+    def address(self, task: str, to: str, within_s: float) -> str | None:
+        """Return where a device takes samples directly; None if it does not."""
+
+    def relay(
+        self, task: str, slot: int, to: str, shard: Shard, within_s: float
+    ) -> None:
+        """Deliver samples to a device by way of the orchestrator."""
+
+
+def never() -> bool:
+    """Return False: nobody cancels."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who called a learner."""
+
+    source: Source
+    gave_up: Callable[[], bool] = never  #: whether nobody waits for the answer any more
+
+
+class RpcSource:
+    """The orchestrator that a learner dialled, as its source and as its relay."""
+
+    def __init__(self, orchestrator: rpc.Peer) -> None:
+        self._orchestrator = orchestrator
+
+    def parameters(
+        self, task: str, cycle: int, within_s: float | None = None
+    ) -> Parameters:
+        """Fetch the model of a cycle."""
+        model: Parameters = self._function("parameters", within_s)(task, cycle)
+        return model
+
+    def shards(
+        self, task: str, keys: list[str], within_s: float | None = None
+    ) -> list[Shard]:
+        """Fetch shards by key."""
+        shards: list[Shard] = self._function("shards", within_s)(task, keys)
+        return shards
+
+    def filler(self, task: str, size: int) -> Bytes:
+        """Fetch that many bytes."""
+        filler: Bytes = self._function("filler")(task, size)
+        return filler
+
+    def address(self, task: str, to: str, within_s: float) -> str | None:
+        """Return where a device takes samples directly; None if it does not."""
+        address: str | None = self._function("address", within_s)(task, to)
+        return address
+
+    def relay(
+        self, task: str, slot: int, to: str, shard: Shard, within_s: float
+    ) -> None:
+        """Deliver samples to a device by way of the orchestrator."""
+        self._function("relay", within_s)(task, slot, to, shard)
+
+    def _function(self, name: str, within_s: float | None = None) -> Any:
+        function = self._orchestrator[name]
+        return function if within_s is None else function.within(within_s)
