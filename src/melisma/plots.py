@@ -1,4 +1,6 @@
-"""Pictures. Each function draws on the axes it is given and computes no result.
+"""Pictures of comparisons and for papers; a run is drawn by its page.
+
+Each function draws on the axes it is given and computes no result.
 
 A scheme has one colour and one marker everywhere.
 """
@@ -56,12 +58,11 @@ LOOKS = {
     "fog:central": Look("#CC79A7", "*"),
 }
 
-#: What data cost in a fog.
-COSTS = {"process": "#0072B2", "transfer": "#E69F00", "error": "#D55E00"}
-
-
 #: A scheme that is not ours.
 OTHER = Look("#000000", "o")
+
+#: What data cost in a fog.
+COSTS = {"process": "#0072B2", "transfer": "#E69F00", "error": "#D55E00"}
 
 
 class Line(NamedTuple):
@@ -76,7 +77,7 @@ class Line(NamedTuple):
 def curves(ax: Axes, lines: Sequence[Line]) -> None:
     """Draw a line per scheme, named at its end, with its interval as a band."""
     for line in lines:
-        look = LOOKS[line.scheme]
+        look = LOOKS.get(line.scheme, OTHER)
         ax.plot(
             line.x,
             line.mean,
@@ -96,7 +97,7 @@ def curves(ax: Axes, lines: Sequence[Line]) -> None:
     label_ends(
         ax,
         [
-            (line.scheme, LOOKS[line.scheme].colour, float(line.mean[-1]))
+            (line.scheme, LOOKS.get(line.scheme, OTHER).colour, float(line.mean[-1]))
             for line in lines
         ],
     )
