@@ -16,7 +16,7 @@ from tests.views.test_fog import leave, moved
 from tests.views.test_page import happened
 from tests.views.test_page import leave as leave_plain
 from tests.web.browser import PATIENCE_S, Page
-from tests.web.sights import events, frame, press, report, tab
+from tests.web.sights import events, frame, press, report, shown, tab, tile
 
 from melisma import views as runs
 from melisma.jobs.schema import Job, dump
@@ -101,6 +101,17 @@ def test_what_is_seen_is_saved(
         assert (pixels[[0, 0, -1, -1], [0, -1, 0, -1], :3] == 1.0).all()
         assert 0.002 < np.mean(pixels[..., :3].min(axis=-1) < 0.6) < 0.6
     assert page.errors == []
+
+
+def test_a_page_that_is_served_saves_too(
+    made: Path, page: Page, tmp_path: Path
+) -> None:
+    with shown(made, port=0) as url:
+        page.go(f"{url}/#run=demo")
+        page.until(f"{tile('scheme')} === 'csa'")
+        frame(page)
+        assert imread(save(page, tmp_path / "one", 0, "png")).shape[1] > 2000
+        assert page.errors == []
 
 
 def test_axes_are_labelled_with_their_units(

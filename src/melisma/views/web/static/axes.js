@@ -29,7 +29,7 @@ export class Axes {
   constructor({ width, height, x, y, labels, whole = false }) {
     Object.assign(this, { x, y, labels, whole, top: 10, right: width - 16 });
     this.bottom = height - LABEL - TEXT;
-    this.up = ticks(...y, (this.bottom - this.top) / 36);
+    this.up = ticks(...y, (this.bottom - this.top) / 30);
     this.wide = Math.max(0, ...this.up.values.map((value) => textWidth(this.up.text(value), font())));
     this.left = Math.ceil(LABEL + this.wide + 8);
     this.scales = [
@@ -80,11 +80,12 @@ export class Axes {
     context.restore();
   }
 
-  /** Paint what stays between the axes. */
-  within(context, paint) {
+  /** Paint what stays between the axes, or `spare` pixels beyond. */
+  within(context, spare, paint) {
     context.save();
     context.beginPath();
-    context.rect(this.left - 4, this.top - 4, this.right - this.left + 8, this.bottom - this.top + 8);
+    const [width, height] = [this.right - this.left, this.bottom - this.top];
+    context.rect(this.left - spare, this.top - spare, width + 2 * spare, height + 2 * spare);
     context.clip();
     paint();
     context.restore();

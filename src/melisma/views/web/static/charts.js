@@ -62,8 +62,10 @@ export class Chart extends Picture {
     this.axes = new Axes({ width, height, ...this.#ranges(shown), labels, whole: this.whole });
     this.axes.draw(context);
     const dotted = Math.max(0, ...shown.map((one) => one.points[0].length)) <= DOTS;
-    this.axes.within(context, () => {
+    this.axes.within(context, 0, () => {
       for (const one of shown) if (one.band) this.#band(context, one);
+    });
+    this.axes.within(context, 4, () => {
       for (const one of shown) this.#line(context, one, dotted && !one.dash);
     });
   }

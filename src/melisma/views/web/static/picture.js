@@ -14,7 +14,7 @@ const EDGES = 26; // pixels left and right of what is drawn
 export class Picture {
   constructor({ title, full = false, help = "", note = "" }) {
     Object.assign(this, { title, data: undefined });
-    this.canvas = el("canvas", { tabindex: "0", role: "img", "aria-label": title + help });
+    this.canvas = el("canvas", { tabindex: help ? "0" : null, role: "img", "aria-label": title + help });
     this.said = el("p", { class: "said", "aria-live": "polite" });
     this.note = el("p", { class: "dim" }, note);
     this.legend = el("p", { class: "legend" });
