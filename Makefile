@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare test test-slow test-long check bench papers vendor
+.PHONY: help demo compare test test-slow test-long check bench papers
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
@@ -60,12 +60,3 @@ papers: .venv/ready  ## regenerate the papers' figures and claims, quick variant
 	$(BIN)/melisma papers run med --quick
 	$(BIN)/melisma papers run tsdcfl --quick
 	$(BIN)/melisma papers run fog --quick
-
-# The page's charting library, as an ES module; what users install has it already.
-UPLOT := 1.6.32
-VENDOR := $(CURDIR)/src/melisma/views/web/static/vendor
-vendor:  ## fetch the dashboard's charting library by npm
-	mkdir -p build/vendor $(VENDOR)
-	cd build/vendor && npm pack --silent uplot@$(UPLOT) && tar xzf uplot-$(UPLOT).tgz
-	cd build/vendor/package && cp LICENSE $(VENDOR)/LICENSE && cp dist/uPlot.min.css $(VENDOR)/uPlot.css
-	cd build/vendor/package && { cat dist/uPlot.iife.min.js; echo; echo 'export default uPlot;'; } > $(VENDOR)/uPlot.js

@@ -59,7 +59,7 @@ from peers.sweep_cost import SweepCost
 from rich.console import Console
 from rich.table import Table
 
-from melisma.compare.sweeps import over_processes
+from melisma.comparison.sweeps import over_processes
 
 SIZES = (10, 100, 500)
 MODELS = ("TwoNN", MILLION)

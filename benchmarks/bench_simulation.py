@@ -44,9 +44,11 @@ the loop, 4.1 to 7.1 times pfl and 23 to 58 times Flower. More ``--repeats`` hel
 ThreeNN's weights may differ by 1e-4 between engines: a unit at the edge of its ReLU
 rounds to either side. In double precision they agree to 3e-17.
 
-All weights agree to 2e-7, but for Flower's at K = 1000, which end 6e-6 off (exit code
-1): it adds up its clients one by one in single precision. The same sum over melisma's
-updates ends 6e-6 off as well.
+On x86 all weights agree to 2e-7, but for Flower's at K = 1000, which end 6e-6 off: it
+adds up its clients one by one in single precision. The same sum over melisma's updates
+ends 6e-6 off as well. On ARM melisma's are 1.3e-6 from the loop's at K = 100: melisma
+leaves oneDNN out (`learning/kernels.py`), and one unit of one learner rounds to the
+other side of its ReLU.
 """
 
 import math
@@ -85,7 +87,10 @@ ENGINES = {engine.name: engine for engine in (OURS, TWO, PLAIN, PFL, FLOWER)}
 ALL = ",".join(ENGINES)
 
 BARS_AT = 100  #: learners
-TOLERANCE = 1e-6  #: weights that differ by more come from another computation
+#: Weights that differ by more come from another computation. Kernels that round
+#: otherwise may put a unit on the other side of its ReLU, which at K = 100 moves a
+#: weight by 1e-6; one batch of four left out moves it by 4e-4.
+TOLERANCE = 1e-5
 BIG, BIG_BYTES = 10_000, 2e9  #: learners, and the memory they may take
 
 out, err = Console(width=110), Console(stderr=True)

@@ -126,7 +126,7 @@ def trained(todo: Todo) -> Trained:
     """Train once. The same seed brings the same model, rows and stragglers to all."""
     study, scheme = todo.study, todo.scheme
     model = build(study.model, todo.seed)
-    data, model = placed(datasets.load(study.dataset), model, HERE.device)
+    data, model = placed(datasets.load(study.dataset), model, HERE)
     descent = Descent(model, rate=study.rate, momentum=study.momentum)
     whole_s = study.testbed.whole_s(todo.late, study.iterations, todo.seed, dead=False)
     rng = np.random.default_rng([todo.seed, 1])

@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 import msgspec
 
-from melisma.compare.sweeps import Engine, LostError, Tick
+from melisma.comparison.sweeps import Engine, LostError, Tick
 
 ROUNDS = 300_000  #: of hashing in a trial: a tenth of a second of one core, or so
 

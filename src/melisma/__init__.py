@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from melisma.algorithms.control import Control
-    from melisma.compare.api import compare, compare_async
-    from melisma.compare.comparison import Comparison
+    from melisma.comparison.api import compare, compare_async
+    from melisma.comparison.outcomes import Comparison
     from melisma.errors import (
         ConfigError,
         DataError,
@@ -65,8 +65,8 @@ __version__ = "0.2.0"
 #: Where each name lives.
 _HOMES = {
     "algorithms.control": ("Control",),
-    "compare.api": ("compare", "compare_async"),
-    "compare.comparison": ("Comparison",),
+    "comparison.api": ("compare", "compare_async"),
+    "comparison.outcomes": ("Comparison",),
     "errors": (
         *("ConfigError", "DataError", "InfeasibleError", "MelismaError"),
         *("RpcError", "TrainingError"),

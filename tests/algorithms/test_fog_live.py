@@ -411,4 +411,4 @@ def test_a_fog_runs_locally_in_processes(tmp_path: Path) -> None:
     assert len(of(records.Evaluated, happened)) == 2
     assert sent(happened) > 0
     assert not of(records.Dropped, happened)
-    assert (tmp_path / "flows.png").exists()
+    assert (tmp_path / "moves.csv").exists()

@@ -1,30 +1,13 @@
 """`melisma benchmark`, run as a user runs it."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-from melisma.cli import main
+from tests.cli.running import Melisma
 
 #: Little to train: 100 samples, two shards of 50.
 SMALL = "samples = 100\nshard = 50\nsteps = 2\n"
-
-
-def told(
-    words: list[str],
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> tuple[int, str, str]:
-    """Exit code, output and errors of the command line in ``folder``."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-    monkeypatch.setattr(sys, "argv", ["melisma", "benchmark", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0), *capsys.readouterr()
 
 
 def small_job(folder: Path, text: str = "") -> str:
@@ -33,25 +16,23 @@ def small_job(folder: Path, text: str = "") -> str:
 
 
 def test_it_shows_rates_conditions_and_both_predictions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, melisma: Melisma
 ) -> None:
     words = [small_job(tmp_path), "--shards", "2", "--repeats", "1", "--check"]
-    code, out, err = told(words, tmp_path, monkeypatch, capsys)
+    code, out, err = melisma("benchmark", *words)
     assert (code, err) == (0, "")
     for part in (
         *("samples/s", "shards/s", "latency", "GFLOP/s", "threads", "load"),
-        "alone, no network: 2 steps over 100 samples",
+        "alone, no network: 2 epochs over 100 samples",
         *("subset benchmark", "FLOPS, machine-independent", "error (%)"),
     ):
         assert part in out
     assert list(tmp_path.iterdir()) == [tmp_path / "job.toml"]
 
 
-def test_as_json_it_is_one_object(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_as_json_it_is_one_object(tmp_path: Path, melisma: Melisma) -> None:
     words = [small_job(tmp_path), "--shards", "2", "--repeats", "1", "--json"]
-    code, out, err = told(words, tmp_path, monkeypatch, capsys)
+    code, out, err = melisma("benchmark", *words)
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert (found["shard"], found["trained_s"]) == (50, None)
@@ -61,7 +42,7 @@ def test_as_json_it_is_one_object(
 
 
 def test_a_model_that_cannot_be_counted_still_has_a_subset_benchmark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, melisma: Melisma
 ) -> None:
     (tmp_path / "uncounted.py").write_text(
         "from torch import nn\n"
@@ -70,7 +51,7 @@ def test_a_model_that_cannot_be_counted_still_has_a_subset_benchmark(
     )
     job = small_job(tmp_path, "model = 'uncounted:model'\n")
     words = [job, "--shards", "2", "--repeats", "1"]
-    code, out, _ = told(words, tmp_path, monkeypatch, capsys)
+    code, out, _ = melisma("benchmark", *words)
     assert code == 0
     assert "not counted" in out
     assert "give workload.cycles" in out
@@ -87,22 +68,12 @@ def test_a_model_that_cannot_be_counted_still_has_a_subset_benchmark(
 )
 def test_bad_input_gets_one_line_and_exit_code_2(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    melisma: Melisma,
     job: str,
     words: tuple[str, ...],
     message: str,
 ) -> None:
     (tmp_path / "job.toml").write_text(job if job else SMALL)
-    code, out, err = told(["job.toml", *words], tmp_path, monkeypatch, capsys)
+    code, out, err = melisma("benchmark", "job.toml", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
-
-
-def test_help_says_what_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = told(["--help"], tmp_path, monkeypatch, capsys)
-    assert code == 0
-    for part in ("--shards", "--repeats", "--check", "Subset benchmark", "FLOPS"):
-        assert part in out

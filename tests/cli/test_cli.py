@@ -5,49 +5,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import pytest
+from tests.cli.running import FOG, TASKS, Melisma, quick_job
 
 from melisma import __version__
-from melisma.cli import main
 from melisma.runs import records
-
-
-class Told(NamedTuple):
-    """What a command left: its exit code and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-
-class Melisma(Protocol):
-    def __call__(self, *words: str) -> Told: ...
-
-
-@pytest.fixture
-def melisma(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Melisma:
-    """The command line in this process, in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-
-    def run(*words: str) -> Told:
-        monkeypatch.setattr(sys, "argv", ["melisma", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Told(int(ended.value.code or 0), *capsys.readouterr())
-
-    return run
-
-
-def quick_job(folder: Path, text: str = "") -> str:
-    (folder / "job.toml").write_text(f"name = 'quick'\ncycles = 2\n{text}")
-    return "job.toml"
 
 
 def test_simulate_trains_and_says_where_it_left_the_run(
@@ -58,13 +21,7 @@ def test_simulate_trains_and_says_where_it_left_the_run(
     assert "runs/quick" in done.out
     assert "accuracy (%)" in done.out
     names = {path.name for path in (tmp_path / "runs" / "quick").iterdir()}
-    assert names == {
-        "checkpoint.safetensors",
-        "run.toml",
-        "config.toml",
-        "records.jsonl",
-        "model.safetensors",
-    }
+    assert {"config.toml", "records.jsonl", "model.safetensors"} <= names
 
 
 def test_simulate_as_json_prints_one_object(tmp_path: Path, melisma: Melisma) -> None:
@@ -78,50 +35,11 @@ def test_simulate_as_json_prints_one_object(tmp_path: Path, melisma: Melisma) ->
         "7",
     )
     done = melisma(*words)
-    told = json.loads(done.out)
-    assert (told["scheme"], told["seed"], done.err) == ("eta", 7, "")
-    kept = records.read(tmp_path / told["folder"] / "records.jsonl")
+    shown = json.loads(done.out)
+    assert (shown["scheme"], shown["seed"], done.err) == ("eta", 7, "")
+    kept = records.read(tmp_path / shown["folder"] / "records.jsonl")
     evaluated = records.evaluations(kept)
-    assert told["cycles"]["accuracy"] == [record.accuracy for record in evaluated]
-
-
-def test_compare_shows_all_schemes_and_writes_picture_and_report(
-    tmp_path: Path, melisma: Melisma
-) -> None:
-    words = ("compare", quick_job(tmp_path), "--schemes", "csa,dab", "--seeds", "2")
-    done = melisma(*words)
-    assert done.code == 0, done.err
-    assert "csa" in done.out
-    assert "95 % intervals" in done.out
-    folder = tmp_path / "runs" / "quick-compared"
-    assert (folder / "accuracy.png").read_bytes().startswith(b"\x89PNG")
-    page = (folder / "report.html").read_text()
-    assert '"comparison":{"job":"quick"' in page
-    assert "http://" not in page
-    assert len(list(folder.glob("*-seed*/records.jsonl"))) == 4
-
-
-@pytest.mark.slow
-def test_a_scheme_that_fails_does_not_stop_the_others(
-    tmp_path: Path, melisma: Melisma
-) -> None:
-    # 500 passes over a shard take a laptop 100·500/8000 s; one over its share fits.
-    job = quick_job(tmp_path, "deadline = '0.3 s'\nsteps = 500\nshard = 100")
-    words = ("compare", job, "--schemes", "eta,dab", "--seeds", "1", "--json")
-    told = json.loads(melisma(*words).out)
-    eta, dab = told["comparison"]["outcomes"]
-    assert len(eta["histories"]) == 1
-    assert dab["histories"] == []
-    assert "before 0.3 s" in dab["failed"]
-
-
-def test_schemes_lists_them_with_a_line_each(melisma: Melisma) -> None:
-    told = json.loads(melisma("schemes", "--json").out)
-    assert {"eta", "sync", "csa", "csa-strict", "csa-relaxed", "csa-sai", "dab"} <= set(
-        told
-    )
-    assert all(told.values())
-    assert "csa-strict" in melisma("schemes").out
+    assert shown["cycles"]["accuracy"] == [record.accuracy for record in evaluated]
 
 
 def test_version(melisma: Melisma) -> None:
@@ -169,10 +87,42 @@ def test_bad_input_gets_one_line_and_exit_code_2(
     assert not (tmp_path / "runs" / "quick").exists()
 
 
-def test_a_missing_job_file_gets_one_line_and_exit_code_2(melisma: Melisma) -> None:
-    done = melisma("compare", "nowhere.toml")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "nowhere.toml: No such file or directory" in done.err
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "simulat",
+            "No such command 'simulat'. Did you mean 'simulate'? See `melisma ",
+        ),
+        ("token ad", "No such command 'ad'. Did you mean 'add'? See `melisma token -"),
+        ("serve", "Missing argument 'JOB.toml'. See `melisma serve --help`."),
+        (
+            "compare --seeds few",
+            "Invalid value for '--seeds': 'few' is not a valid int",
+        ),
+        ("compare --engine [x]", "'[x]' is not one of 'processes', 'ray'. See `melis"),
+        ("resume a b", "Got unexpected extra argument"),
+        (
+            "simulate --runs job.toml",
+            "Invalid value for '--runs': Directory 'job.toml'",
+        ),
+    ],
+)
+def test_a_wrong_word_gets_one_line_and_exit_code_2(
+    tmp_path: Path, melisma: Melisma, words: str, message: str
+) -> None:
+    quick_job(tmp_path)
+    done = melisma(*words.split())
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert done.err.startswith("melisma: ")
+    assert message in done.err
+
+
+@pytest.mark.parametrize("group", ["", "token", "papers"])
+def test_a_group_alone_shows_its_help(melisma: Melisma, group: str) -> None:
+    done = melisma(*group.split())
+    assert (done.code, done.err) == (2, "")
+    assert f"Usage: melisma {group}".strip() in done.out
 
 
 def test_a_users_own_model_is_found_in_the_current_folder(
@@ -186,26 +136,6 @@ def test_a_users_own_model_is_found_in_the_current_folder(
     job = quick_job(tmp_path, "model = 'mine:model'")
     done = melisma("simulate", job, "--json")
     assert done.code == 0, done.err
-
-
-@pytest.mark.parametrize("command", ["", "simulate", "compare", "schemes", "version"])
-def test_every_command_explains_itself(melisma: Melisma, command: str) -> None:
-    done = melisma(*command.split(), "--help")
-    assert done.code == 0
-    assert "Usage" in done.out
-
-
-TASKS = """
-scheme = "med"
-shard = 20
-deadline = "60 s"
-[[task]]
-name = "one"
-samples = 200
-[[task]]
-name = "two"
-samples = 100
-"""
 
 
 @pytest.mark.slow
@@ -222,39 +152,9 @@ def test_several_tasks_are_simulated_reported_and_compared(
     assert (tmp_path / "runs/quick/report.html").exists()
     done = melisma("compare", job, "--schemes", "med,mmtt", "--seeds", "2", "--json")
     assert done.code == 0, done.err
-    told = json.loads(done.out)
-    assert [o["scheme"] for o in told["comparison"]["outcomes"]] == ["med", "mmtt"]
-    assert (Path(told["folder"]) / "report.html").exists()
-
-
-def test_a_scheme_for_one_task_is_named_where_there_are_several(
-    tmp_path: Path, melisma: Melisma
-) -> None:
-    job = quick_job(tmp_path, TASKS)
-    done = melisma("compare", job, "--schemes", "csa,med")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "unknown scheme for several tasks 'csa'" in done.err
-    done = melisma("run", job, "--scheme", "mmtt-ideal")
-    assert done.code == 2
-    assert "simulate it, or use 'med-probe'" in done.err
-    assert not list((tmp_path / "runs").glob("*"))
-
-
-FOG = """
-scheme = "fog:known"
-mode = "federated"
-model = "FogMLP"
-samples = 120
-deadline = "2 s"
-[fog]
-period = 2
-costs = "uniform"
-[[learners]]
-name = "d"
-rate = "1000 samples/s"
-bandwidth = "1 MB/s"
-count = 3
-"""
+    shown = json.loads(done.out)
+    assert [o["scheme"] for o in shown["comparison"]["outcomes"]] == ["med", "mmtt"]
+    assert (Path(shown["folder"]) / "report.html").exists()
 
 
 def test_a_fog_is_simulated_reported_and_its_devices_shown(
@@ -264,42 +164,13 @@ def test_a_fog_is_simulated_reported_and_its_devices_shown(
     assert done.code == 0, done.err
     assert "predicted" not in done.out
     assert "Devices: samples, and what they cost, over all slots" in done.out
-    told = json.loads(melisma("report", "runs/quick", "--json").out)
+    shown = json.loads(melisma("report", "runs/quick", "--json").out)
     kept = records.read(tmp_path / "runs/quick/records.jsonl")
     rows = [row for row in kept if isinstance(row, records.Moved)]
-    assert set(told["devices"]) == {"d-1", "d-2", "d-3"}
+    assert set(shown["devices"]) == {"d-1", "d-2", "d-3"}
     first = sum(row.collected for row in rows if row.learner == "d-1")
-    assert told["devices"]["d-1"]["collected"] == first
+    assert shown["devices"]["d-1"]["collected"] == first
     assert re.search(rf"d-1\s+{first:,}\s", done.out)
-    assert sum(flow[2] for flow in told["flows"]) == sum(
+    assert sum(flow[2] for flow in shown["flows"]) == sum(
         sum(row.sent.values()) for row in rows
     )
-
-
-def test_a_fog_is_not_compared_with_other_schemes(
-    tmp_path: Path, melisma: Melisma
-) -> None:
-    job = quick_job(tmp_path, FOG)
-    done = melisma("compare", job, "--schemes", "fog:alone,csa")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "the figures of csa are others" in done.err
-    assert not list((tmp_path / "runs").glob("*"))
-
-
-@pytest.mark.slow
-def test_schemes_of_a_fog_are_compared_by_their_costs(
-    tmp_path: Path, melisma: Melisma
-) -> None:
-    job = quick_job(tmp_path, FOG)
-    done = melisma("compare", job, "--schemes", "fog:alone,fog:known", "--seeds", "1")
-    assert done.code == 0, done.err
-    assert "unit cost" in done.out
-    assert "staleness" not in done.out
-    names = {path.name for path in (tmp_path / "runs/quick-compared").glob("*.png")}
-    assert names == {"accuracy.png", "costs.png"}
-
-
-def test_schemes_names_the_pages_of_the_others(melisma: Melisma) -> None:
-    told = melisma("schemes").out
-    assert "docs/fog.md" in told
-    assert "docs/coding.md" in told

@@ -1,6 +1,7 @@
 """`melisma run`, `serve`, `join` and `resume`, as a user starts them."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from tests.launch.chaos.processes import (
     thaw,
     until,
 )
+from tests.web.clients import Visitor
 
 from melisma.fleets.protocols import NOT_THERE
 from melisma.fleets.roster import HURRY_S
@@ -74,8 +76,8 @@ def melisma(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_run_starts_learners_and_leaves_a_model(job: Path, tmp_path: Path) -> None:
     done = melisma("run", str(job), "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert len(told["cycles"]["accuracy"]) == 2
+    result = json.loads(done.stdout)
+    assert len(result["cycles"]["accuracy"]) == 2
     folder = tmp_path / "runs" / "tiny"
     assert {path.name for path in folder.iterdir()} == {
         "config.toml",
@@ -84,8 +86,6 @@ def test_run_starts_learners_and_leaves_a_model(job: Path, tmp_path: Path) -> No
         "model.safetensors",
         "report.html",
         "learners.csv",
-        "course.png",
-        "timeline.png",
     }
     rows = list(map(json.loads, (folder / "records.jsonl").read_text().splitlines()))
     learners = {row.get("learner") for row in rows if row["event"] == "uploaded"}
@@ -137,9 +137,9 @@ def test_several_tasks_run_and_are_reported(tmp_path: Path) -> None:
     (tmp_path / "tasks.toml").write_text(TASKS)
     done = melisma("run", "tasks.toml", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert set(told["tasks"]) == {"one", "two"}
-    assert told["tasks"]["one"]["service"]["fulfilment"] > 0
+    result = json.loads(done.stdout)
+    assert set(result["tasks"]) == {"one", "two"}
+    assert result["tasks"]["one"]["service"]["fulfilment"] > 0
     folder = tmp_path / "runs" / "tasks"
     for name in ("one", "two"):
         assert (folder / name / "model.safetensors").exists()
@@ -147,44 +147,80 @@ def test_several_tasks_run_and_are_reported(tmp_path: Path) -> None:
     assert (folder / "report.html").exists()
     again = melisma("resume", "runs/tasks", "--locally", "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr  # there is nothing left to do
-    assert json.loads(again.stdout)["tasks"] == told["tasks"]
+    assert json.loads(again.stdout)["tasks"] == result["tasks"]
 
 
 def test_serve_and_join_meet_over_tls_and_resume_goes_on(
     job: Path, tmp_path: Path
 ) -> None:
+    home = os.environ | {"HOME": str(tmp_path)}  # where the certificate goes
+    words = ("serve", str(job), "--host", "0.0.0.0", "--port", "0", "--json")
     server = subprocess.Popen(
-        [sys.executable, "-m", "melisma", "serve", str(job), "--port", "0", "--json"],
+        [sys.executable, "-m", "melisma", *words],
         cwd=tmp_path,
+        env=home,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     learner = None
     try:
-        assert server.stderr is not None
-        address = ""
-        while not address:
-            line = server.stderr.readline()
-            assert line, "the server ended"
-            found = re.search(r"melisma join '(.*?)'", line)
-            address = found[1] if found else ""
+        assert server.stdout is not None
+        first = server.stdout.readline()  # is there before anybody has joined
+        assert first, server.stderr and server.stderr.read()
+        links = json.loads(first)
+        assert links.keys() == {"join", "dashboard"}
+        assert links["join"].startswith("melisma://")
+        assert links["dashboard"].startswith("https://")
+        assert Visitor(links["dashboard"]).get("/api/runs")
         learner = subprocess.Popen(
-            [sys.executable, "-m", "melisma", "join", address, "--name", "a"],
+            [sys.executable, "-m", "melisma", "join", links["join"], "--name", "a"],
             cwd=tmp_path,
             stderr=subprocess.DEVNULL,
         )
-        out, errors = server.communicate(timeout=PATIENCE_S)
-        assert server.returncode == 0, errors
-        assert len(json.loads(out)["cycles"]["accuracy"]) == 2
+        rest, errors = server.communicate(timeout=PATIENCE_S)
+        assert (server.returncode, errors) == (0, "")
     finally:
         for process in (server, learner):
             if process:
                 process.kill()
                 process.wait()
+    (last,) = rest.splitlines()
+    result = json.loads(last)
+    assert len(result["cycles"]["accuracy"]) == 2
+    assert (result["folder"], result["state"]) == ("runs/tiny", "finished")
     again = melisma("resume", "runs/tiny", "--locally", "--json", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr  # nothing is left to do
-    assert json.loads(again.stdout)["cycles"] == json.loads(out)["cycles"]
+    assert (again.returncode, again.stderr) == (0, "")  # nothing is left to do
+    assert json.loads(again.stdout)["cycles"] == result["cycles"]
+
+
+def test_serve_tells_people_how_to_join_on_standard_error(
+    job: Path, start: Processes, tmp_path: Path
+) -> None:
+    server = start(*MELISMA, "serve", str(job), "--port", "0", pipes=True)
+    assert server.stderr is not None
+    dashboard, join = server.stderr.readline(), server.stderr.readline()
+    assert re.fullmatch(r"Dashboard: http://127\.0\.0\.1:\d+/#token=\S+\n", dashboard)
+    assert re.fullmatch(r"Join with: melisma join '\S+'\n", join)
+
+
+def test_a_run_stopped_from_the_dashboard_says_so_in_its_json(
+    job: Path, start: Processes, tmp_path: Path
+) -> None:
+    job.write_text(JOB.replace("cycles = 2", "cycles = 1000"))
+    words = ("serve", str(job), "--port", "0", "--json")
+    server = start(*MELISMA, *words, pipes=True)
+    assert server.stdout is not None
+    links = json.loads(server.stdout.readline())
+    start(*MELISMA, "join", links["join"], "--name", "a", "--quiet", "--until-eof")
+    folder = tmp_path / "runs" / "tiny"
+    until(lambda: seen(rows_of(folder), "evaluated"), "a cycle", alive=server)
+    assert Visitor(links["dashboard"]).steer("stop")[0] == 200
+    rest, errors = server.communicate(timeout=PATIENCE_S)
+    assert (server.returncode, errors) == (0, "")
+    result = json.loads(rest)
+    assert result["state"] == "cut short"
+    assert 0 < len(result["cycles"]["accuracy"]) < 1000
 
 
 @pytest.mark.skipif(bool(missing()), reason=f"no testbed here: {missing()}")

@@ -153,8 +153,8 @@ def test_a_learner_that_leaves_costs_its_share_of_the_cycle(tmp_path: Path) -> N
     class Leaving(Steady):
         def train(self, request: TrainRequest, caller: Caller) -> Update:
             if request.cycle == 2:
-                lines["b"]._exchange.loop.call_soon_threadsafe(
-                    lines["b"]._exchange.end, "unplugged"
+                lines["b"]._session.loop.call_soon_threadsafe(
+                    lines["b"]._session.end, "unplugged"
                 )
                 sleep_unless(caller.gave_up, 60.0)
             return super().train(request, caller)

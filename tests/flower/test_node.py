@@ -20,7 +20,7 @@ from melisma.learning.benchmark import Line
 from melisma.learning.data import save_own
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Late, Training
-from melisma.learning.shards import Shelf
+from melisma.learning.shards import ShardStore
 
 SPEC = TaskSpec(
     task="test",
@@ -33,7 +33,7 @@ SPEC = TaskSpec(
     steps=2,
 )
 TIMING = Timing(deadline_s=30.0)
-STORE = Shelf(data.load("mnist-5k"), 50)
+STORE = ShardStore(data.load("mnist-5k"), 50)
 
 
 def message(

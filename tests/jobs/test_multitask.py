@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from melisma import views as runs
-from melisma.compare import report
-from melisma.compare.comparison import TaskOutcome, compare
+from melisma.comparison import report
+from melisma.comparison.outcomes import TaskOutcome, compare
 from melisma.errors import ConfigError, TrainingError
 from melisma.fleets.simulated import SimulatedFleet
 from melisma.jobs.families import TASKS
@@ -107,10 +107,6 @@ def test_several_tasks_are_one_report_and_one_each(tmp_path: Path) -> None:
     names = [row[0] for row in told["service"]["rows"]]
     assert names == ["digits", "digits-deep", "latecomer", "all"]
     assert told["service"]["rows"][2][1].startswith("refused: task 2 cannot do its")
-    assert {path.name for path in tmp_path.glob("*.png")} == {
-        "tasks.png",
-        "service.png",
-    }
     for name in ("digits", "digits-deep", "latecomer"):
         assert (tmp_path / name / "report.html").exists()
 

@@ -20,7 +20,7 @@ from melisma.learning.data import load
 from melisma.learning.gradients import gradient_sum
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Late, Training
-from melisma.learning.shards import Shard, Shelf, unpacked
+from melisma.learning.shards import Shard, ShardStore, unpacked
 from melisma.learning.training import train
 from melisma.maths.arrays import Bytes
 
@@ -33,7 +33,7 @@ SPEC = TaskSpec(
     federated=False,
     private=False,
 )
-STORE = Shelf(load("mnist-5k"), 50)
+STORE = ShardStore(load("mnist-5k"), 50)
 KEYS = STORE.first(4)
 
 

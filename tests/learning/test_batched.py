@@ -12,6 +12,7 @@ from torch import nn
 from melisma.errors import ConfigError
 from melisma.learning import batched, models
 from melisma.learning.batched import Lesson, linear_layers, train_many
+from melisma.learning.devices import multiplies_bfloat16
 from melisma.learning.layers import is_chain
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Optimiser, Precision, Training
@@ -128,10 +129,14 @@ def test_layer_by_layer_learners_learn_what_they_learn_alone(
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
 
 
-def test_in_bfloat16_learners_go_nearly_the_same_way() -> None:
+def test_in_bfloat16_learners_go_nearly_the_same_way_or_are_refused() -> None:
     model, training = models.build("ConvNet", 0), Training(rate=0.1)
     plans = sorted(unlike_plans(training), key=len, reverse=True)
     half = replace(lesson(model, training), precision=Precision.BF16)
+    if not multiplies_bfloat16(X.device):
+        with pytest.raises(ConfigError, match="no bfloat16 products"):
+            list(train_many(half, plans))
+        return
     (chunk,) = train_many(half, plans)
     expected, loss = batched.one_by_one(lesson(model, training), plans)
     np.testing.assert_allclose(chunk.loss, loss, rtol=0.01)

@@ -4,7 +4,7 @@ import torch
 
 from melisma.errors import DataError
 from melisma.learning.data import EMBEDDED, load
-from melisma.learning.shards import Cache, Shard, Shelf, key_of, packed, unpacked
+from melisma.learning.shards import Cache, Shard, ShardStore, key_of, packed, unpacked
 
 
 def test_what_travels_as_bytes_arrives_as_it_was() -> None:
@@ -24,18 +24,18 @@ def test_a_key_is_the_hash_of_images_and_classes() -> None:
 
 def test_rows_are_found_by_the_keys_of_their_shards() -> None:
     data = load(EMBEDDED)
-    shelf = Shelf(data, 50)
+    store = ShardStore(data, 50)
     rows = np.concatenate([np.arange(150, 200), np.arange(0, 50), np.arange(150, 200)])
-    keys = shelf.keys(rows)
-    assert keys == [shelf.first(4)[3], shelf.first(1)[0], shelf.first(4)[3]]
-    x, y = unpacked(shelf.take(keys))
+    keys = store.keys(rows)
+    assert keys == [store.first(4)[3], store.first(1)[0], store.first(4)[3]]
+    x, y = unpacked(store.take(keys))
     assert torch.equal(x, data.train_x[rows])
     assert torch.equal(y, data.train_y[rows])
 
 
 def test_a_key_that_was_never_given_out_is_an_error() -> None:
     with pytest.raises(DataError, match="there is no shard 'abc'"):
-        Shelf(load(EMBEDDED), 50).take(["abc"])
+        ShardStore(load(EMBEDDED), 50).take(["abc"])
 
 
 def some(number: int) -> Shard:

@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from melisma.errors import ConfigError
 from melisma.learning.settings import Optimiser, Training
-from melisma.learning.training import after, batch_plan, train
+from melisma.learning.training import batch_plan, train
 
 X = torch.linspace(-1, 1, 20 * 3).view(20, 3).sin()
 Y = torch.arange(20) % 2
@@ -65,14 +63,6 @@ def test_halting_keeps_what_was_trained_and_says_how_much() -> None:
     train(short, X, Y, plan[:2], Training())
     assert (trained.batches, trained.samples) == (2, 10)
     assert all(map(torch.equal, halted.parameters(), short.parameters()))
-
-
-def test_training_halts_once_its_budget_is_spent() -> None:
-    # Every look at this clock is a second later: asked at 1, 2 and 3 s of 2.5 s.
-    ticks = itertools.count()
-    halt = after(2.5, clock=lambda: float(next(ticks)))
-    plan = np.arange(20).reshape(4, 5)
-    assert train(small_model(), X, Y, plan, Training(), halt).batches == 2
 
 
 def test_halting_at_once_trains_nothing() -> None:

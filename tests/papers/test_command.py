@@ -12,6 +12,7 @@ from papers import KEYS, find
 from typer.testing import CliRunner
 
 from melisma import cli
+from melisma.cli import papers
 from melisma.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +72,7 @@ def test_papers_that_are_not_installed_are_said(
             raise ModuleNotFoundError(name, name="melisma_papers")
         return import_module(name)
 
-    monkeypatch.setattr(cli, "import_module", missing)
+    monkeypatch.setattr(papers, "import_module", missing)
     with pytest.raises(ConfigError, match="papers are not installed"):
         ask("list")
 
@@ -98,6 +99,8 @@ def test_a_wheel_has_the_papers(tmp_path: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"melisma_papers/csa.py", "melisma/cli.py", "melisma/melisma.mplstyle"} <= {
-        *names
-    }
+    assert {
+        "melisma_papers/csa.py",
+        "melisma/cli/__init__.py",
+        "melisma/melisma.mplstyle",
+    } <= {*names}

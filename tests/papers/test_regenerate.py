@@ -12,7 +12,7 @@ from papers.spread import spread_over
 from papers.tsdcfl_testbed import BED, planned
 from tests.papers import toy
 
-from melisma.compare.sweeps import Engine, Tick, in_turn, over_processes
+from melisma.comparison.sweeps import Engine, Tick, in_turn, over_processes
 from melisma.errors import ConfigError, DataError, LostError
 from melisma.learning import data
 

@@ -25,7 +25,7 @@ from melisma.learning.data import load, save_own
 from melisma.learning.parameters import load as load_parameters
 from melisma.learning.parameters import parameters_of
 from melisma.learning.settings import Late
-from melisma.learning.shards import Shelf
+from melisma.learning.shards import ShardStore
 from melisma.ray.cluster import joined, ray
 from melisma.ray.fleet import LABEL, Models, Nodes, learners
 from melisma.ray.learner import Make
@@ -172,7 +172,7 @@ def called(
 def served() -> ServedTask:
     task = task_of(JOB)
     return ServedTask(
-        task.name, parameters_of(task.model), Shelf(task.data, task.shard)
+        task.name, parameters_of(task.model), ShardStore(task.data, task.shard)
     )
 
 

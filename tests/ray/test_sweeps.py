@@ -13,12 +13,12 @@ import pytest
 import ray
 from papers import store
 from ray.cluster_utils import Cluster
-from tests.compare import doings
-from tests.compare.doings import Told
+from tests.comparison import doings
+from tests.comparison.doings import Told
 from tests.papers import toy
 
-from melisma.compare.comparison import compare
-from melisma.compare.sweeps import TRIES, Engine, in_turn
+from melisma.comparison.outcomes import compare
+from melisma.comparison.sweeps import TRIES, Engine, in_turn
 from melisma.errors import ConfigError, LostError, RemoteError
 from melisma.jobs.schema import Job
 from melisma.ray.sweeps import over_ray

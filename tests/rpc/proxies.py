@@ -36,7 +36,7 @@ class Proxy:
         return f"127.0.0.1:{self.port}"
 
     def cut(self) -> None:
-        """Break every connection, without a word."""
+        """Abort every connection, without a closing handshake."""
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()

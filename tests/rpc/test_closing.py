@@ -1,4 +1,4 @@
-"""Closing a connection whose far side takes no part in it."""
+"""Closing a connection whose peer does not answer the closing handshake."""
 
 from pathlib import Path
 

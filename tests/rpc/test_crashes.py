@@ -67,18 +67,18 @@ def hold_the_lock(turns):
 
 @rpc.expose
 def reconnections():
-    return line.metrics.reconnections
+    return connection.metrics.reconnections
 
 if role == "server":
     server = rpc.serve(port=int(place), limits=limits, say=lambda _: None)
     print(server.port, flush=True)
     server.wait()
 else:
-    line = rpc.connect(place, name=role, limits=limits, patience_s=30)
+    connection = rpc.connect(place, name=role, limits=limits, patience_s=30)
     print("connected", flush=True)
     if mood == "calls":
-        line.work.submit()
-    line.wait()
+        connection.work.submit()
+    connection.wait()
 """
 
 
@@ -122,7 +122,7 @@ def line_of(process: subprocess.Popen[str]) -> str:
 
 
 class Here:
-    """What this process exposes: whoever is called here is heard of."""
+    """What this process exposes; its events tell which function was called."""
 
     def __init__(self) -> None:
         self.heard = threading.Event()
@@ -159,7 +159,7 @@ def serving(tmp_path: Path, here: Here, **options: Any) -> rpc.Server:
 
 
 def freeze(process: subprocess.Popen[str], seconds: float | None = None) -> None:
-    """Stop a process without its knowing; let it go on after ``seconds``."""
+    """Suspend a process by a signal; resume it after ``seconds``."""
     process.send_signal(signal.SIGSTOP)
     os.waitpid(process.pid, os.WUNTRACED)
     if seconds is not None:
@@ -173,24 +173,24 @@ def freeze(process: subprocess.Popen[str], seconds: float | None = None) -> None
 
 def test_a_call_to_a_server_that_is_killed_fails_after_the_grace(start: Start) -> None:
     server, here = start("server", 0, "hangs"), Here()
-    with rpc.connect(f"127.0.0.1:{line_of(server)}", here, limits=HASTY) as line:
-        call = line.once.submit()
+    with rpc.connect(f"127.0.0.1:{line_of(server)}", here, limits=HASTY) as connection:
+        call = connection.once.submit()
         here.wait()
         server.kill()
-        with pytest.raises(TransportError, match=r"not come back within 0\.4 s"):
+        with pytest.raises(TransportError, match=r"not reconnect within 0\.4 s"):
             call.result(GUARD_S)
-        with pytest.raises(TransportError, match="not come back"):
-            line.pid()
+        with pytest.raises(TransportError, match="not reconnect"):
+            connection.pid()
 
 
-def test_a_line_comes_back_by_itself_once_there_is_a_server_again(start: Start) -> None:
+def test_a_connection_is_dialled_again_once_there_is_a_server(start: Start) -> None:
     server, here = start("server", 0, "hangs"), Here()
     port = line_of(server)
-    with rpc.connect(f"127.0.0.1:{port}", here, limits=PATIENT) as line:
+    with rpc.connect(f"127.0.0.1:{port}", here, limits=PATIENT) as connection:
         server.kill()
         server.wait()
         following = start("server", port)
-        assert line.pid.within(GUARD_S)() == following.pid
+        assert connection.pid.within(GUARD_S)() == following.pid
 
 
 def test_a_new_server_answers_what_may_run_again_and_fails_what_may_have_run(
@@ -198,16 +198,16 @@ def test_a_new_server_answers_what_may_run_again_and_fails_what_may_have_run(
 ) -> None:
     server, here = start("server", 0, "hangs"), Here()
     port = line_of(server)
-    with rpc.connect(f"127.0.0.1:{port}", here, limits=PATIENT) as line:
-        again = line.again.submit()
+    with rpc.connect(f"127.0.0.1:{port}", here, limits=PATIENT) as connection:
+        again = connection.again.submit()
         here.wait()
-        once = line.once.submit()
+        once = connection.once.submit()
         here.wait()
         server.kill()
         server.wait()
         following = start("server", port)
         assert again.result(GUARD_S) == following.pid
-        with pytest.raises(TransportError, match="may or may not have been carried"):
+        with pytest.raises(TransportError, match="may or may not have run"):
             once.result(GUARD_S)
 
 
@@ -237,7 +237,7 @@ def test_a_device_that_is_killed_in_mid_call_can_be_called_once_it_is_back(
         call = server.peers["device"].once.submit()
         here.wait()
         device.kill()
-        with pytest.raises(TransportError, match="not come back"):
+        with pytest.raises(TransportError, match="not reconnect"):
             call.result(GUARD_S)
         device = start("device", server.address)
         server.wait_for("device", timeout_s=GUARD_S)
@@ -255,7 +255,7 @@ def test_a_device_that_restarts_within_the_grace_fails_what_it_may_have_run(
         here.wait()
         device.kill()
         device = start("device", server.address)
-        with pytest.raises(TransportError, match="may or may not have been carried"):
+        with pytest.raises(TransportError, match="may or may not have run"):
             call.result(GUARD_S)
         assert server.peers["device"].pid.within(GUARD_S)() == device.pid
 
@@ -265,11 +265,11 @@ def test_a_device_that_restarts_within_the_grace_fails_what_it_may_have_run(
 
 def test_a_call_to_a_frozen_server_fails_after_silence_and_grace(start: Start) -> None:
     server, here = start("server", 0, "hangs"), Here()
-    with rpc.connect(f"127.0.0.1:{line_of(server)}", here, limits=HASTY) as line:
-        call = line.once.submit()
+    with rpc.connect(f"127.0.0.1:{line_of(server)}", here, limits=HASTY) as connection:
+        call = connection.once.submit()
         here.wait()
         freeze(server)
-        with pytest.raises(TransportError, match="not come back"):
+        with pytest.raises(TransportError, match="not reconnect"):
             call.result(GUARD_S)
 
 
@@ -283,7 +283,7 @@ def test_a_call_to_a_frozen_device_fails_after_silence_and_grace(
         call = server.peers["device"].once.submit()
         here.wait()
         freeze(device)
-        with pytest.raises(TransportError, match="not come back"):
+        with pytest.raises(TransportError, match="not reconnect"):
             call.result(GUARD_S)
         _until(lambda: not server.peers)
 
@@ -294,7 +294,7 @@ def test_a_transfer_to_a_frozen_device_fails_too(start: Start, tmp_path: Path) -
         server.wait_for("device", timeout_s=GUARD_S)
         freeze(device)
         call = server.peers["device"].pid.submit(np.zeros(50_000_000, np.uint8))
-        with pytest.raises(TransportError, match="not come back"):
+        with pytest.raises(TransportError, match="not reconnect"):
             call.result(GUARD_S)
         _until(lambda: not server.peers)
 
@@ -316,16 +316,18 @@ def test_a_server_that_thaws_within_the_grace_answers_once_what_it_ran_once(
     start: Start, tmp_path: Path
 ) -> None:
     server, here = start("server", 0), Here()
-    with rpc.connect(f"127.0.0.1:{line_of(server)}", here, limits=PATIENT) as line:
-        call = line.ask.submit()
+    with rpc.connect(
+        f"127.0.0.1:{line_of(server)}", here, limits=PATIENT
+    ) as connection:
+        call = connection.ask.submit()
         here.wait()
         freeze(server)
-        _until(lambda: not line.connected)
+        _until(lambda: not connection.connected)
         server.send_signal(signal.SIGCONT)
         here.opened.set()
         assert call.result(GUARD_S) == "open"
-        assert line.once.within(GUARD_S)() == server.pid
-        assert line.metrics.reconnections >= 1
+        assert connection.once.within(GUARD_S)() == server.pid
+        assert connection.metrics.reconnections >= 1
     assert (tmp_path / "count").read_text() == "x"
 
 
@@ -333,10 +335,12 @@ def test_a_call_made_to_a_frozen_server_runs_once_after_it_thaws(
     start: Start, tmp_path: Path
 ) -> None:
     server, here = start("server", 0), Here()
-    with rpc.connect(f"127.0.0.1:{line_of(server)}", here, limits=PATIENT) as line:
+    with rpc.connect(
+        f"127.0.0.1:{line_of(server)}", here, limits=PATIENT
+    ) as connection:
         freeze(server)
-        call = line.once.submit()
-        _until(lambda: not line.connected)
+        call = connection.once.submit()
+        _until(lambda: not connection.connected)
         server.send_signal(signal.SIGCONT)
         assert call.result(GUARD_S) == server.pid
     assert (tmp_path / "count").read_text() == "x"
@@ -377,13 +381,13 @@ def test_a_function_that_holds_the_interpreter_does_not_lose_the_connection(
     server = start("server", 0, limits=rpc.Limits(ping_s=0.05, silence_s=20.0))
     address, turns = f"127.0.0.1:{line_of(server)}", 20_000_000
     limits = rpc.Limits(ping_s=0.05, silence_s=20.0)
-    with rpc.connect(address, limits=limits) as line:
-        assert line.hold_the_lock(turns) == turns * (turns - 1) // 2
-        assert line.metrics.reconnections == 0
+    with rpc.connect(address, limits=limits) as connection:
+        assert connection.hold_the_lock(turns) == turns * (turns - 1) // 2
+        assert connection.metrics.reconnections == 0
 
 
 def _until(true: Any) -> None:
-    """Wait for what no event tells."""
+    """Poll for a condition that has no event."""
     waiting = threading.Event()
     for _ in range(int(GUARD_S / 0.01)):
         if true():

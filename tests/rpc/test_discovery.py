@@ -1,5 +1,6 @@
-"""Servers that make themselves known, on loopback."""
+"""Servers that are advertised and found, on loopback."""
 
+import asyncio
 import secrets
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from melisma.rpc.address import Address
 from melisma.rpc.discovery import Found, advertised, discover
 
 #: Names of this run alone: the local network is shared.
-ONE, TWO = (f"lab {secrets.token_hex(4)}" for _ in range(2))
+ONE, TWO, THREE = (f"lab {secrets.token_hex(4)}" for _ in range(3))
 
 
 @rpc.expose
@@ -22,13 +23,13 @@ def add(a: int, b: int) -> int:
 
 
 class Spied(zeroconf.ServiceInfo):
-    """Remembers everything that is told about a server."""
+    """Remembers everything that is advertised about a server."""
 
-    told = b""
+    advertised_bytes = b""
 
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
-        Spied.told += repr((args, options)).encode() + self.text
+        Spied.advertised_bytes += repr((args, options)).encode() + self.text
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +74,11 @@ def test_what_is_found_does_not_let_in_without_a_token(server: rpc.Server) -> No
 
 def test_no_secret_is_advertised(server: rpc.Server) -> None:
     assert server._tokens
-    assert str(server.fingerprint).encode() in Spied.told
+    assert str(server.fingerprint).encode() in Spied.advertised_bytes
     for entry in server._tokens.list():
-        assert entry.id.encode() not in Spied.told
-        assert entry.sha256.encode() not in Spied.told
-    assert b"pi" not in Spied.told
+        assert entry.id.encode() not in Spied.advertised_bytes
+        assert entry.sha256.encode() not in Spied.advertised_bytes
+    assert b"pi" not in Spied.advertised_bytes
 
 
 @pytest.mark.slow
@@ -86,6 +87,17 @@ def test_a_plain_server_has_no_fingerprint_and_is_gone_after_its_context() -> No
         with advertised(here, TWO):
             assert found(TWO) == Found(TWO, here.address, None)
         assert found(TWO, tries=1) is None
+
+
+@pytest.mark.slow
+def test_servers_are_advertised_and_found_while_an_event_loop_runs() -> None:
+    async def notebook() -> Found | None:
+        with rpc.serve(add, port=0, say=len) as here, advertised(here, THREE):
+            return found(THREE)
+
+    there = asyncio.run(notebook())
+    assert there
+    assert there.name == THREE
 
 
 def test_a_name_that_another_server_has_is_a_config_error(

@@ -1,4 +1,4 @@
-"""What no honest peer sends: nothing runs, nothing stays, and others are served."""
+"""Protocol violations: nothing runs, no state remains, other peers are served."""
 
 import asyncio
 import contextlib
@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from melisma import rpc
 from melisma.errors import RemoteError, TransportError
 from melisma.rpc import frames, hub
-from melisma.rpc.carrier import Carrier, Closed, Memory, memory
-from melisma.rpc.exchange import Exchange
+from melisma.rpc.session import Session
+from melisma.rpc.transport import Closed, MemoryTransport, Transport, memory_transports
 from melisma.rpc.values import pack_call
 
 LIMITS = rpc.Limits(message_bytes=1 << 20, calls=8, grace_s=0.001)
@@ -83,7 +83,7 @@ def call(body: bytes, /, function: str = "echo", id: int = 1, **changes: Any) ->
 
 
 def announced(transfer: int, *sizes: int, id: int = 1, function: str = "echo") -> bytes:
-    body = frames.NOT_HERE
+    body = frames.BODY_IN_TRANSFER
     return call(b"", function, id, transfer=transfer, sizes=sizes, body=body)
 
 
@@ -96,7 +96,7 @@ NOTHING = pack_call((), {})[0]
 
 
 def frames_in(message: bytes) -> list[Any]:
-    """Return the frames of a message, memory left out."""
+    """Return the frames of a message; none for a chunk."""
     if message[0] == frames.CHUNK:
         return []
     if message[0] == frames.BATCH:
@@ -105,20 +105,20 @@ def frames_in(message: bytes) -> list[Any]:
 
 
 class Wire:
-    """One raw carrier to a server, and what came back over it so far."""
+    """A raw transport to a server, and the frames received over it so far."""
 
-    def __init__(self, carrier: Carrier) -> None:
-        self._carrier = carrier
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self.answers: list[Any] = []
         self._reading = asyncio.ensure_future(self._read())
 
     async def _read(self) -> None:
         with contextlib.suppress(Closed):
             while True:
-                self.answers += frames_in(await self._carrier.receive())
+                self.answers += frames_in(await self._transport.receive())
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """Send for as long as anybody listens."""
+        """Send until the server closes the connection."""
         sending = asyncio.ensure_future(self._send(messages))
         await asyncio.wait({sending, self._reading}, return_when="FIRST_COMPLETED")
         sending.cancel()
@@ -127,10 +127,10 @@ class Wire:
 
     async def _send(self, messages: Sequence[bytes]) -> None:
         for message in messages:
-            await self._carrier.send(message)
+            await self._transport.send(message)
 
     async def answer(self, kind: type[Any]) -> Any:
-        """Wait for an answer of that kind; fail if the server hangs up before."""
+        """Wait for an answer of that kind; fail if the server closes before."""
         while not (found := [a for a in self.answers if type(a) is kind]):
             assert not self._reading.done(), f"only {self.answers}"
             await asyncio.sleep(0.001)
@@ -140,11 +140,11 @@ class Wire:
         return self._reading.done()
 
     async def closed(self) -> None:
-        """Wait until the server hangs up."""
+        """Wait until the server closes."""
         await self._reading
 
     async def hang_up(self) -> None:
-        await self._carrier.close()
+        await self._transport.close()
         await self._reading
 
 
@@ -154,7 +154,7 @@ class Scene:
 
     server: rpc.Server
     innocent: rpc.Connection
-    dial: Callable[[], Awaitable[Carrier]]
+    dial: Callable[[], Awaitable[Transport]]
     accepting: list[asyncio.Future[None]] = field(default_factory=list)
 
     async def offend(
@@ -168,13 +168,13 @@ class Scene:
         """Wait until only the innocent is there; check that it is served."""
         await asyncio.gather(*self.accepting)
         assert await self.innocent.echo(7) == 7
-        while set(self.server._hub._exchanges) != {"innocent"}:
+        while set(self.server._hub._sessions) != {"innocent"}:
             await asyncio.sleep(0.001)
         assert set(self.server._hub._owners) == {"innocent"}
         assert await self.innocent.echo(8) == 8
 
-    def exchange(self) -> Exchange | None:
-        return self.server._hub._exchanges.get("offender")
+    def session(self) -> Session | None:
+        return self.server._hub._sessions.get("offender")
 
 
 @asynccontextmanager
@@ -182,8 +182,8 @@ async def in_memory() -> AsyncIterator[Scene]:
     server = await rpc.aserve(echo, count, Safe(), port=None, limits=LIMITS, say=silent)
     innocent = await rpc.aconnect(server, name="innocent")
 
-    async def dial() -> Carrier:
-        near, far = memory()
+    async def dial() -> Transport:
+        near, far = memory_transports()
         scene.accepting.append(asyncio.ensure_future(server._hub.accept(far)))
         return near
 
@@ -193,7 +193,7 @@ async def in_memory() -> AsyncIterator[Scene]:
 
 
 class RawSocket:
-    """A WebSocket as a carrier, without any of our own code."""
+    """A WebSocket as a transport, without any of our own code."""
 
     def __init__(self, end: aiohttp.ClientWebSocketResponse) -> None:
         self.end = end
@@ -204,7 +204,7 @@ class RawSocket:
         except (ConnectionError, RuntimeError):
             raise Closed from None
 
-    def begin(self, frame: bytes) -> None:
+    def start_send(self, frame: bytes) -> None:
         raise NotImplementedError
 
     async def receive(self) -> bytes:
@@ -225,7 +225,7 @@ async def on_a_port(tmp_path: Path) -> AsyncIterator[Scene]:
     )
     innocent = await rpc.aconnect(server.address, name="innocent")
 
-    async def dial() -> Carrier:
+    async def dial() -> Transport:
         url = f"http://{server.address}/rpc"
         return RawSocket(await session.ws_connect(url, compress=0))
 
@@ -242,16 +242,16 @@ async def on_a_port(tmp_path: Path) -> AsyncIterator[Scene]:
 
 OVER = (1 << 20) + 1
 ENDINGS: dict[str, tuple[list[bytes], str]] = {
-    "garbage": ([b"\x00\x01\x02"], "cannot be read"),
-    "an empty message": ([b""], "cannot be read"),
-    "an unknown kind of frame": ([encode([77, 1])], "cannot be read"),
-    "a frame with a field too few": ([encode([5, 1])], "cannot be read"),
-    "a truncated frame": ([call(NOTHING)[:-2]], "cannot be read"),
-    "a nested array": ([b"\x91" * 200_000 + b"\xc0"], "cannot be read"),
-    "an array said to be huge": ([b"\xdd\xff\xff\xff\xff"], "cannot be read"),
-    "a map said to be huge": ([b"\xdf\xff\xff\xff\xff"], "cannot be read"),
-    "a second Hello": ([hello()], "Hello in the middle"),
-    "a refusal": ([frames.encode(frames.Refused("no"))], "Refused in the middle"),
+    "garbage": ([b"\x00\x01\x02"], "cannot be decoded"),
+    "an empty message": ([b""], "cannot be decoded"),
+    "an unknown kind of frame": ([encode([77, 1])], "cannot be decoded"),
+    "a frame with a field too few": ([encode([5, 1])], "cannot be decoded"),
+    "a truncated frame": ([call(NOTHING)[:-2]], "cannot be decoded"),
+    "a nested array": ([b"\x91" * 200_000 + b"\xc0"], "cannot be decoded"),
+    "an array said to be huge": ([b"\xdd\xff\xff\xff\xff"], "cannot be decoded"),
+    "a map said to be huge": ([b"\xdf\xff\xff\xff\xff"], "cannot be decoded"),
+    "a second Hello": ([hello()], "Hello after the handshake"),
+    "a refusal": ([frames.encode(frames.Refused("no"))], "Refused after the handshake"),
     "an Ack of the future": ([frames.encode(frames.Ack(99))], "never sent"),
     "a chunk too short": ([b"\xc1\x00"], "no room for its prefix"),
     "a chunk out of nowhere": ([frames.chunk_prefix(5) + b"x"], "not announced"),
@@ -272,22 +272,28 @@ ENDINGS: dict[str, tuple[list[bytes], str]] = {
         [announced(1, 10), announced(1, 10, id=2)],
         "announced twice",
     ),
-    "a call made twice": ([announced(1, 10), announced(2, 10)], "made twice"),
+    "a call made twice": ([announced(1, 10), announced(2, 10)], "two calls with id"),
     "a time limit that is no number": (
         [call(NOTHING, within_s=float("nan"))],
-        "no number",
+        "is not a number",
     ),
     "a batch cut within a length": ([b"\xc2\x01\0"], "within a length"),
     "a batch cut within a frame": ([b"\xc2\xff\xff\xff\xff\x92"], "within a frame"),
-    "a batch of nothings": ([frames.batch([b"", b""])], "cannot be read"),
-    "a batch in a batch": ([frames.batch([frames.batch([])])], "cannot be read"),
-    "a chunk in a batch": ([frames.batch([frames.chunk_prefix(1)])], "cannot be read"),
-    "a Hello in a batch": ([frames.batch([hello()])], "Hello in the middle"),
+    "a batch of nothings": ([frames.batch([b"", b""])], "cannot be decoded"),
+    "a batch in a batch": ([frames.batch([frames.batch([])])], "cannot be decoded"),
+    "a chunk in a batch": (
+        [frames.batch([frames.chunk_prefix(1)])],
+        "cannot be decoded",
+    ),
+    "a Hello in a batch": ([frames.batch([hello()])], "Hello after the handshake"),
     "a value without envelope": (
         [call(b"", body=msgspec.Raw(b"\x05"))],
-        "without its envelope",
+        "not wrapped in an array",
     ),
-    "a value without body": ([call(b"", body=frames.NOT_HERE)], "without a body"),
+    "a value without body": (
+        [call(b"", body=frames.BODY_IN_TRANSFER)],
+        "without a body",
+    ),
 }
 
 
@@ -426,7 +432,7 @@ def test_a_frame_around_what_cannot_be_read_ends_the_session(trick: str) -> None
     async def scenario() -> None:
         async with in_memory() as scene:
             wire = await scene.offend([call(UNREADABLE[trick])])
-            assert "cannot be read" in (await wire.answer(frames.Bye)).reason
+            assert "cannot be decoded" in (await wire.answer(frames.Bye)).reason
             await wire.closed()
             await scene.settle()
 
@@ -504,14 +510,14 @@ def test_what_concerns_nothing_is_left_aside(frame: frames.Frame) -> None:
 def test_a_call_that_arrives_while_its_caller_is_expelled_does_not_run() -> None:
     async def scenario() -> None:
         async with in_memory() as scene:
-            carrier = await scene.dial()
-            await carrier.send(hello())
-            await carrier.receive()
+            transport = await scene.dial()
+            await transport.send(hello())
+            await transport.receive()
             ran.clear()
-            await carrier.send(call(NOTHING))
+            await transport.send(call(NOTHING))
             scene.server._hub.expel("offender", "enough")
-            assert "enough" in frames_in(await carrier.receive())[0].reason
-            await carrier.close()
+            assert "enough" in frames_in(await transport.receive())[0].reason
+            await transport.close()
             await scene.settle()
         assert ran == ["echo"] * 2  # for the innocent
 
@@ -538,9 +544,9 @@ def test_an_error_that_is_no_unicode_is_told_all_the_same() -> None:
 
     async def scenario() -> None:
         server = await rpc.aserve(fails, port=None)
-        async with asyncio.timeout(60), server, await rpc.aconnect(server) as line:
+        async with asyncio.timeout(60), server, await rpc.aconnect(server) as peer:
             with pytest.raises(RemoteError, match="no file"):
-                await line.fails()
+                await peer.fails()
 
     asyncio.run(scenario())
 
@@ -556,14 +562,14 @@ def test_a_peer_that_leaves_amid_transfers_leaves_nothing_behind() -> None:
                 announced(2, 200_000, id=2), call(NOTHING, id=3),
             ])  # fmt: skip
             await wire.answer(frames.Result)
-            exchange = scene.exchange()
-            assert exchange is not None
-            assert exchange._arriving_bytes == 300_000
+            session = scene.session()
+            assert session is not None
+            assert session._incoming_bytes == 300_000
             await wire.hang_up()
             await scene.settle()
-            assert not exchange._arriving
-            assert exchange._arriving_bytes == 0
-            assert not exchange.answerer._answering
+            assert not session._incoming
+            assert session._incoming_bytes == 0
+            assert not session.dispatcher._active
 
     asyncio.run(scenario())
 
@@ -590,7 +596,7 @@ def test_a_stream_that_floods_its_consumer_is_cut_off() -> None:
             asked = scene.server.peers["offender"].watch()
             flood = [frames.encode(frames.Item(1, 0, (), frames.wrap(b"\x01")))] * 1000
             await wire.send([frames.encode(frames.Stream(1)), *flood])
-            assert "than was asked for" in (await wire.answer(frames.Bye)).reason
+            assert "more than its credit" in (await wire.answer(frames.Bye)).reason
             with pytest.raises(TransportError, match="broke the protocol"):
                 async for _ in asked:
                     pass
@@ -612,11 +618,11 @@ def test_a_stream_that_floods_its_consumer_is_cut_off() -> None:
         (hello(name="n" * 65), "no name for a peer"),
         (hello(name="a\nb"), "no name for a peer"),
         (hello(name="innocent"), "is connected already"),
-        (frames.encode(frames.Ack(0)), "starts with Hello"),
-        (call(NOTHING), "starts with Hello"),
-        (frames.chunk_prefix(1), "cannot be read"),
-        (b"", "cannot be read"),
-        (b"\x91" * 100_000, "cannot be read"),
+        (frames.encode(frames.Ack(0)), "first frame is not Hello"),
+        (call(NOTHING), "first frame is not Hello"),
+        (frames.chunk_prefix(1), "cannot be decoded"),
+        (b"", "cannot be decoded"),
+        (b"\x91" * 100_000, "cannot be decoded"),
     ],
 )
 def test_who_does_not_say_hello_properly_is_refused_with_the_reason(
@@ -665,9 +671,9 @@ def test_who_leaves_before_the_answer_to_its_hello_is_forgotten() -> None:
     async def scenario() -> None:
         async with in_memory() as scene:
             for _ in range(20):
-                carrier = await scene.dial()
-                await carrier.send(hello())
-                await carrier.close()
+                transport = await scene.dial()
+                await transport.send(hello())
+                await transport.close()
             await scene.settle()
 
     asyncio.run(scenario())
@@ -685,15 +691,15 @@ def test_a_session_is_not_had_without_its_key() -> None:
     asyncio.run(scenario())
 
 
-class Mute(Memory):
-    """Breaks before anything can be said over it."""
+class Mute(MemoryTransport):
+    """Closed before anything can be sent."""
 
     async def send(self, frame: bytes) -> None:
         raise Closed
 
 
-class Slow(Memory):
-    """Takes a while to close, as sockets do."""
+class Slow(MemoryTransport):
+    """Slow to close, as sockets are."""
 
     async def close(self) -> None:
         for _ in range(20):
@@ -704,7 +710,7 @@ class Slow(Memory):
 def test_who_cannot_be_greeted_is_forgotten() -> None:
     async def scenario() -> None:
         async with in_memory() as scene:
-            near, far = memory()
+            near, far = memory_transports()
             await near.send(hello())
             await scene.server._hub.accept(Mute(far._inbox, far._outbox))
             await scene.settle()
@@ -716,8 +722,8 @@ def test_of_many_that_go_on_with_a_session_at_once_one_has_it() -> None:
     async def scenario() -> None:
         async with in_memory() as scene:
 
-            async def dial() -> Carrier:
-                near, far = memory()
+            async def dial() -> Transport:
+                near, far = memory_transports()
                 accepted = scene.server._hub.accept(Slow(far._inbox, far._outbox))
                 scene.accepting.append(asyncio.ensure_future(accepted))
                 return near
@@ -741,7 +747,7 @@ def test_of_many_that_go_on_with_a_session_at_once_one_has_it() -> None:
 def test_who_says_nothing_is_sent_away(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(hub, "HELLO_S", 0.1)
+    monkeypatch.setattr(hub, "HANDSHAKE_S", 0.1)
 
     async def scenario() -> None:
         async with on_a_port(tmp_path) as scene:
@@ -760,14 +766,14 @@ def test_a_text_message_ends_the_connection(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with on_a_port(tmp_path) as scene:
             for first in ([], [hello()]):
-                carrier = await scene.dial()
-                assert isinstance(carrier, RawSocket)
+                transport = await scene.dial()
+                assert isinstance(transport, RawSocket)
                 for message in first:
-                    await carrier.send(message)
-                await carrier.end.send_str("hello")
-                while (await carrier.end.receive()).type is aiohttp.WSMsgType.BINARY:
+                    await transport.send(message)
+                await transport.end.send_str("hello")
+                while (await transport.end.receive()).type is aiohttp.WSMsgType.BINARY:
                     pass
-                await carrier.close()
+                await transport.close()
             await scene.settle()
 
     asyncio.run(scenario())
@@ -786,13 +792,13 @@ def test_a_message_over_the_frame_size_ends_the_connection(tmp_path: Path) -> No
 def test_pings_are_answered_and_a_bare_close_is_a_goodbye(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with on_a_port(tmp_path) as scene:
-            carrier = await scene.dial()
-            assert isinstance(carrier, RawSocket)
-            await carrier.end.ping(b"still there?")
-            await carrier.send(hello())
-            await carrier.end.ping(b"x" * 125)
-            assert type(frames.decode(await carrier.receive())) is frames.Hello
-            await carrier.end.close(code=4999, message=b"\xff")
+            transport = await scene.dial()
+            assert isinstance(transport, RawSocket)
+            await transport.end.ping(b"still there?")
+            await transport.send(hello())
+            await transport.end.ping(b"x" * 125)
+            assert type(frames.decode(await transport.receive())) is frames.Hello
+            await transport.end.close(code=4999, message=b"\xff")
             await scene.settle()
 
     asyncio.run(scenario())
@@ -888,7 +894,7 @@ bodies = (
     )
     | st.builds(lambda value: frames.wrap(encode(value)), anything)
     | st.binary(max_size=30).map(msgspec.Raw)
-    | st.just(frames.NOT_HERE)
+    | st.just(frames.BODY_IN_TRANSFER)
 )
 limits_s = st.none() | st.floats() | st.sampled_from([0.0, -1.0, 1e308])
 honest_looking = st.one_of(
@@ -921,19 +927,19 @@ messages = st.lists(
 
 
 async def offended(scene: Scene, sent: list[bytes]) -> None:
-    """Send all of it after a proper Hello, and see that nothing of it stays."""
+    """Send messages after a valid Hello, and check that no state remains."""
     wire = await scene.offend([])
     await wire.answer(frames.Hello)
-    exchange = scene.exchange()
+    session = scene.session()
     await wire.send(sent)
     await wire.hang_up()
     await scene.settle()
-    assert exchange is not None
-    assert not exchange._arriving
-    assert exchange._arriving_bytes == 0
-    assert not exchange.answerer._answering
-    assert not exchange.caller._waiting
-    assert not exchange.link._kept
+    assert session is not None
+    assert not session._incoming
+    assert session._incoming_bytes == 0
+    assert not session.dispatcher._active
+    assert not session.caller._pending
+    assert not session.link._unconfirmed
 
 
 @pytest.mark.slow
@@ -1006,9 +1012,9 @@ server.wait()
 
 
 def conversation(choice: random.Random) -> list[bytes]:
-    """Return what an honest peer says, from its Hello to its Bye."""
-    body, memories = pack_call((np.arange(30_000.0),), {})
-    (data,) = memories
+    """Return the messages of a valid session, from Hello to Bye."""
+    body, buffers = pack_call((np.arange(30_000.0),), {})
+    (data,) = buffers
     chunks = [
         frames.chunk_prefix(1) + data[start : start + frames.CHUNK_BYTES].tobytes()
         for start in range(0, data.size, frames.CHUNK_BYTES)
@@ -1034,7 +1040,7 @@ def conversation(choice: random.Random) -> list[bytes]:
 
 
 def mutated(sent: list[bytes], choice: random.Random) -> list[bytes]:
-    """Return a conversation with a few things wrong."""
+    """Return the messages of a session with random errors."""
     for _ in range(choice.randrange(1, 4)):
         at = choice.randrange(len(sent) - 1) + choice.randrange(2)
         frame = bytearray(sent[at])

@@ -1,4 +1,4 @@
-"""A link delivers every frame once and in order, whatever happens to its carriers."""
+"""A link delivers every frame once and in order, whatever happens below it."""
 
 import asyncio
 import random
@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from melisma.rpc import frames, link
-from melisma.rpc.carrier import Closed, begin, memory
-from melisma.rpc.link import Bulk, Link
+from melisma.rpc.link import Link, Transfer
+from melisma.rpc.transport import Closed, memory_transports, start
 from melisma.rpc.values import Malformed
 
 
 class Wire:
-    """A carrier that notes what it is given, and breaks after ``lasts`` frames."""
+    """A transport that records messages, and breaks after ``lasts`` of them."""
 
     def __init__(self, lasts: int = 1_000_000) -> None:
         self.frames: list[bytes] = []
@@ -27,8 +27,8 @@ class Wire:
             raise Closed
         self.frames.append(frame)
 
-    def begin(self, frame: bytes) -> Awaitable[None] | None:
-        return begin(self.send(frame))
+    def start_send(self, frame: bytes) -> Awaitable[None] | None:
+        return start(self.send(frame))
 
     async def receive(self) -> bytes:
         raise Closed
@@ -36,13 +36,13 @@ class Wire:
     async def close(self) -> None: ...
 
 
-def bulk(transfer: int, size: int) -> Bulk:
-    head = frames.encode(frames.Cancel(transfer))
-    return Bulk(head, transfer, [np.full(size, transfer, np.uint8)])
+def transfer(id: int, size: int) -> Transfer:
+    head = frames.encode(frames.Cancel(id))
+    return Transfer(head, id, [np.full(size, id, np.uint8)])
 
 
 async def pumped(sender: Link, wire: Wire) -> list[bytes]:
-    """What goes over ``wire`` until it breaks or nothing is left to send."""
+    """Return the frames sent over ``wire`` until it breaks or none is left."""
     pump = asyncio.create_task(sender.pump(wire))
     for _ in range(1_000):
         await asyncio.sleep(0)
@@ -86,7 +86,7 @@ def test_every_frame_arrives_once_and_in_order_over_any_broken_wires(
         arrived: list[bytes] = []
         for number in range(20):
             sender.send(small(number))
-        sender.send_bulk(bulk(7, 5 * frames.CHUNK_BYTES))
+        sender.send_transfer(transfer(7, 5 * frames.CHUNK_BYTES))
         for lasts, lost in breaks:
             sender.resume(len(arrived))
             over = await pumped(sender, Wire(lasts))
@@ -98,14 +98,14 @@ def test_every_frame_arrives_once_and_in_order_over_any_broken_wires(
     assert arrived[:20] == [small(number) for number in range(20)]
     assert arrived[20] == small(7)
     chunks = [frames.split_chunk(frame) for frame in arrived[21:]]
-    assert [transfer for transfer, _ in chunks] == [7] * 5
+    assert [id for id, _ in chunks] == [7] * 5
     assert sum(len(part) for _, part in chunks) == 5 * frames.CHUNK_BYTES
 
 
 def test_a_small_frame_overtakes_memory() -> None:
     async def scenario() -> list[bytes]:
         sender, wire = ready(), Wire()
-        sender.send_bulk(bulk(1, 10 * frames.CHUNK_BYTES))
+        sender.send_transfer(transfer(1, 10 * frames.CHUNK_BYTES))
         pump = asyncio.create_task(sender.pump(wire))
         while len(wire.frames) < 3:
             await asyncio.sleep(0)
@@ -121,8 +121,8 @@ def test_a_small_frame_overtakes_memory() -> None:
 def test_transfers_take_turns() -> None:
     async def scenario() -> list[bytes]:
         sender = ready()
-        sender.send_bulk(bulk(1, 3 * frames.CHUNK_BYTES))
-        sender.send_bulk(bulk(2, 3 * frames.CHUNK_BYTES))
+        sender.send_transfer(transfer(1, 3 * frames.CHUNK_BYTES))
+        sender.send_transfer(transfer(2, 3 * frames.CHUNK_BYTES))
         return await pumped(sender, Wire())
 
     order = [frames.split_chunk(f)[0] for f in asyncio.run(scenario()) if f[0] == 0xC1]
@@ -133,8 +133,8 @@ def test_no_more_memory_is_announced_than_the_far_side_takes() -> None:
     async def scenario() -> list[bytes]:
         sender = ready()
         sender.room_bytes = 3 * frames.CHUNK_BYTES
-        for transfer in (1, 2):
-            sender.send_bulk(bulk(transfer, 2 * frames.CHUNK_BYTES))
+        for id in (1, 2):
+            sender.send_transfer(transfer(id, 2 * frames.CHUNK_BYTES))
         return await pumped(sender, Wire())
 
     sent = asyncio.run(scenario())
@@ -144,7 +144,7 @@ def test_no_more_memory_is_announced_than_the_far_side_takes() -> None:
 def test_memory_waits_for_confirmation_when_much_is_unconfirmed() -> None:
     async def scenario() -> tuple[int, int]:
         sender, wire = ready(), Wire()
-        sender.send_bulk(bulk(1, link.WINDOW_BYTES + 4 * frames.CHUNK_BYTES))
+        sender.send_transfer(transfer(1, link.WINDOW_BYTES + 4 * frames.CHUNK_BYTES))
         pump = asyncio.create_task(sender.pump(wire))
         for _ in range(5_000):
             await asyncio.sleep(0)
@@ -160,16 +160,16 @@ def test_memory_waits_for_confirmation_when_much_is_unconfirmed() -> None:
     assert after == before + 4
 
 
-def test_what_is_withdrawn_before_it_left_is_never_known() -> None:
+def test_what_is_cancelled_before_it_left_is_never_known() -> None:
     async def scenario() -> list[bytes]:
         sender = ready()
-        unknown, known = bulk(1, 100_000), bulk(2, 3 * frames.CHUNK_BYTES)
-        sender.send_bulk(unknown)
-        assert not sender.withdraw(unknown)
-        sender.send_bulk(known)
+        unknown, known = transfer(1, 100_000), transfer(2, 3 * frames.CHUNK_BYTES)
+        sender.send_transfer(unknown)
+        assert not sender.cancel(unknown)
+        sender.send_transfer(known)
         wire = Wire(2)
         over = await pumped(sender, wire)
-        assert sender.withdraw(known)
+        assert sender.cancel(known)
         sender.resume(len(over))
         return over + await pumped(sender, Wire())
 
@@ -191,9 +191,9 @@ def test_confirming_what_was_never_sent_is_malformed(claimed: int) -> None:
     asyncio.run(scenario())
 
 
-def test_the_memory_carrier_carries_both_ways_and_closes_both_ends() -> None:
+def test_the_memory_transport_carries_both_ways_and_closes_both_ends() -> None:
     async def scenario() -> None:
-        near, far = memory()
+        near, far = memory_transports()
         await near.send(b"1")
         await far.send(b"2")
         assert (await far.receive(), await near.receive()) == (b"1", b"2")
@@ -206,9 +206,9 @@ def test_the_memory_carrier_carries_both_ways_and_closes_both_ends() -> None:
     asyncio.run(scenario())
 
 
-def test_a_full_memory_carrier_makes_the_sender_wait() -> None:
+def test_a_full_memory_transport_makes_the_sender_wait() -> None:
     async def scenario() -> list[bytes]:
-        near, far = memory(frames=2)
+        near, far = memory_transports(frames=2)
         sending = asyncio.gather(*(near.send(bytes([i])) for i in range(6)))
         await asyncio.sleep(0)
         assert not sending.done()
@@ -248,11 +248,11 @@ def test_a_batch_cut_short_is_malformed(data: bytes) -> None:
 
 def test_chunks_of_random_sizes_are_cut_and_joined() -> None:
     sizes = [random.Random(0).randrange(1, 200_000) for _ in range(20)]
-    memories = [np.arange(size, dtype=np.uint32).view(np.uint8) for size in sizes]
-    whole, parts = Bulk(b"", 1, memories), []
+    buffers = [np.arange(size, dtype=np.uint32).view(np.uint8) for size in sizes]
+    whole, parts = Transfer(b"", 1, buffers), []
     while whole.left_bytes:
         chunk = whole.chunk()
         assert isinstance(chunk, tuple)
         parts.append(bytes(chunk[1]))
-    assert b"".join(parts) == b"".join(memory.tobytes() for memory in memories)
+    assert b"".join(parts) == b"".join(memory.tobytes() for memory in buffers)
     assert max(map(len, parts)) <= frames.CHUNK_BYTES

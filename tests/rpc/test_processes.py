@@ -1,4 +1,4 @@
-"""The examples of docs/rpc.md, and what it takes to be a good process."""
+"""The examples of docs/rpc.md, signals, forks and exit."""
 
 import re
 import shutil

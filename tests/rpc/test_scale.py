@@ -17,8 +17,8 @@ import pytest
 from melisma import rpc
 from melisma.errors import RemoteError, TransportError
 from melisma.rpc import frames, link
-from melisma.rpc.caller import STREAM_CREDIT
-from melisma.rpc.carrier import Memory, memory
+from melisma.rpc.streams import STREAM_CREDIT
+from melisma.rpc.transport import MemoryTransport, memory_transports
 from melisma.rpc.values import pack_call
 
 #: Nothing here takes this long; it only keeps a broken test from hanging.
@@ -36,7 +36,7 @@ async def serving(tmp_path: Path, *targets: object, **options: Any) -> rpc.Serve
 
 
 async def until(true: Callable[[], object]) -> None:
-    """Wait for what no event tells."""
+    """Poll for a condition that has no event."""
     while not true():
         await asyncio.sleep(0.001)
 
@@ -85,9 +85,9 @@ class Numbered:
 def test_a_thousand_peers_answer_one_by_one_and_all_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         server = await serving(tmp_path, echo)
-        lines = []
+        connections = []
         for start in range(0, PEERS, 50):
-            lines += await asyncio.gather(*(
+            connections += await asyncio.gather(*(
                 rpc.aconnect(server.address, Numbered(i), name=f"peer-{i}")
                 for i in range(start, start + 50)
             ))  # fmt: skip
@@ -96,7 +96,7 @@ def test_a_thousand_peers_answer_one_by_one_and_all_at_once(tmp_path: Path) -> N
             assert await server.peers[f"peer-{i}"].number() == i
         answers = await server.peers.number()
         assert answers == {f"peer-{i}": i for i in range(PEERS)}
-        await asyncio.gather(*(line.close() for line in lines))
+        await asyncio.gather(*(connection.close() for connection in connections))
         await until(lambda: not server.peers)
         assert not server._hub._owners
         assert server._hub.connections == 0
@@ -108,11 +108,11 @@ def test_a_thousand_peers_answer_one_by_one_and_all_at_once(tmp_path: Path) -> N
 def test_both_sides_call_each_other_two_hundred_times_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         server = await serving(tmp_path, echo)
-        line = await rpc.aconnect(server.address, echo, name="device")
-        async with server, line:
+        connection = await rpc.aconnect(server.address, echo, name="device")
+        async with server, connection:
             await server.wait_for("device")
             peer = server.peers["device"]
-            there = [line.echo.submit(i) for i in range(200)]
+            there = [connection.echo.submit(i) for i in range(200)]
             back = [peer.echo.submit(-i) for i in range(200)]
             assert [await call for call in there] == list(range(200))
             assert [await call for call in back] == [-i for i in range(200)]
@@ -132,9 +132,9 @@ def bounce(times: int) -> list[str]:
 def test_callbacks_nest_ten_deep_many_times_at_once(tmp_path: Path) -> None:
     with (
         rpc.serve(bounce, port=0, folder=tmp_path, say=silent, threads=64) as server,
-        rpc.connect(server.address, bounce, name="device", threads=64) as line,
+        rpc.connect(server.address, bounce, name="device", threads=64) as connection,
     ):
-        calls = [line.bounce.submit(10) for _ in range(8)]
+        calls = [connection.bounce.submit(10) for _ in range(8)]
         for call in calls:
             levels = call.result(GUARD_S)
             assert levels == ["device", server.address] * 5 + ["device"]
@@ -148,11 +148,11 @@ def test_small_calls_overtake_a_large_transfer(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         server = await serving(tmp_path, echo)
-        line = await rpc.aconnect(server.address)
-        async with server, line:
-            transfer = line.echo.submit(large)
+        connection = await rpc.aconnect(server.address)
+        async with server, connection:
+            transfer = connection.echo.submit(large)
             for i in range(100):
-                assert await line.echo(i) == i
+                assert await connection.echo(i) == i
             assert not transfer.done()
             assert np.array_equal(await transfer, large)
 
@@ -163,7 +163,7 @@ def test_small_calls_overtake_a_large_transfer(tmp_path: Path) -> None:
 
 
 class Gate:
-    """Functions that wait until they are let go, and say that they wait."""
+    """Functions that block until released, and count those that do."""
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()
@@ -180,14 +180,14 @@ def test_one_call_too_many_is_refused_where_it_is_made() -> None:
     async def scenario() -> None:
         gate = Gate()
         server = await rpc.aserve(gate, port=None)
-        line = await rpc.aconnect(server, limits=rpc.Limits(calls=3))
-        async with server, line:
-            calls = [line["wait"].submit() for _ in range(3)]
-            with pytest.raises(TransportError, match="3 calls to server are under way"):
-                await line["wait"]()
+        connection = await rpc.aconnect(server, limits=rpc.Limits(calls=3))
+        async with server, connection:
+            calls = [connection["wait"].submit() for _ in range(3)]
+            with pytest.raises(TransportError, match="3 calls to server are pending"):
+                await connection["wait"]()
             gate.opened.set()
             assert [await call for call in calls] == ["open"] * 3
-            assert await line["wait"]() == "open"
+            assert await connection["wait"]() == "open"
 
     guarded(scenario())
 
@@ -196,14 +196,14 @@ def test_one_call_too_many_is_refused_where_it_arrives() -> None:
     async def scenario() -> None:
         gate = Gate()
         server = await rpc.aserve(gate, port=None, limits=rpc.Limits(calls=3))
-        async with server, await rpc.aconnect(server) as line:
-            calls = [line["wait"].submit() for _ in range(3)]
-            with pytest.raises(RemoteError, match="3 calls are under way already"):
-                await line["wait"]()
+        async with server, await rpc.aconnect(server) as connection:
+            calls = [connection["wait"].submit() for _ in range(3)]
+            with pytest.raises(RemoteError, match="3 calls are running already"):
+                await connection["wait"]()
             assert gate.waiting == 3
             gate.opened.set()
             assert [await call for call in calls] == ["open"] * 3
-            assert await line["wait"]() == "open"
+            assert await connection["wait"]() == "open"
 
     guarded(scenario())
 
@@ -213,14 +213,14 @@ def test_one_connection_too_many_is_told_so_and_room_is_made_again(
 ) -> None:
     async def scenario() -> None:
         server = await serving(tmp_path, echo, limits=rpc.Limits(connections=2))
-        lines = [await rpc.aconnect(server.address) for _ in range(2)]
-        with pytest.raises(TransportError, match="no room for another connection"):
+        connections = [await rpc.aconnect(server.address) for _ in range(2)]
+        with pytest.raises(TransportError, match="accepts no more connections"):
             await rpc.aconnect(server.address)
-        await lines.pop().close()
-        lines.append(await rpc.aconnect(server.address, patience_s=GUARD_S))
-        assert await lines[-1].echo(1) == 1
-        for line in lines:
-            await line.close()
+        await connections.pop().close()
+        connections.append(await rpc.aconnect(server.address, patience_s=GUARD_S))
+        assert await connections[-1].echo(1) == 1
+        for connection in connections:
+            await connection.close()
         await server.close()
 
     guarded(scenario())
@@ -230,14 +230,14 @@ def test_a_message_over_the_limit_fails_before_anything_of_it_is_sent() -> None:
     async def scenario() -> None:
         limits = rpc.Limits(message_bytes=100_000)
         server = await rpc.aserve(echo, port=None, limits=limits)
-        async with server, await rpc.aconnect(server) as line:
+        async with server, await rpc.aconnect(server) as connection:
             received = server.metrics.received_bytes
             with pytest.raises(TransportError, match="150000 bytes are more than"):
-                await line.echo(np.zeros(150_000, np.uint8))
+                await connection.echo(np.zeros(150_000, np.uint8))
             assert server.metrics.received_bytes == received
             with pytest.raises(TransportError, match="more than the 100000"):
-                await line.echo(b"x" * 150_000)
-            assert (await line.echo(np.zeros(99_000, np.uint8))).size == 99_000
+                await connection.echo(b"x" * 150_000)
+            assert (await connection.echo(np.zeros(99_000, np.uint8))).size == 99_000
 
     guarded(scenario())
 
@@ -250,10 +250,10 @@ def test_a_result_over_the_limit_of_who_asked_is_an_error_there() -> None:
     async def scenario() -> None:
         server = await rpc.aserve(zeros, port=None)
         limits = rpc.Limits(message_bytes=100_000)
-        async with server, await rpc.aconnect(server, limits=limits) as line:
+        async with server, await rpc.aconnect(server, limits=limits) as connection:
             with pytest.raises(RemoteError, match="more than the 100000"):
-                await line.zeros(150_000)
-            assert (await line.zeros(99_000)).size == 99_000
+                await connection.zeros(150_000)
+            assert (await connection.zeros(99_000)).size == 99_000
 
     guarded(scenario())
 
@@ -304,13 +304,13 @@ def test_a_stream_waits_for_a_consumer_that_stops(
     async def scenario() -> None:
         counter = Counter()
         server = await rpc.aserve(counter, echo, port=None)
-        async with server, await rpc.aconnect(server) as line:
-            items = await line[function].submit(b"x" * size)
+        async with server, await rpc.aconnect(server) as connection:
+            items = await connection[function].submit(b"x" * size)
             for _ in range(3):
                 await anext(items)
             await until(lambda: counter.made >= most)
             for i in range(200):
-                await line.echo(i)
+                await connection.echo(i)
             assert counter.made == most
             items.close()
             await until(counter.closed.is_set)
@@ -326,8 +326,8 @@ def test_a_large_item_after_small_ones_finds_room() -> None:
 
     async def scenario() -> None:
         server = await rpc.aserve(mixed, port=None)
-        async with server, await rpc.aconnect(server) as line:
-            sizes = [item.size async for item in line.mixed()]
+        async with server, await rpc.aconnect(server) as connection:
+            sizes = [item.size async for item in connection.mixed()]
             assert sizes == [1, 1, 1, 40_000_000, 1, 5_000_000, 9_000_000, 1]
 
     guarded(scenario())
@@ -345,9 +345,9 @@ def request(id: int, function: str, *args: Any) -> bytes:
 
 
 @asynccontextmanager
-async def deaf(server: rpc.Server) -> AsyncIterator[Memory]:
-    """Converse with a server without ever reading what it says."""
-    near, far = memory()
+async def deaf(server: rpc.Server) -> AsyncIterator[MemoryTransport]:
+    """Connect to a server by hand, for a peer that does not read."""
+    near, far = memory_transports()
     accepting = asyncio.ensure_future(server._hub.accept(far))
     await near.send(hello("deaf"))
     await server.wait_for("deaf")
@@ -366,18 +366,23 @@ def test_a_stream_ends_when_who_asked_never_read_it_and_left(function: str) -> N
             for _ in range(3):  # the only thread is free again each time
                 counter.made = 0
                 counter.closed.clear()
-                async with deaf(server) as carrier:
+                async with deaf(server) as transport:
                     for id in (1, 2):
                         item = b"x" * 200_000
-                        body, memories = pack_call((item,), {})
+                        body, buffers = pack_call((item,), {})
                         whole = frames.Call(
-                            id, function, None, id, (len(body),), frames.NOT_HERE
+                            id,
+                            function,
+                            None,
+                            id,
+                            (len(body),),
+                            frames.BODY_IN_TRANSFER,
                         )
-                        await carrier.send(frames.encode(whole))
+                        await transport.send(frames.encode(whole))
                         for start in range(0, len(body), frames.CHUNK_BYTES):
                             part = body[start : start + frames.CHUNK_BYTES]
-                            await carrier.send(frames.chunk_prefix(id) + part)
-                        assert not memories
+                            await transport.send(frames.chunk_prefix(id) + part)
+                        assert not buffers
                     await until(lambda: counter.made)
                 await until(counter.closed.is_set)
                 await until(lambda: not server.peers)
@@ -386,16 +391,16 @@ def test_a_stream_ends_when_who_asked_never_read_it_and_left(function: str) -> N
 
 
 def test_who_asks_without_reading_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "OVERDUE_FRAMES", 500)
+    monkeypatch.setattr(link, "BACKLOG_FRAMES", 500)
 
     async def scenario() -> None:
         server = await rpc.aserve(echo, port=None, limits=rpc.Limits(grace_s=0.01))
-        async with server, await rpc.aconnect(server, name="innocent") as line:
-            async with deaf(server) as carrier:
-                asking = asyncio.ensure_future(_ask(carrier))
+        async with server, await rpc.aconnect(server, name="innocent") as connection:
+            async with deaf(server) as transport:
+                asking = asyncio.ensure_future(_ask(transport))
                 await until(lambda: set(server.peers) == {"innocent"})
                 asking.cancel()
-            assert await line.echo(7) == 7
+            assert await connection.echo(7) == 7
 
     guarded(scenario())
 
@@ -405,24 +410,24 @@ def _frames_in(message: bytes) -> list[Any]:
     return list(map(frames.decode, [message] if whole else frames.split_batch(message)))
 
 
-async def _ask(carrier: Memory) -> None:
+async def _ask(transport: MemoryTransport) -> None:
     for id in range(1, 1_000_000):
-        await carrier.send(request(id, "echo", "a"))
+        await transport.send(request(id, "echo", "a"))
 
 
 def test_who_reads_without_confirming_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link, "OVERDUE_FRAMES", 500)
+    monkeypatch.setattr(link, "BACKLOG_FRAMES", 500)
 
     async def scenario() -> None:
         server = await rpc.aserve(echo, port=None, limits=rpc.Limits(grace_s=0.01))
-        async with server, deaf(server) as carrier:
-            asking = asyncio.ensure_future(_ask(carrier))
-            await carrier.receive()  # the answer to Hello
+        async with server, deaf(server) as transport:
+            asking = asyncio.ensure_future(_ask(transport))
+            await transport.receive()  # the answer to Hello
             kinds: list[type] = []
             while frames.Bye not in kinds:
-                kinds += [type(f) for f in _frames_in(await carrier.receive())]
+                kinds += [type(f) for f in _frames_in(await transport.receive())]
             assert len(kinds) < 2000
             asking.cancel()
 
@@ -490,7 +495,7 @@ def test_what_a_slow_reader_asks_for_does_not_pile_up(
 
     async def scenario() -> None:
         async with (
-            await rpc.aconnect(address, name="innocent") as line,
+            await rpc.aconnect(address, name="innocent") as connection,
             aiohttp.ClientSession() as session,
             session.ws_connect(f"http://{address}/rpc") as end,
         ):
@@ -498,10 +503,10 @@ def test_what_a_slow_reader_asks_for_does_not_pile_up(
             before = most = resident_bytes(process.pid)
             for id in range(1, 101):  # 800 MB of results, and none is read
                 await end.send_bytes(request(id, function))
-                assert await line.echo(id) == id
+                assert await connection.echo(id) == id
                 most = max(most, resident_bytes(process.pid))
             for id in range(300):
-                assert await line.echo(id) == id
+                assert await connection.echo(id) == id
                 most = max(most, resident_bytes(process.pid))
             assert most - before < 400_000_000
 
@@ -519,7 +524,7 @@ def test_a_server_closes_although_a_peer_reads_nothing(tmp_path: Path) -> None:
             call = server.peers["slow"].echo.submit(np.zeros(60_000_000, np.uint8))
             await _stuck(server)
             await server.close()
-            with pytest.raises(TransportError, match="the server stops"):
+            with pytest.raises(TransportError, match="the server stopped"):
                 await call
             await end.close()
 

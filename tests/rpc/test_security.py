@@ -1,4 +1,4 @@
-"""Who gets in, what they may do there, and that nobody learns a secret on the way."""
+"""Authentication, permissions, TLS, and secrets that never leak."""
 
 import hmac
 import http.client
@@ -64,7 +64,7 @@ def with_token(join: str, token: str) -> str:
 
 
 def refused(join: str, **options: Any) -> AccessError:
-    """Return the error of who is not let in, once it is known to keep the secret."""
+    """Return the error of a refused connection, checked not to hold the token."""
     with pytest.raises(AccessError) as caught:
         rpc.connect(join, **options)
     secret = token_of(join).partition(".")[2] or "no secret"
@@ -84,7 +84,7 @@ def test_a_token_lets_in_and_a_wrong_one_does_not(server: rpc.Server) -> None:
         assert there.add(1, 2) == 3
     id, _, secret = token_of(join).partition(".")
     for wrong in (f"{id}.{secret[::-1]}", f"{id}.", f"00000000.{secret}", "nonsense"):
-        assert "does not let this token in" in str(refused(with_token(join, wrong)))
+        assert "does not accept this token" in str(refused(with_token(join, wrong)))
 
 
 def test_nobody_comes_in_without_a_token(server: rpc.Server) -> None:
@@ -146,9 +146,9 @@ def test_secrets_are_compared_in_constant_time_even_for_unknown_ids(
 ) -> None:
     compared: list[int] = []
 
-    def spy(one: str, other: str) -> bool:
+    def spy(digest: str, other: str) -> bool:
         compared.append(len(other))
-        return one == other
+        return digest == other
 
     tokens = Tokens(tmp_path / "tokens.json")
     token = tokens.add()
@@ -259,23 +259,23 @@ def test_a_post_calls_what_its_token_permits_and_nothing_else(
 
 
 def asked(join: str, method: str, path: str, body: bytes = b"", **headers: str) -> int:
-    """Return the status with which a server answers a request of plain HTTP."""
+    """Return the status of a plain HTTP request."""
     address = Address.of(join)
     place, headers = str(address), {"Content-Type": "application/json", **headers}
-    line = http.client.HTTPConnection(place, timeout=30)
+    connection = http.client.HTTPConnection(place, timeout=30)
     if address.tls:
         unchecked = certificates.client_context(pinned=True)
-        line = http.client.HTTPSConnection(place, timeout=30, context=unchecked)
+        connection = http.client.HTTPSConnection(place, timeout=30, context=unchecked)
         headers["Authorization"] = f"Bearer {address.token}"
     try:
-        line.request(method, path, body, headers)
-        return line.getresponse().status
+        connection.request(method, path, body, headers)
+        return connection.getresponse().status
     finally:
-        line.close()
+        connection.close()
 
 
 def upgraded(join: str, **headers: str) -> int:
-    """Return the status with which a server answers who asks for a WebSocket."""
+    """Return the status of a WebSocket upgrade."""
     headers |= {"Connection": "Upgrade", "Upgrade": "websocket"}
     headers |= {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": f"{'A' * 22}=="}
     return asked(join, "GET", "/rpc", b"", **headers)
@@ -287,28 +287,28 @@ def upgraded(join: str, **headers: str) -> int:
 def test_the_first_start_makes_a_certificate_and_shows_one_join_string(
     tmp_path: Path,
 ) -> None:
-    told: list[str] = []
-    with secured(tmp_path, say=told.append) as here:
-        (join,) = (word for word in " ".join(told).split() if "melisma://" in word)
+    messages: list[str] = []
+    with secured(tmp_path, say=messages.append) as here:
+        (join,) = (word for word in " ".join(messages).split() if "melisma://" in word)
         assert stat.S_IMODE((tmp_path / "key.pem").stat().st_mode) == 0o600
         assert here.fingerprint == Address.of(join).fingerprint
         with rpc.connect(join) as there:
             assert there.add(1, 2) == 3
-    assert len(told) == 1
+    assert len(messages) == 1
 
 
 def test_the_second_start_has_the_same_certificate_and_shows_no_token(
     tmp_path: Path,
 ) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     with secured(tmp_path) as first:
         join = first.invite()
-    with secured(tmp_path, say=told.append, port=first.port) as second:
+    with secured(tmp_path, say=messages.append, port=first.port) as second:
         assert second.fingerprint == first.fingerprint
         with rpc.connect(join) as there:
             assert there.add(1, 2) == 3
-    assert len(told) == 1
-    assert "melisma://" not in told[0]
+    assert len(messages) == 1
+    assert "melisma://" not in messages[0]
 
 
 @pytest.mark.parametrize("host", ["10.0.0.7", "fe80::1", "hub.example"])
@@ -323,27 +323,27 @@ def test_a_join_string_is_read_as_it_was_written(host: str) -> None:
 def impostor(
     folder: Path, pem: tuple[bytes, bytes]
 ) -> Iterator[tuple[int, Future[bytes]]]:
-    """A TLS server that says nothing: its port, and all that its guest will say."""
+    """A silent TLS server: its port, and a future of all that a client sends."""
     heard: Future[bytes] = Future()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(*kept(folder, pem))
 
     def listen() -> None:
-        guest, _ = door.accept()
-        said = b""
-        with suppress(OSError), tls.wrap_socket(guest, server_side=True) as line:
-            while more := line.recv(4096):
-                said += more
-        guest.close()
-        heard.set_result(said)
+        client, _ = listener.accept()
+        received = b""
+        with suppress(OSError), tls.wrap_socket(client, server_side=True) as stream:
+            while more := stream.recv(4096):
+                received += more
+        client.close()
+        heard.set_result(received)
 
-    with socket.create_server(("127.0.0.1", 0)) as door:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=listen, daemon=True).start()
-        yield door.getsockname()[1], heard
+        yield listener.getsockname()[1], heard
 
 
 def kept(folder: Path, pem: tuple[bytes, bytes]) -> tuple[Path, Path]:
-    """Return the files of a certificate and its key, named as a server's own."""
+    """Write a certificate and its key under the names that a server uses."""
     folder.mkdir(exist_ok=True)
     (folder / "certificate.pem").write_bytes(pem[0])
     (folder / "key.pem").write_bytes(pem[1])
@@ -363,7 +363,7 @@ def test_a_server_of_an_unknown_authority_is_not_told_the_token(tmp_path: Path) 
     for ca in (None, other):
         with impostor(tmp_path, certificates.self_signed(1)) as (port, heard):
             join = f"melisma://ab.secret@127.0.0.1:{port}"
-            assert "no TLS with" in str(refused(join, ca=ca))
+            assert "the TLS handshake with" in str(refused(join, ca=ca))
             assert heard.result(30) == b""
 
 
@@ -392,7 +392,7 @@ def test_ones_own_certificate_is_checked_against_its_authority(tmp_path: Path) -
         assert "#" not in join
         with rpc.connect(join, ca=pem) as there:
             assert there.add(1, 2) == 3
-        assert "no TLS with" in str(refused(join))
+        assert "the TLS handshake with" in str(refused(join))
     assert not (tmp_path / "key.pem").exists()
 
 
@@ -421,10 +421,10 @@ def test_old_versions_of_tls_are_not_spoken(server: rpc.Server) -> None:
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         old.maximum_version = ssl.TLSVersion.TLSv1_1
     with (
-        socket.create_connection(("127.0.0.1", server.port), timeout=30) as line,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection,
         pytest.raises(ssl.SSLError, match=r"EOF|alert protocol version"),
     ):
-        old.wrap_socket(line)
+        old.wrap_socket(connection)
 
 
 # Where to listen and dial
@@ -432,14 +432,16 @@ def test_old_versions_of_tls_are_not_spoken(server: rpc.Server) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "", "hub.example"])
 def test_nothing_but_loopback_is_served_without_tls_and_token(host: str) -> None:
-    with pytest.raises(ConfigError, match="that needs TLS and a token"):
+    with pytest.raises(ConfigError, match="requires TLS and a token"):
         rpc.serve(add, host=host, port=0, secure=False, say=len)
 
 
 def test_a_plain_server_says_that_it_is_for_this_machine_only() -> None:
-    told: list[str] = []
-    with rpc.serve(add, port=0, say=told.append) as here:
-        assert told[0].startswith(f"listening on {here.address}, for this machine only")
+    messages: list[str] = []
+    with rpc.serve(add, port=0, say=messages.append) as here:
+        assert messages[0].startswith(
+            f"listening on {here.address}, for this machine only"
+        )
         assert here.invite() == here.address
         with rpc.connect(here.address) as there:
             assert there.add(1, 2) == 3
@@ -503,7 +505,7 @@ def test_a_plain_server_answers_to_this_machines_own_names_only(host: str) -> No
 def test_a_guest_that_asks_for_nothing_is_sent_away(
     monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr("melisma.rpc.server.IDLE_S", 0.05)
+    monkeypatch.setattr("melisma.rpc.listener.IDLE_S", 0.05)
     with (
         rpc.serve(add, port=0, say=len) as here,
         socket.create_connection(("127.0.0.1", here.port), timeout=30) as guest,

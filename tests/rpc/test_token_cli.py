@@ -12,7 +12,7 @@ from melisma.errors import AccessError
 from melisma.rpc.address import DEFAULT_PORT, Address, reachable
 from melisma.rpc.certificates import ensure, fingerprint_of
 
-#: Runs a command and returns its exit code and what it printed and complained.
+#: Runs a command and returns its exit code, its output and its errors.
 Token = Callable[..., tuple[int, str, str]]
 
 
@@ -43,9 +43,9 @@ def add(a: int, b: int) -> int:
 def test_add_prints_a_join_string_and_nothing_else(
     token: Token, tmp_path: Path
 ) -> None:
-    code, told, complained = token("add")
-    address = Address.of(told.removesuffix("\n"))
-    assert (code, complained) == (0, "")
+    code, printed, errors = token("add")
+    address = Address.of(printed.removesuffix("\n"))
+    assert (code, errors) == (0, "")
     assert address.host == reachable("0.0.0.0")
     assert address.port == DEFAULT_PORT
     assert address.fingerprint == fingerprint_of(ensure(tmp_path)[0])
@@ -54,8 +54,10 @@ def test_add_prints_a_join_string_and_nothing_else(
 def test_a_running_server_lets_in_who_was_invited_on_the_command_line(
     token: Token, tmp_path: Path
 ) -> None:
-    told: list[str] = []
-    with rpc.serve(add, port=0, secure=True, folder=tmp_path, say=told.append) as here:
+    messages: list[str] = []
+    with rpc.serve(
+        add, port=0, secure=True, folder=tmp_path, say=messages.append
+    ) as here:
         port = str(here.port)
         joins = token("add", "--name", "pi", "--host", "127.0.0.1", "--port", port)[1]
         with rpc.connect(joins.strip(), name="pi") as there:
@@ -87,7 +89,7 @@ def test_list_says_how_to_make_the_first(token: Token) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("revoke", "12345678"), "no token has the id '12345678'; there are: none"),
+        (("revoke", "12345678"), "no token has the id '12345678'; known: none"),
         (("add", "--name", "two\nlines"), "is no name for a peer"),
         (("add", "--name", ""), "is no name for a peer"),
     ],
@@ -95,9 +97,9 @@ def test_list_says_how_to_make_the_first(token: Token) -> None:
 def test_what_cannot_be_done_gets_one_line_and_exit_code_2(
     token: Token, words: tuple[str, ...], message: str
 ) -> None:
-    code, told, complained = token(*words)
-    assert (code, told, complained.count("\n")) == (2, "", 1)
-    assert message in complained
+    code, printed, errors = token(*words)
+    assert (code, printed, errors.count("\n")) == (2, "", 1)
+    assert message in errors
 
 
 def test_a_folder_that_cannot_be_made_gets_one_line_and_exit_code_2(
@@ -105,8 +107,8 @@ def test_a_folder_that_cannot_be_made_gets_one_line_and_exit_code_2(
 ) -> None:
     tmp_path.rmdir()
     tmp_path.write_text("in the way")
-    code, _, complained = token("add")
-    assert (code, complained.count("\n")) == (2, 1)
+    code, _, errors = token("add")
+    assert (code, errors.count("\n")) == (2, 1)
 
 
 @pytest.mark.parametrize("command", ["", "add", "list", "revoke"])

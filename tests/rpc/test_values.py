@@ -55,9 +55,9 @@ class Reading(msgspec.Struct):
 
 
 def carried(value: Any) -> Any:
-    """What arrives, with every memory in a new place."""
-    body, memories = pack(value)
-    return unpack(body, [memory.copy() for memory in memories])
+    """Return the unpacked value, from copies of its buffers."""
+    body, buffers = pack(value)
+    return unpack(body, [buffer.copy() for buffer in buffers])
 
 
 def same(a: Any, b: Any) -> bool:
@@ -117,8 +117,8 @@ def test_large_arrays_are_sent_from_their_own_memory() -> None:
 
 
 def test_large_arrays_arrive_in_the_memory_they_were_received_in() -> None:
-    body, memories = pack([np.ones(10_000), torch.ones(10_000)])
-    received = [memory.copy() for memory in memories]
+    body, buffers = pack([np.ones(10_000), torch.ones(10_000)])
+    received = [buffer.copy() for buffer in buffers]
     array, tensor = unpack(body, received)
     assert np.shares_memory(array, received[0])
     assert tensor.data_ptr() == received[1].ctypes.data
@@ -211,19 +211,19 @@ def ext(code: int, content: Any) -> bytes:
         (ext(values.RECORD, ["Point", {"x": "no", "weights": 1}]), "int"),
         (ext(values.RECORD, ["Point", {"x": 1, "__class__": 2}]), "has no fields"),
         (ext(values.RECORD, ["Point", {"x": 1}]), "weights"),
-        (ext(values.ARRAY, ["|O", [1], b"12345678"]), "cannot be read"),
-        (ext(values.ARRAY, [">f4", [1], b"1234"]), "cannot be read"),
-        (ext(values.ARRAY, ["<f4", [3], b"1234"]), "cannot be read"),
-        (ext(values.ARRAY, ["<f4", [-1], b"1234"]), "no shape"),
-        (ext(values.ARRAY, ["<f4", [1], 0]), "cannot be read"),
-        (ext(values.ARRAY, ["<f4", [1], -1]), "cannot be read"),
-        (ext(values.ARRAY, 7), "cannot be read"),
-        (ext(values.TENSOR, ["float32; import os", [1], b"1234"]), "cannot be read"),
-        (ext(values.SCALAR, ["<f4", b""]), "cannot be read"),
-        (ext(values.SET, [[1]]), "cannot be read"),
+        (ext(values.ARRAY, ["|O", [1], b"12345678"]), "cannot be decoded"),
+        (ext(values.ARRAY, [">f4", [1], b"1234"]), "cannot be decoded"),
+        (ext(values.ARRAY, ["<f4", [3], b"1234"]), "cannot be decoded"),
+        (ext(values.ARRAY, ["<f4", [-1], b"1234"]), "not a shape"),
+        (ext(values.ARRAY, ["<f4", [1], 0]), "cannot be decoded"),
+        (ext(values.ARRAY, ["<f4", [1], -1]), "cannot be decoded"),
+        (ext(values.ARRAY, 7), "cannot be decoded"),
+        (ext(values.TENSOR, ["float32; import os", [1], b"1234"]), "cannot be decoded"),
+        (ext(values.SCALAR, ["<f4", b""]), "cannot be decoded"),
+        (ext(values.SET, [[1]]), "cannot be decoded"),
         (ext(99, 1), "unknown extension 99"),
-        (b"\x91" * 100_000 + b"\xc0", "cannot be read"),
-        (b"", "cannot be read"),
+        (b"\x91" * 100_000 + b"\xc0", "cannot be decoded"),
+        (b"", "cannot be decoded"),
     ],
 )
 def test_what_no_honest_sender_writes_is_malformed(body: bytes, says: str) -> None:

@@ -1,11 +1,8 @@
 """What records come to; the arithmetic is beside each claim."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-import numpy as np
 import pytest
 
 from melisma.runs import records
@@ -160,12 +157,3 @@ def test_of_many_incidents_the_gravest_stay_in_order() -> None:
     ]
     shown = ledger.gravest(happened, 3)
     assert [incident.what for incident in shown] == ["dropped", "joined", "expelled"]
-
-
-def test_time_spent_is_a_share_of_the_deadline() -> None:
-    # 1 s of 2 s in cycle 1; cycle 2 does not count; b has no work, c is not shown.
-    first = a_turn(measured_s=1.0)
-    lost = msgspec.structs.replace(first, cycle=2, dropped_s=1.0)
-    other = msgspec.structs.replace(first, learner="c")
-    share = ledger.spent([first, lost, other], ["a", "b"], 2, deadline_s=2.0)
-    np.testing.assert_array_equal(share, [[0.5, -1.0], [math.nan, math.nan]])

@@ -3,9 +3,9 @@
 import csv
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from melisma.jobs.schema import Job, dump
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.units import Seconds
-from melisma.views import page, pictures
 
 EVIL = "<b>m</b> $x^$ \N{SNOWMAN}\N{MUSICAL SYMBOL G CLEF}"
 
@@ -107,10 +106,9 @@ def test_what_learners_write_is_no_markup(written: Path) -> None:
     assert "<b>" not in (written / "report.html").read_text("utf-8")
 
 
-def test_pictures_are_left_beside_the_page(written: Path) -> None:
-    assert {path.name for path in written.glob("*.png")} == {
-        *("course.png", "timeline.png", "predicted.png")
-    }
+def test_page_and_rows_are_all_that_is_written(written: Path) -> None:
+    left = {path.name for path in written.iterdir()}
+    assert left - {"config.toml", "records.jsonl"} == {"report.html", "learners.csv"}
 
 
 def test_the_rows_are_one_for_each_learner_and_cycle(written: Path) -> None:
@@ -124,7 +122,7 @@ def test_the_rows_are_one_for_each_learner_and_cycle(written: Path) -> None:
         "cycle": "1",
         "learner": "a",
         "samples": "80",
-        "steps": "3",
+        "epochs": "3",
         "predicted_s": "1.0",
         "downloaded_s": "0.25",
         "trained_s": "1.0",
@@ -148,7 +146,6 @@ def test_a_decentralised_run_predicts_nothing(tmp_path: Path) -> None:
     rows = happened(["a", "b"], cycles=1, predicted_s=None)
     run = leave(tmp_path / "made", rows, scheme="dab")
     assert document(runs.write(run))["turns"]["predicted_s"] == [None, None]
-    assert not (run / "predicted.png").exists()
 
 
 @pytest.mark.parametrize("kept", [0, 1, 4, 8, 11])
@@ -160,25 +157,6 @@ def test_an_unfinished_run_shows_what_there_is(tmp_path: Path, kept: int) -> Non
     told = document(runs.write(run))
     assert (told["run"]["state"], told["run"]["cycles"]) == ("cut short", 5)
     assert told["position"] == kept
-    assert not (run / "course.png").exists()
-
-
-def test_of_a_long_run_pictures_show_a_part_and_an_overview(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for limit in ("LANES", "PANELS", "OVERVIEW"):
-        monkeypatch.setattr(page, limit, 2)
-    drawn: dict[str, Any] = {}
-    for name in ("timeline", "overview"):
-        see = partial(lambda name, figure, **told: drawn.update({name: told}), name)
-        monkeypatch.setattr(pictures, name, see)
-    rows = happened(["a", "b", "c"], cycles=4)
-    runs.write(leave(tmp_path / "made", rows))
-    assert (drawn["timeline"]["learners"], drawn["timeline"]["cycles"]) == (
-        ["a", "b"],
-        [1, 4],
-    )
-    assert drawn["overview"]["spent"].shape == (2, 4)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +200,25 @@ def test_report_prints_tables_and_path(
     assert "20.0" in out
     assert "Cycles" in out
     assert "report.html" in out.replace("\n", "")
+
+
+HEAVY = ("torch", "networkx", "matplotlib", "melisma.jobs.building", "melisma.jobs.fog")
+
+
+@pytest.mark.parametrize("scheme", ["csa", "fog"])
+def test_a_report_needs_no_simulator_and_draws_nothing(
+    tmp_path: Path, scheme: str
+) -> None:
+    run = leave(tmp_path / "made", happened(["a", "b"], cycles=1), scheme=scheme)
+    code = (
+        "import sys; from melisma.cli import main\n"
+        "try: main()\n"
+        f"finally: print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    words = [sys.executable, "-c", code, "report", str(run)]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert "Report: " in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_report_as_json_prints_the_rows(

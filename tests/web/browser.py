@@ -111,6 +111,11 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
+    def downloads(self, folder: Path) -> None:
+        """Keep what is saved in ``folder``."""
+        where = {"behavior": "allow", "downloadPath": str(folder)}
+        self.call("Browser.setDownloadBehavior", **where)
+
     def picture(self, path: Path) -> None:
         """Write what is seen as a PNG."""
         told = self.call("Page.captureScreenshot", format="png")

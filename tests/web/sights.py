@@ -53,6 +53,14 @@ def frame(page: Page) -> None:
     )
 
 
+def report(page: Page, run: Path, view: str = "overview") -> None:
+    """Open a run's report."""
+    page.go("about:blank")
+    page.go(f"file://{run}/report.html#view={view}")
+    page.until(tile("scheme"))
+    frame(page)
+
+
 STATE = "document.querySelector('.state').textContent"
 WIDTH = "document.querySelector('.lanes .space').clientWidth"
 CYCLE = f"parseInt({tile('cycle')}.replace(',', ''))"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from melisma.views import pictures, plots
+from melisma.views import plots
 from melisma.views.web import offline
 
 ROOT = Path(__file__).parents[2]
@@ -80,19 +80,3 @@ def test_a_scheme_has_the_colour_that_it_has_in_pictures() -> None:
     black = {name for name, look in plots.LOOKS.items() if look.colour == "#000000"}
     assert told == {n: k.colour for n, k in plots.LOOKS.items() if n not in black}
     assert colours("COSTS") == plots.COSTS
-
-
-def test_bars_and_tasks_have_the_colours_of_pictures() -> None:
-    text = (STATIC / "format.js").read_text("utf-8")
-    for name in ("DOWNLOAD", "TRAINING", "UPLOAD", "WHOLE", "LOST"):
-        assert f'export const {name} = "{getattr(pictures, name)}";' in text
-    tasks = re.findall(r"const TASKS = \[(.*?)\]", text, re.S)[0]
-    assert tuple(re.findall(r"#\w{6}", tasks)) == pictures.TASKS
-
-
-def test_the_charting_library_is_the_one_that_make_vendor_fetches() -> None:
-    version = re.findall(r"^UPLOT := (.+)$", (ROOT / "Makefile").read_text(), re.M)[0]
-    library = (STATIC / "vendor" / "uPlot.js").read_text("utf-8")
-    assert f"(v{version})" in library.splitlines()[0]
-    assert library.endswith("export default uPlot;\n")
-    assert "MIT" in (STATIC / "vendor" / "LICENSE").read_text()

@@ -27,7 +27,7 @@ from melisma.learning.checks import (
     usual,
 )
 from melisma.learning.parameters import Model, Parameters
-from melisma.learning.shards import Examples, Shelf, unpacked
+from melisma.learning.shards import Examples, ShardStore, unpacked
 from melisma.maths.arrays import Ints
 
 #: Shards, of the learner's own and of others, whose loss is compared.
@@ -43,7 +43,7 @@ class Audit:
     """
 
     def __init__(
-        self, model: Model, store: Shelf, spec: TaskSpec, share: float
+        self, model: Model, store: ShardStore, spec: TaskSpec, share: float
     ) -> None:
         check_repeatable(model)
         self._model, self._store = model, store

@@ -11,7 +11,7 @@ from melisma.fleets.messages import TrainRequest
 from melisma.fleets.protocols import Order
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Late
-from melisma.learning.shards import Shard, Shelf
+from melisma.learning.shards import Shard, ShardStore
 from melisma.maths.arrays import Bytes
 
 
@@ -21,7 +21,7 @@ class ServedTask:
 
     task: str
     parameters: Parameters
-    store: Shelf
+    store: ShardStore
     cycle: int = 0
 
     @property

@@ -71,7 +71,7 @@ def task_of(job: Job) -> Task:
 def task_on(hardware: Hardware, job: Job) -> Task:
     """Load and build a task where it is to be trained; ConfigError if that is amiss."""
     task = task_of(job)
-    data, model = placed(task.data, task.model, hardware.device)
+    data, model = placed(task.data, task.model, hardware)
     return replace(task, data=data, model=model)
 
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from melisma.coding import CODES
 from melisma.errors import ConfigError, unknown
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.schema import Job, Moving, tasks_of
@@ -38,7 +37,8 @@ class Family(NamedTuple):
 
     name: str
     kind: str  #: of its pages and tables
-    needs: str  #: what a scheme of it decides by
+    title: str
+    needs: str  #: of the job file
     module: str  #: has ``simulated(job, hardware)`` and ``live(job, tasks, …)``
     schemes: Callable[[], Mapping[str, str]]  #: names, and what each does
     usual: tuple[str, ...]  #: schemes to compare if none are named
@@ -48,6 +48,7 @@ class Family(NamedTuple):
     check_live: Callable[[Job], None] = nothing  #: for what is simulated only
     fixed: str = ""  #: why the deadline of a live run cannot be changed
     moves_data: bool = False  #: between devices
+    simulated_only: str = ""  #: a scheme that knows what live nobody does
 
     def checked(self, job: Job, *, live: bool = False) -> Job:
         """Return the job with what its scheme implies written out, or ConfigError."""
@@ -97,10 +98,19 @@ def _is_like_a_family(scheme: str) -> bool:
 CODED = "coded"
 
 
-def coded_schemes() -> dict[str, str]:
-    """`coded` by the job's own code, `coded:NAME` by another."""
-    named = {f"{CODED}:{code}": f"exact gradients by the {code} code" for code in CODES}
-    return {CODED: "exact gradients by the job's code, whoever straggles"} | named
+_CODED = {
+    "coded": "The code that the job names as `code`.",
+    "coded:uncoded": "Disjoint parts by speed: waits for every learner.",
+    "coded:fractional": "Groups of learners, each covering all data, by speed.",
+    "coded:cyclic": "Neighbouring parts on a ring, the same for every learner.",
+    "coded:hetero": "Parts on a ring, by speed.",
+    "coded:two-stage": "Disjoint parts by speed; a code for what is late.",
+}
+
+
+def coded_schemes() -> Mapping[str, str]:
+    """Return the job's own code, and `coded:NAME` for each."""
+    return _CODED
 
 
 def check_coded(job: Job) -> None:
@@ -128,22 +138,20 @@ def check_coded_live(job: Job) -> None:
 
 
 FOG, FEDERATED, CENTRAL = "fog", "fog:federated", "fog:central"
-_PLANS = {
-    Moving.ALONE: "every device trains on its own data",
-    Moving.KNOWN: "the best plan, all slots known beforehand",
-    Moving.WINDOWS: "by the averages of the window before",
-    Moving.ROLLING: "anew in each slot, by the averages so far",
+_FOG = {
+    "fog": "The plan that the job names as `fog.plan`.",
+    "fog:alone": "Moves no data.",
+    "fog:known": "The best plan, all slots known beforehand.",
+    "fog:windows": "Plans by the averages of the window before.",
+    "fog:rolling": "Plans anew in each slot, by the averages so far.",
+    "fog:federated": "Moves no data, and averages models after every slot.",
+    "fog:central": "One device trains on all data: a yardstick of accuracy.",
 }
 
 
-def fog_schemes() -> dict[str, str]:
-    """`fog` by the job's own plan, `fog:PLAN` by another, and two yardsticks."""
-    return {
-        FOG: "data moves by the job's own plan",
-        **{f"{FOG}:{plan.value}": what for plan, what in _PLANS.items()},
-        FEDERATED: "nothing moves, and all average after every slot",
-        CENTRAL: "one device trains on all data: a yardstick, without costs",
-    }
+def fog_schemes() -> Mapping[str, str]:
+    """Return the job's own plan, `fog:PLAN` for each, and two yardsticks."""
+    return _FOG
 
 
 def check_fog(job: Job) -> None:
@@ -201,12 +209,12 @@ def fog_as_meant(job: Job) -> Job:
 
 #: Schemes for several tasks.
 TASKS = {
-    "med": "least total time by the expected delays of uncertain learners",
-    "mmtt": "the same by one benchmark of each learner",
-    "mmtt-ideal": "the same by the states that learners will be in: a yardstick",
-    "med-probe": "by MED, split anew by a few batches at the start of each cycle",
-    "med-learned": "by what was seen of the learners in earlier cycles",
-    "rmed": "by MED, robust to the spread of the delays",
+    "med": "Assigns learners to tasks by the delays expected over their states.",
+    "mmtt": "As med, by the delays of the state in which each was benchmarked.",
+    "mmtt-ideal": "As med, by the delays of the states to come: a yardstick.",
+    "med-probe": "As med; each cycle is split anew by what its first batches took.",
+    "med-learned": "As mmtt at first, then by the mean of what past cycles took.",
+    "rmed": "As med, by the expected largest delay and a price on untrained data.",
 }
 
 
@@ -223,7 +231,7 @@ def check_tasks(job: Job) -> None:
 
 def check_tasks_live(job: Job) -> None:
     """Raise ConfigError for a scheme that needs to know the future."""
-    if job.scheme == "mmtt-ideal":
+    if job.scheme == FAMILIES["tasks"].simulated_only:
         raise ConfigError(
             "'mmtt-ideal' knows the states that learners will be in, which live nobody "
             "does: simulate it, or use 'med-probe'"
@@ -236,7 +244,8 @@ FAMILIES = {
         Family(
             name="",
             kind="single",
-            needs="the delay law of each learner",
+            title="Averaged updates (docs/schemes.md)",
+            needs="one task",
             module="melisma.jobs.averaging",
             schemes=lambda: {name: summary(name) for name in SCHEMES},
             usual=("csa", "eta", "sync", "dab"),
@@ -245,7 +254,8 @@ FAMILIES = {
         Family(
             name=CODED,
             kind="coded",
-            needs="speeds of the workers, mode 'parallel', optimiser 'sgd'",
+            title="Coded gradients (docs/coding.md)",
+            needs='mode = "parallel", training.optimiser = "sgd"',
             module="melisma.jobs.coded",
             schemes=coded_schemes,
             usual=("coded:two-stage", "coded:hetero", "coded:cyclic", "coded:uncoded"),
@@ -255,7 +265,8 @@ FAMILIES = {
         Family(
             name=FOG,
             kind="fog",
-            needs="data on the devices (mode 'federated'), [fog]",
+            title="Data moved in a fog (docs/fog.md)",
+            needs='mode = "federated", training.optimiser = "sgd"',
             module="melisma.jobs.fog",
             schemes=fog_schemes,
             usual=("fog:alone", "fog:windows", "fog:rolling", "fog:known"),
@@ -265,17 +276,20 @@ FAMILIES = {
             columns=FOG_COLUMNS,
             fixed="data is moved by a plan for slots of this length: begin another run",
             moves_data=True,
+            simulated_only=CENTRAL,
         ),
         Family(
             name="tasks",
             kind="tasks",
-            needs="several [[task]] tables, mode 'parallel'",
+            title="Several tasks (docs/multitask.md)",
+            needs='[[task]] tables, mode = "parallel"',
             module="melisma.jobs.multitask",
             schemes=lambda: TASKS,
             usual=("med", "mmtt", "med-probe", "mmtt-ideal"),
             check=check_tasks,
             check_live=check_tasks_live,
             fixed="learners are chosen by the tasks' deadlines: begin another run",
+            simulated_only="mmtt-ideal",
         ),
     )
 }

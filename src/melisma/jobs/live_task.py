@@ -12,7 +12,7 @@ from melisma.jobs.building import task_of, training_of
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job
 from melisma.learning.parameters import parameters_of
-from melisma.learning.shards import Shelf
+from melisma.learning.shards import ShardStore
 from melisma.runs.store import RunWriter
 from melisma.schemes import DECENTRALISED
 from melisma.system.law import Mode
@@ -36,7 +36,7 @@ class LiveTask:
         task = task_of(job)
         run.restore(task.model)
         done = run.checkpoint
-        store = Shelf(task.data, task.shard)
+        store = ShardStore(task.data, task.shard)
         cycle = done.cycle if done else 0
         served = ServedTask(job.name, parameters_of(task.model), store, cycle=cycle)
         return cls(job, task, served, run)

@@ -284,6 +284,16 @@ class TaskTable(Table, frozen=True, kw_only=True):
     aggregation: AggregationTable | None = None
     workload: WorkloadTable | None = None
 
+    def _check(self) -> None:
+        _check_folder_name(self.name)
+
+
+def _check_folder_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+        raise ConfigError(
+            f"name {name!r} is to be a folder: use letters, digits, . _ -"
+        )
+
 
 class Job(Table, frozen=True, kw_only=True):
     """Everything that decides a run."""
@@ -330,10 +340,7 @@ class Job(Table, frozen=True, kw_only=True):
         Table.__post_init__(self)
 
     def _check(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.name):
-            raise ConfigError(
-                f"name {self.name!r} is to be a folder: use letters, digits, . _ -"
-            )
+        _check_folder_name(self.name)
         for key in ("cycles", "shard", "steps"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}: give at least 1")

@@ -21,6 +21,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.functional import cross_entropy
 
-from melisma.errors import ConfigError
+from melisma.learning.devices import check_precision
+from melisma.learning.kernels import fast_kernels
 from melisma.learning.layers import forward, is_chain
 from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.learning.settings import Optimiser, Precision, Training
@@ -125,7 +127,10 @@ def _chunk(
     """Train the learners at these places, as far as there are any."""
     some = places[: max(0, len(plans) - places.start)]
     learners = sorted(some, key=lambda k: -len(plans[k]))
-    return Chunk(learners, *engine(lesson, [plans[k] for k in learners]))
+    # In bfloat16 the products are oneDNN's.
+    half = lesson.precision == Precision.BF16
+    with nullcontext() if half else fast_kernels(lesson.model):
+        return Chunk(learners, *engine(lesson, [plans[k] for k in learners]))
 
 
 def chunk_size(lesson: Lesson) -> int:
@@ -146,14 +151,10 @@ Engine = Callable[[Lesson, Sequence[Ints]], tuple[Parameters, Floats]]
 def engine_for(lesson: Lesson) -> Engine:
     """Return the fastest engine that does what each learner alone would do.
 
-    Raises ConfigError for a model that cannot be trained in bfloat16.
+    Raises ConfigError where model or device cannot compute in the lesson's precision.
     """
+    check_precision(lesson.precision, lesson.model, lesson.x.device)
     in_half = lesson.precision == Precision.BF16
-    if in_half and not is_chain(lesson.model):
-        raise ConfigError(
-            "bf16 is for models that are an nn.Sequential of Conv2d, MaxPool2d, ReLU, "
-            "Flatten and Linear: use fp32"
-        )
     is_sgd = lesson.training.optimiser == Optimiser.SGD
     if linear_layers(lesson.model) and is_sgd and not in_half:
         return perceptrons

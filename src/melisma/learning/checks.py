@@ -27,6 +27,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.dropout import _DropoutNd
 
 from melisma.errors import ConfigError
+from melisma.learning.kernels import fast_kernels
 from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.learning.settings import Training
 from melisma.learning.training import train
@@ -93,7 +94,7 @@ def samples_seen(plan: Ints) -> int:
 def losses(model: nn.Module, parameters: Parameters, x: Tensor, y: Tensor) -> Floats:
     """Cross-entropy of each sample, in nats; a forward pass. ``model`` stays."""
     twin = _with(model, parameters).eval()
-    with torch.no_grad():
+    with torch.no_grad(), fast_kernels(twin):
         parts = [
             cross_entropy(twin(x[part]), y[part], reduction="none")
             for part in torch.arange(len(y)).tensor_split(-(-len(y) // _TOGETHER))

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from melisma.learning.kernels import fast_kernels
+
 
 def evaluate(
     model: nn.Module, x: Tensor, y: Tensor, batch: int = 1000
@@ -11,7 +13,7 @@ def evaluate(
     """Return accuracy (share of right answers) and mean cross-entropy in nats."""
     model.eval()
     right = loss = 0.0
-    with torch.no_grad():
+    with torch.no_grad(), fast_kernels(model):
         for start in range(0, len(y), batch):
             logits, target = model(x[start : start + batch]), y[start : start + batch]
             right += float((logits.argmax(dim=1) == target).sum())

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from melisma.errors import ConfigError
 from melisma.learning.checks import check_repeatable
+from melisma.learning.kernels import fast_kernels
 from melisma.learning.parameters import Model, Parameters
 from melisma.maths.arrays import Floats
 
@@ -36,11 +37,12 @@ def gradient_sum(model: Model, x: Tensor, y: Tensor) -> tuple[NDArray[Any], floa
     model.train()
     model.zero_grad(set_to_none=True)
     total = 0.0
-    for start in range(0, len(y), _TOGETHER):
-        part = slice(start, start + _TOGETHER)
-        loss = cross_entropy(model(x[part]), y[part], reduction="sum")
-        loss.backward()  # type: ignore[no-untyped-call]
-        total += float(loss.detach())
+    with fast_kernels(model):
+        for start in range(0, len(y), _TOGETHER):
+            part = slice(start, start + _TOGETHER)
+            loss = cross_entropy(model(x[part]), y[part], reduction="sum")
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
     return _vector(model), total
 
 

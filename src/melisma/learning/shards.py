@@ -58,7 +58,7 @@ def key_of(shard: Shard) -> str:
     return digest.hexdigest()[:32]
 
 
-class Shelf:
+class ShardStore:
     """All shards of a training set, cut and hashed when first asked for."""
 
     def __init__(self, data: Dataset, size: int) -> None:

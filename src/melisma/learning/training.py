@@ -1,6 +1,5 @@
 """Local training: τ passes over d samples, batch by batch, until told to halt."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from melisma.learning.kernels import fast_kernels
 from melisma.learning.settings import Optimiser, Training
 from melisma.maths.arrays import Ints
 
@@ -65,19 +65,22 @@ class Session:
         self._model.train()
         self._due += len(plan)
         batches = 0
-        for batch in plan:
-            if halt():
-                break
-            rows = torch.from_numpy(batch[batch >= 0])
-            self._step.zero_grad()
-            loss = cross_entropy(self._model(x[rows]), y[rows])
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._step.step()
-            self._loss = self._loss + loss.detach() * len(rows)
-            self._passes += len(rows)
-            batches += 1
+        with fast_kernels(self._model):
+            for batch in plan:
+                if halt():
+                    break
+                self._train_batch(x, y, torch.from_numpy(batch[batch >= 0]))
+                batches += 1
         self._batches += batches
         self._samples += np.unique(plan[:batches][plan[:batches] >= 0]).size
+
+    def _train_batch(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+        self._step.zero_grad()
+        loss = cross_entropy(self._model(x[rows]), y[rows])
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._step.step()
+        self._loss = self._loss + loss.detach() * len(rows)
+        self._passes += len(rows)
 
     @property
     def passes(self) -> int:
@@ -115,18 +118,6 @@ def train(
 def use_threads(threads: int) -> None:
     """Train on that many cores of this machine."""
     torch.set_num_threads(threads)
-
-
-def after(
-    budget_s: float, clock: Callable[[], float] = time.monotonic
-) -> Callable[[], bool]:
-    """Return a ``halt`` that holds once ``budget_s`` have passed from now.
-
-    The budget is relative and the clock monotonic: a device's wrong time of day does
-    not matter.
-    """
-    began = clock()
-    return lambda: clock() - began >= budget_s
 
 
 def _optimiser(model: nn.Module, training: Training) -> torch.optim.Optimizer:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from melisma.compare.sweeps.engine import (
+from melisma.comparison.sweeps.engine import (
     Died,
     Engine,
     News,
@@ -18,7 +18,7 @@ from melisma.compare.sweeps.engine import (
     Ticked,
     swept_by,
 )
-from melisma.compare.sweeps.processes import ONE_THREAD, outcome
+from melisma.comparison.sweeps.processes import ONE_THREAD, outcome
 from melisma.ray.cluster import joined, ray
 
 

@@ -1,8 +1,8 @@
-"""Where a server is, and what it takes to come in: the join string.
+"""Addresses of servers, and join strings: address, token and certificate in one.
 
 melisma://TOKEN@HOST:PORT#FINGERPRINT     TLS, pinned to one certificate
-melisma://TOKEN@HOST:PORT                 TLS, certificate checked as on the web
-HOST:PORT                                 plain, which servers offer on loopback only
+melisma://TOKEN@HOST:PORT                 TLS, certificate checked against authorities
+HOST:PORT                                 no TLS: loopback only
 """
 
 import ipaddress
@@ -20,7 +20,7 @@ _SHAPES = "HOST:PORT, or the join string that the server printed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A server to dial."""
+    """The address of a server, and the credentials to connect to it."""
 
     host: str
     port: int
@@ -30,14 +30,14 @@ class Address:
 
     @classmethod
     def of(cls, text: str) -> "Address":
-        """Read an address; ConfigError says what is wrong with it, never its token."""
+        """Parse an address; ConfigError, which never holds the token, if it is none."""
         try:
             parts = urlsplit(text if "//" in text else f"//{text}")
             host, port = parts.hostname, parts.port
-        except ValueError:  # whose message may quote the token
-            raise ConfigError(f"no address: write {_SHAPES}") from None
+        except ValueError:  # its message may hold the token
+            raise ConfigError(f"not an address: write {_SHAPES}") from None
         if parts.scheme not in ("", SCHEME) or not host or parts.path not in ("", "/"):
-            raise ConfigError(f"no address: write {_SHAPES}")
+            raise ConfigError(f"not an address: write {_SHAPES}")
         fingerprint = parts.fragment or None
         if fingerprint and not re.fullmatch(r"[0-9a-f]{64}", fingerprint):
             raise ConfigError(
@@ -53,13 +53,13 @@ class Address:
         )
 
     def join_string(self) -> str:
-        """Return all of it as one string, token included."""
-        place = f"{_bracketed(self.host)}:{self.port}"
+        """Return the address as one string, token included."""
+        authority = f"{_bracketed(self.host)}:{self.port}"
         if not self.tls:
-            return place
+            return authority
         token = f"{self.token}@" if self.token else ""
         pin = f"#{self.fingerprint}" if self.fingerprint else ""
-        return f"{SCHEME}://{token}{place}{pin}"
+        return f"{SCHEME}://{token}{authority}{pin}"
 
     @property
     def url(self) -> str:
@@ -72,7 +72,7 @@ class Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address is reached from this machine alone."""
+    """Return whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -82,12 +82,12 @@ def is_loopback(host: str) -> bool:
 
 
 def reachable(host: str) -> str:
-    """Return an address of this machine for others to dial."""
+    """Return the address under which other machines reach ``host`` of this one."""
     if host not in ("0.0.0.0", "::", ""):
         return host
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing; asks for the way out
+            probe.connect(("192.0.2.1", 9))  # sends nothing; selects the interface
         except OSError:
             return socket.gethostname()
         return str(probe.getsockname()[0])

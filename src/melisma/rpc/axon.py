@@ -1,4 +1,4 @@
-"""Axon's own names, so that programs written for it run after a change of import.
+"""Axon's API on top of ``melisma.rpc``: change the import, keep the program.
 
     from melisma.rpc import axon
 
@@ -6,12 +6,12 @@ Axon is the RPC library of the thesis (§2.4). Its stubs differ in how the calle
 ``Sync`` returns the value, ``Async`` a handle to ``join``, ``Coro`` something to await.
 
 Differences from Axon:
-1. Simplex and duplex stubs are the same: one connection carries the answer whenever it
-   comes, the caller needs no open port, and there is no time limit to get around.
+1. Simplex and duplex stubs are the same: the answer returns over the caller's own
+   connection, so the caller needs no open port and long calls no duplex stub.
 2. A call starts when it is made, runs once, and may be joined or awaited many times.
 3. No pickle, and only decorated functions can be called.
-4. A worker on an address that others can reach asks for a token (``melisma.rpc.serve``
-   prints it); ``init`` without arguments serves this machine.
+4. ``init`` without arguments listens on loopback. On any other address a worker
+   requires TLS and a token, as ``melisma.rpc.serve`` does.
 """
 
 import threading
@@ -19,15 +19,16 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from melisma.rpc.endpoints import Connection, connect, serve
+from melisma.rpc.connection import Connection, connect
 from melisma.rpc.peer import Call
+from melisma.rpc.server import serve
 from melisma.rpc.service import expose
 
 
 class Config:
-    """What Axon keeps in ``axon.config``."""
+    """Axon's settings, ``axon.config``."""
 
-    port = 8000  #: where workers listen and stubs dial
+    port = 8000  #: where workers listen and stubs connect
 
 
 config = Config()
@@ -35,13 +36,13 @@ _connections: dict[str, Connection] = {}
 _connecting = threading.Lock()
 
 
-def _init(**options: Any) -> None:
-    """Serve every decorated function until the process is stopped."""
-    serve(port=config.port, **options).wait()
+def _init(**options: Any) -> Any:
+    """Serve every decorated function until Ctrl-C; in a coroutine, to be awaited."""
+    return serve(port=config.port, **options).wait()
 
 
 def _connection(worker: str) -> Connection:
-    """Return the line to a worker, one for all stubs of this process."""
+    """Return the connection to a worker, which all stubs of this process share."""
     address = worker if "://" in worker else f"{worker}:{config.port}"
     with _connecting:
         if address not in _connections:
@@ -49,12 +50,12 @@ def _connection(worker: str) -> Connection:
         return _connections[address]
 
 
-def _stub(answer: Callable[[Call], Any]) -> Callable[..., Callable[..., Any]]:
-    """Return a maker of stubs that give their caller ``answer`` of each call."""
+def _stub(convert: Callable[[Call], Any]) -> Callable[..., Callable[..., Any]]:
+    """Return a stub factory; stubs return ``convert(call)`` for each call they make."""
 
     def make(*, worker_ip: str, rpc_name: str) -> Callable[..., Any]:
         function = _connection(worker_ip)[rpc_name]
-        return lambda *args, **kwargs: answer(function.submit(*args, **kwargs))
+        return lambda *args, **kwargs: convert(function.submit(*args, **kwargs))
 
     return make
 

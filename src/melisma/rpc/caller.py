@@ -1,17 +1,16 @@
-"""The calls that this side makes.
+"""Outgoing calls of a session.
 
-A call that was sent is sent again in one case only: the far side started anew, and had
-declared the function idempotent. All others then fail, and say that they may have run.
+Reconnecting never repeats a call: the link below delivers each frame once. Only when
+the peer's process restarted are its idempotent calls made again; the others that may
+have reached it fail, and the error says that they may have run.
 """
 
 import asyncio
 import concurrent.futures
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from melisma.errors import (
     AccessError,
@@ -21,262 +20,215 @@ from melisma.errors import (
     TransportError,
 )
 from melisma.rpc import frames
-from melisma.rpc.link import Bulk
+from melisma.rpc.channel import Channel
+from melisma.rpc.link import Transfer
 from melisma.rpc.metrics import Latencies
-from melisma.rpc.values import Malformed, Memory, unpack
-
-if TYPE_CHECKING:
-    from melisma.rpc.exchange import Exchange
-
-#: Items of a stream that may wait for their consumer; a large one counts as many.
-STREAM_CREDIT = 16
+from melisma.rpc.streams import StreamBuffer, cost_of
+from melisma.rpc.values import Buffer, Malformed, unpack
 
 Future = asyncio.Future[Any] | concurrent.futures.Future[Any]
 
 
-def cost_of(sizes: Iterable[int]) -> int:
-    """Return how much of a stream's credit an item with memory of ``sizes`` takes."""
-    # No more than is there for sure once all before it is consumed: less than half of
-    # the credit waits to be granted.
-    return min(STREAM_CREDIT // 2 + 1, 1 + (sum(sizes) >> 20))
+class PendingCall:
+    """A call without an answer yet, and the future that gets the answer."""
 
-
-class Outgoing:
-    """A call that somebody waits for."""
-
-    __slots__ = ("begun", "body", "bulk", "function", "future", "id",
-                 "memories", "stream", "timer", "within_s")  # fmt: skip
+    __slots__ = ("begun", "body", "buffers", "function", "future",
+                 "id", "stream", "timer", "transfer", "within_s")  # fmt: skip
 
     def __init__(
         self,
         function: str,
         body: bytes,
-        memories: list[Memory],
+        buffers: list[Buffer],
         within_s: float | None,
         future: Future,
     ) -> None:
         self.function, self.within_s, self.future = function, within_s, future
-        self.body, self.memories = body, memories
+        self.body, self.buffers = body, buffers
         self.id = 0
         self.begun = time.perf_counter()
-        self.bulk: Bulk | None = None
-        self.stream: Incoming | None = None
+        self.transfer: Transfer | None = None
+        self.stream: StreamBuffer | None = None
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Incoming:
-    """A stream's items as they arrive, for one consumer on the exchange's loop."""
-
-    def __init__(
-        self, grant: Callable[[int], None], cancel: Callable[[], None]
-    ) -> None:
-        self.cancel = cancel
-        self._grant = grant
-        self._items: deque[tuple[Any, int]] = deque()
-        self._end: BaseException | None = None
-        self._more = asyncio.Event()
-        self._owed, self._credit = 0, STREAM_CREDIT
-
-    def put(self, value: Any, cost: int) -> None:
-        """Add an item; Malformed if its producer did not wait for room."""
-        self._credit -= cost
-        if self._credit < 0:
-            raise Malformed("a stream brings more than was asked for")
-        self._items.append((value, cost))
-        self._more.set()
-
-    def end(self, error: BaseException) -> None:
-        """Let the consumer meet ``error`` after the last item."""
-        self._end = self._end or error
-        self._more.set()
-
-    async def next(self) -> Any:
-        """Return the next item, or raise what ended the stream."""
-        while not self._items:
-            if self._end:
-                raise self._end
-            self._more.clear()
-            await self._more.wait()
-        value, cost = self._items.popleft()
-        self._owed += cost
-        if self._owed >= STREAM_CREDIT // 2 and not self._end:
-            self._credit += self._owed
-            self._grant(self._owed)
-            self._owed = 0
-        return value
-
-
 class Caller:
-    """The calls of one exchange that wait for their answers."""
+    """Makes calls over a channel and matches answers to them by id."""
 
-    def __init__(self, exchange: "Exchange") -> None:
-        self._exchange = exchange
-        self._waiting: dict[int, Outgoing] = {}
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self._pending: dict[int, PendingCall] = {}
         self._ids = 0
-        self._carried: list[Outgoing] = []
+        self._to_resend: list[PendingCall] = []  # in the next session
 
-    def start(self, call: Outgoing) -> None:
-        """Make a call; its future gets the answer, an Incoming stream, or an error."""
-        exchange, limit = self._exchange, self._exchange.limits.calls
+    def start(self, call: PendingCall) -> None:
+        """Send a call; its future gets the value, a StreamBuffer, or an error."""
+        channel, limit = self.channel, self.channel.limits.calls
         if call.future.cancelled():
             return
-        if exchange.over:
-            _fail(call.future, exchange.over)
+        if channel.ended:
+            _set_exception(call.future, channel.ended)
             return
-        if len(self._waiting) >= limit:
-            _fail(call.future, TransportError(
-                f"{limit} calls to {exchange.name} are under way: wait for some"
+        if len(self._pending) >= limit:
+            _set_exception(call.future, TransportError(
+                f"{limit} calls to {channel.name} are pending: wait for some,"
+                " or raise limits.calls"
             ))  # fmt: skip
             return
         self._ids += 1
         call.id = self._ids
-        self._waiting[call.id] = call
-        call.future.add_done_callback(partial(self._caller_done, call.id))
+        self._pending[call.id] = call
+        call.future.add_done_callback(partial(self._on_future_done, call.id))
         if call.within_s is not None:
-            call.timer = exchange.loop.call_later(call.within_s, self._time_out, call)
+            call.timer = channel.loop.call_later(call.within_s, self._time_out, call)
         self._send(call)
 
-    def cancel(self, call: Outgoing) -> None:
-        """Tell the far side that nobody waits any more."""
-        if self._waiting.get(call.id) is not call:
+    def cancel(self, call: PendingCall) -> None:
+        """Stop waiting for a call and send the peer a Cancel."""
+        if self._pending.get(call.id) is not call:
             return
-        self._retire(call)
-        if call.bulk and self._exchange.link.withdraw(call.bulk):
-            self._exchange.post(frames.Cancel(call.id))
+        self._remove(call)
+        if call.transfer and self.channel.link.cancel(call.transfer):
+            self.channel.send(frames.Cancel(call.id))
         if call.stream:
             call.stream.end(asyncio.CancelledError())
 
     def fail_all(self, error: RpcError) -> None:
-        """Let every call end in ``error``."""
-        for call in list(self._waiting.values()):
-            self._settle(call, error)
+        """Fail every pending call with ``error``."""
+        for call in list(self._pending.values()):
+            self._fail(call, error)
 
-    def begin(self, unsent: set[int]) -> None:
-        """Fail the calls that the far side, which starts anew, may have run."""
-        for call in list(self._waiting.values()):
-            fresh = call.bulk is not None and id(call.bulk.head) in unsent
-            if not fresh:
-                call.bulk = None
-            repeatable = self._exchange.functions.get(call.function, False)
-            if call.stream or not (fresh or repeatable):
-                self._settle(call, TransportError(
-                    f"{self._exchange.name} started anew while it ran {call.function}:"
-                    " the call may or may not have been carried out"
+    def restart(self, unsent_heads: set[int]) -> None:
+        """Fail the calls that may have run on a peer that restarted; keep the others.
+
+        Kept are calls whose frame was never sent, and calls of idempotent functions.
+        """
+        for call in list(self._pending.values()):
+            unsent = (
+                call.transfer is not None and id(call.transfer.head) in unsent_heads
+            )
+            if not unsent:
+                call.transfer = None
+            idempotent = self.channel.functions.get(call.function, False)
+            if call.stream or not (unsent or idempotent):
+                self._fail(call, TransportError(
+                    f"{self.channel.name} restarted during a call of {call.function}:"
+                    " it may or may not have run"
                 ))  # fmt: skip
-        self._carried = list(self._waiting.values())
+        self._to_resend = list(self._pending.values())
 
-    def carry_over(self) -> None:
-        """Send what ``begin`` left, in the new session."""
-        carried, self._carried = self._carried, []
-        for call in carried:
-            if self._waiting.get(call.id) is not call:
+    def resend(self) -> None:
+        """Send the calls that ``restart`` kept, in the new session."""
+        calls, self._to_resend = self._to_resend, []
+        for call in calls:
+            if self._pending.get(call.id) is not call:
                 continue
-            if call.bulk and call.bulk.bytes <= self._exchange.link.room_bytes:
-                self._exchange.post_bulk(call.bulk)
-            elif call.bulk:
-                self._settle(call, TransportError(
-                    f"{self._exchange.name} takes less than the {call.bulk.bytes} bytes"
-                    f" of this call of {call.function}"
+            if call.transfer and call.transfer.bytes <= self.channel.link.room_bytes:
+                self.channel.send_transfer(call.transfer)
+            elif call.transfer:
+                self._fail(call, TransportError(
+                    f"{self.channel.name} restarted with message_bytes below the"
+                    f" {call.transfer.bytes} bytes of this call of {call.function}"
                 ))  # fmt: skip
             else:
                 self._send(call)
 
-    def _send(self, call: Outgoing) -> None:
+    def _send(self, call: PendingCall) -> None:
         fields = (call.id, call.function, call.within_s)
         try:
-            call.bulk = self._exchange.envelope(
-                frames.Call, fields, call.body, call.memories
+            call.transfer = self.channel.encode(
+                frames.Call, fields, call.body, call.buffers
             )
         except TransportError as error:
-            self._settle(call, error)
+            self._fail(call, error)
             return
         except UnicodeEncodeError as error:
-            self._settle(call, TransportError(f"no name of a function: {error}"))
+            self._fail(call, TransportError(f"not a function name: {error}"))
             return
-        self._exchange.post_bulk(call.bulk)
-        if not self._exchange.functions.get(call.function):
-            call.body, call.memories = b"", []  # never needed again
+        self.channel.send_transfer(call.transfer)
+        if not self.channel.functions.get(call.function):
+            call.body, call.buffers = b"", []  # only an idempotent call is packed again
 
-    def _caller_done(self, id: int, future: Any) -> None:
-        call = self._waiting.get(id)  # by its number: a future keeps its callbacks
+    def _on_future_done(self, id: int, future: Any) -> None:
+        call = self._pending.get(id)  # by id: a future keeps its callbacks alive
         if call and future.cancelled():
-            with suppress(RuntimeError):  # the loop is gone, and the call with it
-                self._exchange.loop.call_soon_threadsafe(self.cancel, call)
+            with suppress(RuntimeError):  # the loop is closed, and the call with it
+                self.channel.loop.call_soon_threadsafe(self.cancel, call)
 
-    def _time_out(self, call: Outgoing) -> None:
+    def _time_out(self, call: PendingCall) -> None:
         error = CallTimeout(
-            f"{call.function}: no answer from {self._exchange.name} within"
+            f"{call.function}: no answer from {self.channel.name} within"
             f" {call.within_s:g} s"
         )
-        self._end(call, error)
+        self._fail_future(call, error)
         self.cancel(call)
 
-    def _settle(self, call: Outgoing, error: RpcError) -> None:
-        self._retire(call)
-        self._end(call, error)
+    def _fail(self, call: PendingCall, error: RpcError) -> None:
+        self._remove(call)
+        self._fail_future(call, error)
 
-    def _end(self, call: Outgoing, error: RpcError) -> None:
-        self._exchange.metrics.fail(call.function)
+    def _fail_future(self, call: PendingCall, error: RpcError) -> None:
+        self.channel.metrics.fail(call.function)
         if call.stream:
             call.stream.end(error)
-        _fail(call.future, error)
+        _set_exception(call.future, error)
 
-    def _retire(self, call: Outgoing) -> None:
-        self._waiting.pop(call.id, None)
+    def _remove(self, call: PendingCall) -> None:
+        self._pending.pop(call.id, None)
         if call.timer:
             call.timer.cancel()
 
-    # What arrives
+    # Answers
 
-    def expects(self, frame: Any) -> bool:
-        """Return whether anybody waits for the call that a frame answers."""
-        return frame.id in self._waiting
+    def admit(self, frame: Any) -> bool:
+        """Return whether the call that a frame answers is still pending."""
+        return frame.id in self._pending
 
-    waits_for = expects
+    wants = admit
 
-    def take(
-        self, frame: Any, body: bytes | memoryview, memories: list[Memory]
+    def deliver(
+        self, frame: Any, body: bytes | memoryview, buffers: list[Buffer]
     ) -> None:
-        """Give a result or an item to whom it belongs."""
-        call = self._waiting[frame.id]
+        """Complete a call with its result, or add an item to its stream."""
+        call = self._pending[frame.id]
         try:
-            value = unpack(body, memories)
+            value = unpack(body, buffers)
         except Malformed as error:
             self.cancel(call)
-            self._end(call, TransportError(
-                f"the answer of {call.function} cannot be read: {error}"
+            self._fail_future(call, TransportError(
+                f"the answer of {call.function} cannot be decoded: {error}"
             ))  # fmt: skip
             return
         if type(frame) is frames.Item:
             if call.stream:
                 call.stream.put(value, cost_of(frame.sizes))
             return
-        self._retire(call)
-        latencies = self._exchange.metrics.called.get(call.function)
+        self._remove(call)
+        latencies = self.channel.metrics.called.get(call.function)
         if latencies is None:
-            latencies = self._exchange.metrics.called[call.function] = Latencies()
+            latencies = self.channel.metrics.called[call.function] = Latencies()
         latencies.add(time.perf_counter() - call.begun)
         if call.stream:
             call.stream.end(StopAsyncIteration())
         else:
-            _fulfil(call.future, value)
+            _set_result(call.future, value)
 
-    def take_stream(self, frame: frames.Stream) -> None:
-        """Note that a call is answered by a stream."""
-        call = self._waiting.get(frame.id)
+    def on_stream(self, frame: frames.Stream) -> None:
+        """Complete a call with a stream, whose items follow."""
+        call = self._pending.get(frame.id)
         if call is None or call.stream:
             return
-        call.stream = Incoming(
-            grant=lambda amount: self._exchange.post(frames.Credit(frame.id, amount)),
+        call.stream = StreamBuffer(
+            grant=lambda amount: self.channel.send(frames.Credit(frame.id, amount)),
             cancel=lambda: self.cancel(call),
         )
-        _fulfil(call.future, call.stream)
+        _set_result(call.future, call.stream)
 
-    def take_fault(self, fault: frames.Fault) -> None:
-        """Let a call end as the far side says."""
-        call = self._waiting.get(fault.id)
+    def on_fault(self, fault: frames.Fault) -> None:
+        """Fail a call with the error that the peer sent."""
+        call = self._pending.get(fault.id)
         if call:
-            self._settle(call, _error(fault))
+            self._fail(call, _error(fault))
 
 
 def _error(fault: frames.Fault) -> RpcError:
@@ -285,15 +237,15 @@ def _error(fault: frames.Fault) -> RpcError:
     return RemoteError(fault.error, fault.message, fault.traceback)
 
 
-def _fulfil(future: Future, value: Any) -> None:
+def _set_result(future: Future, value: Any) -> None:
     if isinstance(future, asyncio.Future):
         if not future.done():
             future.set_result(value)
-    else:  # another thread may cancel it at any moment
+    else:  # another thread may cancel it at any time
         with suppress(concurrent.futures.InvalidStateError):
             future.set_result(value)
 
 
-def _fail(future: Future, error: BaseException) -> None:
+def _set_exception(future: Future, error: BaseException) -> None:
     with suppress(asyncio.InvalidStateError, concurrent.futures.InvalidStateError):
         future.set_exception(error)

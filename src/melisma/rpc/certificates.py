@@ -1,4 +1,4 @@
-"""TLS without chores: a certificate made on the first start, pinned by who joins."""
+"""TLS: a self-signed certificate, made on the first start and pinned by clients."""
 
 import datetime
 import hashlib
@@ -12,20 +12,20 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from melisma.errors import ConfigError
-from melisma.rpc.tokens import alone_in, write_private
+from melisma.rpc.tokens import locked, write_private
 
 #: Long, because a new certificate means a new join string for every device.
 VALID_DAYS = 3650
 
 
 def ensure(folder: Path) -> tuple[Path, Path]:
-    """Return certificate and key in ``folder``, self-signed and made if missing."""
+    """Return certificate and key in ``folder``, generated there if missing."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
-    with alone_in(folder):
+    with locked(folder):
         if not (certificate.exists() and key.exists()):
-            made, secret = self_signed(VALID_DAYS)
-            write_private(key, secret)
-            write_private(certificate, made)
+            certificate_pem, key_pem = self_signed(VALID_DAYS)
+            write_private(key, key_pem)
+            write_private(certificate, certificate_pem)
     return certificate, key
 
 
@@ -80,8 +80,8 @@ def _der(certificate: Path) -> bytes:
 def expired(der: bytes) -> datetime.datetime | None:
     """Return when a certificate expired, or None if it has not.
 
-    That it is valid only from a later day on is not looked at: a device without a
-    clock of its own starts in the past.
+    The start of its validity is not checked: the clock of a device without a battery
+    starts in the past.
     """
     until = x509.load_der_x509_certificate(der).not_valid_after_utc
     return until if until < datetime.datetime.now(datetime.UTC) else None
@@ -90,9 +90,9 @@ def expired(der: bytes) -> datetime.datetime | None:
 def server_context(
     certificate: Path, key: Path, client_ca: Path | None
 ) -> ssl.SSLContext:
-    """Return the TLS settings of a server; ``client_ca`` asks peers for theirs too.
+    """Return the TLS context of a server; with ``client_ca``, one for mutual TLS.
 
-    Raises ConfigError for files that do not fit, and for an expired certificate.
+    Raises ConfigError if the files do not load or the certificate has expired.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -104,13 +104,13 @@ def server_context(
             context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ValueError) as error:  # ssl's errors are OSErrors
         raise ConfigError(
-            f"no TLS with certificate {certificate} and key {key}: {error}"
+            f"cannot use certificate {certificate} with key {key}: {error}"
         ) from None
     if until:
         raise ConfigError(
             f"the certificate {certificate} expired on {until:%Y-%m-%d}: replace it;"
-            " one made by melisma is made anew when it is deleted, and needs new join"
-            " strings"
+            " delete one made by melisma to have a new one generated, and hand out"
+            " new join strings"
         )
     return context
 
@@ -122,12 +122,12 @@ def client_context(
     certificate: Path | None = None,
     key: Path | None = None,
 ) -> ssl.SSLContext:
-    """Return the TLS settings of who dials.
+    """Return the TLS context of a client.
 
-    ``pinned`` leaves the check to a fingerprint; otherwise the server's certificate
-    must come from ``ca``, or from an authority that this machine trusts.
+    ``pinned`` verifies nothing here: the caller compares the fingerprint. Otherwise the
+    server's certificate must be signed by ``ca``, or by an authority of this machine.
     """
-    if pinned:  # nobody's authority counts; reading them all takes a while
+    if pinned:  # no authority counts, and loading all of them is slow
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

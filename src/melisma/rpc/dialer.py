@@ -1,4 +1,4 @@
-"""The side that dials, and keeps dialling: a device behind a router, or any client."""
+"""The client side of a session: connect, handshake, reconnect with backoff."""
 
 import asyncio
 import logging
@@ -14,122 +14,123 @@ import aiohttp
 from melisma.errors import AccessError, RpcError, TransportError
 from melisma.rpc import certificates, frames
 from melisma.rpc.address import Address
-from melisma.rpc.carrier import Carrier, Closed
-from melisma.rpc.exchange import Exchange
-from melisma.rpc.hub import HELLO_S, check_protocol
+from melisma.rpc.hub import HANDSHAKE_S, check_protocol
 from melisma.rpc.metrics import Metrics
+from melisma.rpc.session import Session
+from melisma.rpc.transport import Closed, Transport
 from melisma.rpc.values import Malformed
-from melisma.rpc.websocket import CLOSE_S, ClientEnd, WebSocket
+from melisma.rpc.websocket import CLOSE_S, ClientSocket, WebSocket
 
 log = logging.getLogger("melisma.rpc")
 
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 15.0
+FIRST_BACKOFF_S = 0.1
+LONGEST_BACKOFF_S = 15.0
 CONNECT_S = 10.0
 
-Dial = Callable[[], Awaitable[Carrier]]
+Dial = Callable[[], Awaitable[Transport]]
 
 
 class Dialer:
-    """Keeps an exchange connected until it is closed or the server says never."""
+    """Keeps a session connected until it is closed or permanently refused."""
 
-    def __init__(self, exchange: Exchange, name: str, dial: Dial) -> None:
-        self._exchange, self._name, self._dial = exchange, name, dial
+    def __init__(self, session: Session, name: str, dial: Dial) -> None:
+        self._session, self._name, self._dial = session, name, dial
         self._resumes = False
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, patience_s: float) -> None:
-        """Connect, trying for up to ``patience_s``; then stay connected."""
+        """Connect, with retries for up to ``patience_s``; then reconnect as needed."""
         loop = asyncio.get_running_loop()
-        until, pause_s = loop.time() + patience_s, FIRST_PAUSE_S
+        until, backoff_s = loop.time() + patience_s, FIRST_BACKOFF_S
         while True:
             try:
-                carrier = await self._connect()
+                transport = await self._connect()
                 break
             except TransportError:
-                if loop.time() + pause_s > until:
+                if loop.time() + backoff_s > until:
                     raise
-                await asyncio.sleep(pause_s)
-                pause_s = _longer(pause_s)
-        self._task = loop.create_task(self._stay(carrier))
+                await asyncio.sleep(backoff_s)
+                backoff_s = _next_backoff(backoff_s)
+        self._task = loop.create_task(self._keep_connected(transport))
 
     async def wait(self) -> None:
-        """Wait until the connection is given up; raise why, unless it was closed."""
+        """Wait until closed; AccessError if the server refuses permanently."""
         assert self._task is not None
         await asyncio.shield(self._task)
 
     async def close(self) -> None:
-        """Hang up and dial no more."""
-        self._exchange.end("the connection was closed on this side")
-        await self._exchange.farewell()  # before the line goes
+        """End the session and stop reconnecting."""
+        self._session.end("the connection was closed on this side")
+        await self._session.wait_closed()  # the Bye goes out first
         if self._task:
             self._task.cancel()
             with suppress(asyncio.CancelledError, RpcError):
                 await self._task
 
-    async def _stay(self, carrier: Carrier | None) -> None:
-        pause_s = FIRST_PAUSE_S
+    async def _keep_connected(self, transport: Transport | None) -> None:
+        backoff_s = FIRST_BACKOFF_S
         while True:
             try:
-                carrier = carrier or await self._connect()
-                pause_s = FIRST_PAUSE_S
-                await self._exchange.converse(carrier)
-                self._resumes = self._exchange.over is None
+                transport = transport or await self._connect()
+                backoff_s = FIRST_BACKOFF_S
+                await self._session.run(transport)
+                self._resumes = self._session.ended is None
                 if self._resumes:
-                    log.warning("the line to %s broke", self._exchange.name)
+                    log.warning("lost the connection to %s", self._session.name)
             except AccessError as error:
-                self._exchange.end(error)
+                self._session.end(error)
                 raise
             except TransportError as error:
-                log.info("dialling again: %s", error)
-            carrier = None
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
-            pause_s = _longer(pause_s)
+                log.info("reconnecting: %s", error)
+            transport = None
+            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+            backoff_s = _next_backoff(backoff_s)
 
-    async def _connect(self) -> Carrier:
-        """Dial once and say hello; AccessError or TransportError if it fails."""
-        carrier = await self._dial()
-        exchange, resumes = self._exchange, self._resumes and not self._exchange.over
+    async def _connect(self) -> Transport:
+        """Connect and shake hands once; AccessError or TransportError if it fails."""
+        transport = await self._dial()
+        session, resumes = self._session, self._resumes and not self._session.ended
         try:
-            await carrier.send(exchange.hello(self._name, resumes))
-            async with asyncio.timeout(HELLO_S):
-                answer = frames.decode(await carrier.receive())
-            if type(answer) is frames.Refused:
-                kind = AccessError if answer.for_good else TransportError
-                raise kind(f"{exchange.name} refused: {frames.readable(answer.reason)}")
-            if type(answer) is not frames.Hello:
-                raise Malformed("a conversation starts with Hello")
-            check_protocol(answer)
-            if not resumes or answer.session != exchange.link.key:
-                exchange.begin(answer.session)
-            exchange.resume(answer)
+            await transport.send(session.hello(self._name, resumes))
+            async with asyncio.timeout(HANDSHAKE_S):
+                reply = frames.decode(await transport.receive())
+            if type(reply) is frames.Refused:
+                kind = AccessError if reply.permanent else TransportError
+                raise kind(f"{session.name} refused: {frames.printable(reply.reason)}")
+            if type(reply) is not frames.Hello:
+                raise Malformed("the first frame is not Hello")
+            check_protocol(reply)
+            if not resumes or reply.session != session.link.key:
+                session.restart(reply.session)
+            session.resume(reply)
         except (Closed, Malformed, TimeoutError) as error:
-            await carrier.close()
+            await transport.close()
             raise TransportError(
-                f"{exchange.name} does not answer as melisma does: {error or 'silence'}"
+                f"the handshake with {session.name} failed:"
+                f" {error or 'no reply in time'}"
             ) from error
         except RpcError:
-            await carrier.close()
+            await transport.close()
             raise
-        exchange.metrics.reconnections += self._resumes
+        session.metrics.reconnections += self._resumes
         self._resumes = True
-        return carrier
+        return transport
 
 
-def _longer(pause_s: float) -> float:
-    return min(LONGEST_PAUSE_S, 2.0 * pause_s)
+def _next_backoff(backoff_s: float) -> float:
+    return min(LONGEST_BACKOFF_S, 2.0 * backoff_s)
 
 
 def default_name() -> str:
-    """Return a name for who gave none."""
+    """Return a unique name for a peer that chose none."""
     return f"{socket.gethostname()[:40]}-{secrets.token_hex(4)}"
 
 
 class Pin(aiohttp.Fingerprint):
-    """The one certificate that is trusted, until it expires."""
+    """The fingerprint of the only trusted certificate; expired ones are refused too."""
 
     def check(self, transport: asyncio.Transport) -> None:
-        """Raise before anything is said to a server with another certificate."""
+        """Raise before data is sent unless the certificate matches and is valid."""
         super().check(transport)
         der = transport.get_extra_info("ssl_object").getpeercert(True)
         if until := certificates.expired(der):
@@ -140,8 +141,8 @@ class Pin(aiohttp.Fingerprint):
             )
 
 
-class WebDial:
-    """Dials a server's WebSocket; the token is shown to the right certificate only."""
+class WebSocketDial:
+    """Opens WebSockets to a server; the token is sent after the certificate matched."""
 
     def __init__(
         self, address: Address, tls: ssl.SSLContext, metrics: Metrics, silence_s: float
@@ -149,22 +150,22 @@ class WebDial:
         self._address, self._tls = address, tls
         self._metrics, self._silence_s = metrics, silence_s
         pin = address.fingerprint
-        self._session = aiohttp.ClientSession(
-            ws_response_class=ClientEnd,
+        self._http = aiohttp.ClientSession(
+            ws_response_class=ClientSocket,
             connector=aiohttp.TCPConnector(
                 force_close=True,
                 ssl=Pin(bytes.fromhex(pin)) if pin else True,
             ),
         )
 
-    async def __call__(self) -> Carrier:
+    async def __call__(self) -> Transport:
         """Open a WebSocket; AccessError or TransportError if that fails."""
         address = self._address
         token = {"Authorization": f"Bearer {address.token}"} if address.token else {}
-        refusal: RpcError | None = None
+        refused: RpcError | None = None
         try:
             async with asyncio.timeout(CONNECT_S):
-                end = await self._session.ws_connect(
+                websocket = await self._http.ws_connect(
                     f"{address.url}/rpc",
                     headers=token,
                     ssl=self._tls if address.tls else True,
@@ -173,35 +174,37 @@ class WebDial:
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
                 )
         except aiohttp.WSServerHandshakeError as error:
-            refusal = _refusal(address, error)
+            refused = _refusal(address, error)
         except aiohttp.ServerFingerprintMismatch:
             raise AccessError(
-                f"{address} shows another certificate than the join string names:"
-                " somebody is in between, or the server has a new one"
+                f"{address} has another certificate than the join string pins: it has a"
+                " new one, or somebody intercepts the connection"
             ) from None
         except (aiohttp.ClientConnectorCertificateError, ssl.SSLError) as error:
-            raise AccessError(f"no TLS with {address}: {error}") from None
+            raise AccessError(
+                f"the TLS handshake with {address} failed: {error}"
+            ) from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise TransportError(
                 f"nobody answers at {address} ({error or 'no answer in time'}): is the"
                 " server running, and is this its address?"
             ) from None
-        if refusal:  # raised here, because the error above holds the token
-            raise refusal
-        return WebSocket(end, self._metrics, self._silence_s)
+        if refused:  # raised out here: the error above holds the token
+            raise refused
+        return WebSocket(websocket, self._metrics, self._silence_s)
 
     async def close(self) -> None:
-        """Let the network be."""
-        await self._session.close()
+        """Close the HTTP client."""
+        await self._http.close()
 
 
 def _refusal(address: Address, error: aiohttp.WSServerHandshakeError) -> RpcError:
     match error.status:
         case 401 | 403:
             return AccessError(
-                f"{address} does not let this token in: ask for a new join string"
+                f"{address} does not accept this token: ask for a new join string"
             )
         case 503:
-            return TransportError(f"{address} has no room for another connection")
+            return TransportError(f"{address} accepts no more connections")
         case status:
-            return TransportError(f"{address} answers {status}: no melisma server")
+            return TransportError(f"{address} answers {status}: not a melisma server")

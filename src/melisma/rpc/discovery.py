@@ -1,13 +1,14 @@
-"""Servers on the local network, by zeroconf (``pip install melisma[discovery]``).
+"""Service discovery on the local network by zeroconf (``melisma[discovery]``).
 
-What is told is a name, a place and a certificate's fingerprint: never a token. Anybody
-on the network can tell anything, so what is found proves nothing: a device still joins
-with a join string, whose fingerprint it checks.
+A server advertises its name, address and certificate fingerprint, never a token. Any
+machine on the network can advertise anything, so an entry proves nothing: devices
+still join by a join string, whose fingerprint they check.
 """
 
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,14 +17,14 @@ from melisma.errors import ConfigError
 from melisma.rpc.address import reachable
 
 if TYPE_CHECKING:
-    from melisma.rpc.endpoints import Server
+    from melisma.rpc.server import Server
 
 KIND = "_melisma._tcp.local."
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A server that says it is there."""
+    """A server as it advertises itself."""
 
     name: str
     address: str  #: HOST:PORT
@@ -32,7 +33,7 @@ class Found:
 
 @contextmanager
 def advertised(server: "Server", name: str) -> Iterator[None]:
-    """Tell the local network about ``server`` while the context lasts."""
+    """Advertise ``server`` on the local network while the context lasts."""
     zeroconf = _zeroconf()
     host, _, port = server.address.rpartition(":")
     address = socket.gethostbyname(reachable(host))
@@ -55,18 +56,18 @@ def advertised(server: "Server", name: str) -> Iterator[None]:
 
 
 def discover(wait_s: float = 2.0, on: str | None = None) -> list[Found]:
-    """Return the servers that make themselves known within ``wait_s``.
+    """Return the servers that answer within ``wait_s``, sorted by name.
 
     ``on`` is the address of the network interface to listen on; all if None.
     """
     zeroconf = _zeroconf()
     names: set[str] = set()
 
-    def heard(name: str, **_: Any) -> None:
+    def on_change(name: str, **_: Any) -> None:
         names.add(name)
 
     with _open(zeroconf, on) as listener:
-        browser = zeroconf.ServiceBrowser(listener, KIND, handlers=[heard])
+        browser = zeroconf.ServiceBrowser(listener, KIND, handlers=[on_change])
         threading.Event().wait(wait_s)
         infos = {name: listener.get_service_info(KIND, name) for name in list(names)}
         browser.cancel()
@@ -78,14 +79,19 @@ def discover(wait_s: float = 2.0, on: str | None = None) -> list[Found]:
 
 def _found(name: str, info: Any) -> Found:
     pin = (info.properties.get(b"sha256") or b"").decode("ascii", "replace")
-    place = f"{info.parsed_addresses()[0]}:{info.port}"
-    return Found(name.removesuffix(f".{KIND}"), place, pin or None)
+    address = f"{info.parsed_addresses()[0]}:{info.port}"
+    return Found(name.removesuffix(f".{KIND}"), address, pin or None)
 
 
 def _open(zeroconf: Any, address: str | None) -> Any:
-    """Listen on one interface, or on all."""
-    where = [address] if address else zeroconf.InterfaceChoice.All
-    return zeroconf.Zeroconf(interfaces=where)
+    """Return a Zeroconf on one interface, or on all.
+
+    It is created in a thread without an event loop, where it starts its own: it would
+    use the loop of a notebook, and block that loop while waiting for it.
+    """
+    interfaces = [address] if address else zeroconf.InterfaceChoice.All
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(zeroconf.Zeroconf, interfaces).result()
 
 
 def _zeroconf() -> Any:

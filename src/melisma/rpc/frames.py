@@ -1,14 +1,14 @@
-"""What travels between two peers.
+"""The wire format: frames, chunks and batches.
 
-A frame is one of the structs below, as a msgpack array that starts with its number;
-or a chunk of memory: the byte 0xC1, the number of its transfer (8 bytes, little-endian)
-and up to CHUNK_BYTES of memory. Several small frames may travel as one message: the
-byte 0xC2, then each with its length (4 bytes, little-endian) before it.
+A frame is one of the structs below, encoded as a msgpack array that starts with its
+tag. A chunk is a part of a buffer: the byte 0xC1, the id of its transfer (8 bytes,
+little-endian) and up to CHUNK_BYTES of data. A batch is several small frames in one
+message: the byte 0xC2, then each frame after its length (4 bytes, little-endian).
 
-``Call``, ``Result`` and ``Item`` carry a value. ``sizes`` lists the memory that follows
-in chunks under the number ``transfer``, so that the receiver checks and makes room
-before any of it arrives. A value's body is wrapped in an array; nil in its place says
-that the body was large, and is the first memory of the transfer.
+``Call``, ``Result`` and ``Item`` carry a value. ``sizes`` lists the buffers that follow
+in chunks with the id ``transfer``, so the receiver checks and allocates them before any
+data arrives. The body of a value is wrapped in an array; nil in its place means that
+the body was large and is the first buffer of the transfer.
 """
 
 import struct
@@ -22,9 +22,9 @@ from melisma.rpc.values import Malformed
 PROTOCOL: Final = (1, 0)
 CHUNK: Final = 0xC1
 BATCH: Final = 0xC2
-#: Small enough that a short call is never far behind in the queue.
+#: Small, so a short call never waits long behind a chunk.
 CHUNK_BYTES: Final = 1 << 16
-#: Nothing honest is larger: a chunk with its prefix, or a frame with its body.
+#: Limit of a message: a chunk with its prefix, a batch, or a frame with its body.
 FRAME_BYTES: Final = 1 << 18
 
 
@@ -33,33 +33,33 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Hello(Frame, tag=1, frozen=True):
-    """First in each direction: who speaks, and where the session stands."""
+    """The handshake, first in each direction: name, limits and session state."""
 
     protocol: tuple[int, int]
     library: str
     name: str
-    session: bytes  # the key of the session to go on with, or of the new one
-    received: int  # frames of that session that have arrived here
-    message_bytes: int  # the most memory that may be under way to this side
-    functions: dict[str, bool]  # what this side exposes; true where idempotent
-    ping_s: float  # how often this side gives a sign of life
+    session: bytes  # the key of the session to resume, or of a new one
+    received: int  # frames of that session received so far
+    message_bytes: int  # limit on buffers in transfer to the sender of this
+    functions: dict[str, bool]  # what the sender exposes; true if idempotent
+    ping_s: float  # the sender's interval between pings
 
 
 class Refused(Frame, tag=2, frozen=True):
-    """In place of a Hello: no conversation, and why."""
+    """The reply to a Hello that is not accepted."""
 
     reason: str
-    for_good: bool = False  # dialling again is of no use
+    permanent: bool = False  # retrying is of no use
 
 
 class Ack(Frame, tag=3, frozen=True):
-    """Frames of the session received so far; also the sign of life."""
+    """Confirms frames of the session; also the ping."""
 
     received: int
 
 
 class Bye(Frame, tag=4, frozen=True):
-    """The session is over: nothing is to be resumed."""
+    """Ends the session; it cannot be resumed."""
 
     reason: str
 
@@ -76,13 +76,13 @@ class Call(Frame, tag=5, frozen=True):
 
 
 class Cancel(Frame, tag=6, frozen=True):
-    """The caller no longer waits."""
+    """The caller cancelled or timed out."""
 
     id: int
 
 
 class Credit(Frame, tag=7, frozen=True):
-    """The caller has room for more of a stream."""
+    """Lets the producer of a stream send more."""
 
     id: int
     amount: int
@@ -113,7 +113,7 @@ class Item(Frame, tag=10, frozen=True):
 
 
 class Fault(Frame, tag=11, frozen=True):
-    """The call brought no answer: the function raised, or was not to be called."""
+    """The call failed: the function raised, or the call was refused."""
 
     id: int
     refused: bool
@@ -123,12 +123,12 @@ class Fault(Frame, tag=11, frozen=True):
 
 
 class Abort(Frame, tag=12, frozen=True):
-    """The rest of a transfer will not come."""
+    """The sender cancelled the rest of a transfer."""
 
     transfer: int
 
 
-#: Frames of the connection, not of the session: never counted, never sent again.
+#: Frames of the connection, not of the session: not counted, never sent again.
 UNCOUNTED = frozenset({Hello, Refused, Ack, Bye})
 
 AnyFrame = (
@@ -141,36 +141,36 @@ _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyFrame)
 _PREFIX = struct.Struct("<BQ")
 _LENGTH = struct.Struct("<I")
 LENGTH_BYTES: Final = _LENGTH.size
-#: Stands for a body that is the first memory of its transfer.
-NOT_HERE = msgspec.Raw(b"\xc0")
+#: In place of a body that is the first buffer of its transfer.
+BODY_IN_TRANSFER = msgspec.Raw(b"\xc0")
 
 
 def decode(data: bytes) -> Any:
-    """Return the frame in ``data``; Malformed if there is none."""
+    """Return the frame in ``data``; Malformed if it is not one."""
     try:
         return _decoder.decode(data)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"a frame cannot be read: {error}") from error
+        raise Malformed(f"a frame cannot be decoded: {error}") from error
 
 
-def readable(text: str) -> str:
-    """Return what the far side wrote, fit to be shown on one line."""
+def printable(text: str) -> str:
+    """Return text of a peer as one line that is safe to print."""
     return "".join(c if c.isprintable() else " " for c in text[:500])
 
 
 def wrap(body: bytes) -> msgspec.Raw:
-    """Return a body as it stands in a frame."""
+    """Return a body as it is put in a frame."""
     return msgspec.Raw(b"\x91" + body)
 
 
 def unwrap(wrapped: msgspec.Raw) -> bytes | None:
-    """Return a frame's body, or None if it travels as memory."""
+    """Return the body in a frame, or None if it is the first buffer."""
     data = bytes(wrapped)
     if data[:1] == b"\x91":
         return data[1:]
     if data == b"\xc0":
         return None
-    raise Malformed("a value without its envelope")
+    raise Malformed("the body of a value is not wrapped in an array")
 
 
 def batch(frames: Sequence[bytes]) -> bytes:
@@ -182,7 +182,7 @@ def batch(frames: Sequence[bytes]) -> bytes:
 
 
 def split_batch(data: bytes) -> Iterator[bytes]:
-    """Return the frames of a batch one by one; Malformed if it is cut short."""
+    """Yield the frames of a batch; Malformed if it is truncated."""
     at, end = 1, len(data)
     while at < end:
         start = at + LENGTH_BYTES
@@ -195,12 +195,12 @@ def split_batch(data: bytes) -> Iterator[bytes]:
 
 
 def chunk_prefix(transfer: int) -> bytes:
-    """Return what stands before a transfer's memory."""
+    """Return the bytes before the data of a transfer's chunk."""
     return _PREFIX.pack(CHUNK, transfer)
 
 
 def split_chunk(data: bytes) -> tuple[int, memoryview]:
-    """Return a chunk's transfer and memory."""
+    """Return the transfer id and the data of a chunk."""
     if len(data) < _PREFIX.size:
         raise Malformed(f"a chunk of {len(data)} bytes has no room for its prefix")
     return _PREFIX.unpack_from(data)[1], memoryview(data)[_PREFIX.size :]

@@ -1,8 +1,8 @@
-"""The side that is dialled: who is there, and under which name.
+"""The server side of sessions: handshakes, and the peers by name.
 
-A name belongs to whoever proved it with a token bound to it. Under a token that many
-share, a name is taken while its bearer is connected, and whoever was cut off shows the
-session's key to go on.
+A token may be bound to a name, which then no other token can use. Under a shared token
+the first peer to connect gets a name for as long as its session lasts, and proves by
+the session's key that it may resume.
 """
 
 import asyncio
@@ -15,24 +15,24 @@ import msgspec
 
 from melisma.errors import AccessError, ConfigError, ProtocolError
 from melisma.rpc import frames
-from melisma.rpc.carrier import Carrier, Closed
-from melisma.rpc.exchange import Exchange
 from melisma.rpc.limits import Limits
 from melisma.rpc.metrics import Metrics
 from melisma.rpc.peer import Group, Peer
 from melisma.rpc.service import Service
-from melisma.rpc.threads import Threads
-from melisma.rpc.tokens import ANYBODY, Identity, check_name
+from melisma.rpc.session import Session
+from melisma.rpc.threads import ThreadPool
+from melisma.rpc.tokens import ANONYMOUS, Identity, check_name
+from melisma.rpc.transport import Closed, Transport
 from melisma.rpc.values import Malformed
 
 log = logging.getLogger("melisma.rpc")
 
-#: How long a new connection may take to say who it is.
-HELLO_S = 10.0
+#: How long a new connection may take to send its Hello.
+HANDSHAKE_S = 10.0
 
 
 class Hub:
-    """The peers that dialled in. Lives on one event loop."""
+    """The sessions with the peers that connected, on one event loop."""
 
     def __init__(
         self,
@@ -44,114 +44,119 @@ class Hub:
         left: Callable[[Peer], None] | None = None,
     ) -> None:
         self.service, self.limits, self.metrics = service, limits, Metrics()
-        self.executor = Threads(threads)
-        #: Whether a name is kept for the bearer of a token of its own.
+        self.executor = ThreadPool(threads)
+        #: Returns whether a token is bound to a name.
         self.reserved: Callable[[str], bool] = lambda name: False
         self._joined, self._left = joined, left
-        self._exchanges: dict[str, Exchange] = {}
-        self._version = 0  # of the exchanges: grows with each that comes or goes
-        self._group = (0, Group({}))  # at some version, for all who ask meanwhile
+        self._sessions: dict[str, Session] = {}
+        self._version = 0  # increases whenever a session is added or removed
+        self._group = (0, Group({}))  # cached for one version
         self._owners: dict[str, Identity] = {}
         self._expelled: dict[str, str] = {}
         self._changed = asyncio.Event()
-        self._conversations: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
 
     @property
     def peers(self) -> Group:
-        """Return the peers that are there now, connected or within their grace."""
-        version, group = self._version, self._group  # first: other threads ask too
+        """Return the peers that are connected or within the grace period."""
+        # Read before the sessions, which may change: other threads call this.
+        version, group = self._version, self._group
         if group[0] != version:
-            exchanges = list(self._exchanges.items())
-            group = (version, Group({name: one.peer for name, one in exchanges}))
+            sessions = list(self._sessions.items())
+            group = (version, Group({name: session.peer for name, session in sessions}))
             self._group = group
         return group[1]
 
     @property
     def silences_s(self) -> dict[str, float | None]:
-        """Return how long ago each peer was heard; None if it is cut off for now."""
+        """Return seconds since each peer's last message; None if not connected."""
         return {
-            name: exchange.silence_s if exchange.carrier else None
-            for name, exchange in list(self._exchanges.items())
+            name: session.silence_s if session.transport else None
+            for name, session in list(self._sessions.items())
         }
 
     @property
     def connections(self) -> int:
-        """Return how many peers are connected."""
-        return len(self._conversations)
+        """Return the number of open connections."""
+        return len(self._connections)
 
     async def wait_for(self, names: set[str]) -> Group:
-        """Wait until peers of those names are connected."""
+        """Wait until peers of these names are connected, and return them."""
         while not all(self._is_connected(name) for name in names):
             self._changed.clear()
             await self._changed.wait()
         return self.peers.only(sorted(names))
 
     async def wait_until(self, count: int) -> Group:
-        """Wait until at least that many peers are connected."""
-        while sum(map(self._is_connected, self._exchanges)) < count:
+        """Wait until at least ``count`` peers are connected, and return all peers."""
+        while sum(map(self._is_connected, self._sessions)) < count:
             self._changed.clear()
             await self._changed.wait()
         return self.peers
 
     def _is_connected(self, name: str) -> bool:
-        exchange = self._exchanges.get(name)
-        return exchange is not None and exchange.carrier is not None
+        session = self._sessions.get(name)
+        return session is not None and session.transport is not None
 
-    async def accept(self, carrier: Carrier, identity: Identity = ANYBODY) -> None:
-        """Converse with whoever is at the other end, until the carrier closes."""
+    async def accept(
+        self, transport: Transport, identity: Identity = ANONYMOUS
+    ) -> None:
+        """Handshake with a new connection and serve it until it closes."""
         task = asyncio.current_task()
         assert task is not None
-        self._conversations.add(task)
+        self._connections.add(task)
         try:
-            exchange = await self._greet(carrier, identity)
-            if exchange and exchange.carrier is carrier:
-                await exchange.converse(carrier)
+            session = await self._handshake(transport, identity)
+            if session and session.transport is transport:
+                await session.run(transport)
         except Closed:
             pass
         finally:
-            self._conversations.discard(task)
+            self._connections.discard(task)
             self._changed.set()
-            await carrier.close()
+            await transport.close()
 
-    async def _greet(self, carrier: Carrier, identity: Identity) -> Exchange | None:
+    async def _handshake(
+        self, transport: Transport, identity: Identity
+    ) -> Session | None:
         try:
-            async with asyncio.timeout(HELLO_S):
-                hello = frames.decode(await carrier.receive())
-            exchange, resumes = self._enter(hello, identity)
+            async with asyncio.timeout(HANDSHAKE_S):
+                hello = frames.decode(await transport.receive())
+            session, resumes = self._admit(hello, identity)
         except (Malformed, ConfigError, AccessError, TimeoutError) as error:
-            reason = str(error) or f"no Hello within {HELLO_S:g} s"
-            log.warning("a connection was refused: %s", reason)
-            for_good = isinstance(error, AccessError)
-            await carrier.send(frames.encode(frames.Refused(reason, for_good)))
+            reason = str(error) or f"no Hello within {HANDSHAKE_S:g} s"
+            log.warning("refused a connection: %s", reason)
+            permanent = isinstance(error, AccessError)
+            await transport.send(frames.encode(frames.Refused(reason, permanent)))
             return None
-        previous, exchange.carrier = exchange.carrier, carrier
+        previous, session.transport = session.transport, transport
         try:
             if previous:
                 await previous.close()
-            if exchange.carrier is not carrier:
-                return None  # ended, or called back by a newer connection
-            answer = exchange.hello(exchange.name, resumes=True)
-            if not resumes:  # what arrived there was of another session
+            if session.transport is not transport:
+                return None  # ended, or replaced by a newer connection
+            reply = session.hello(session.name, resumes=True)
+            if not resumes:  # the peer counted frames of another session
                 hello = msgspec.structs.replace(hello, received=0)
-            exchange.resume(hello)
-            await carrier.send(answer)
+            session.resume(hello)
+            await transport.send(reply)
         except Malformed as error:
-            exchange.end(ProtocolError(f"{exchange.name} broke the protocol: {error}"))
-            await exchange.farewell()
+            session.end(ProtocolError(f"{session.name} broke the protocol: {error}"))
+            await session.wait_closed()
             return None
         except BaseException:
-            exchange.lose(carrier)
+            session.detach(transport)
             raise
-        log.info("%s %s", exchange.name, "is back" if resumes else "joined")
+        log.info("%s %s", session.name, "resumed" if resumes else "joined")
         if not resumes and self._joined:
-            self._joined(exchange.peer)
+            self._joined(session.peer)
         asyncio.get_running_loop().call_soon(self._changed.set)
-        return exchange
+        return session
 
-    def _enter(self, hello: frames.Hello, identity: Identity) -> tuple[Exchange, bool]:
-        """Return the exchange with who says hello, and whether its session goes on."""
+    def _admit(self, hello: frames.Hello, identity: Identity) -> tuple[Session, bool]:
+        """Return the session for a Hello, and whether it resumes; raise to refuse."""
         if type(hello) is not frames.Hello:
-            raise Malformed("a conversation starts with Hello")
+            raise Malformed("the first frame is not Hello")
         check_protocol(hello)
         name = check_name(hello.name or identity.name or "")
         if identity.name and name != identity.name:
@@ -162,73 +167,74 @@ class Hub:
             raise AccessError(f"'{name}' was expelled: {self._expelled[name]}")
         if identity.name is None and self.reserved(name):
             raise ConfigError(f"'{name}' has a token of its own: choose another name")
-        exchange = self._exchanges.get(name)
-        if exchange is None:
-            exchange = self._add(name, identity)
+        session = self._sessions.get(name)
+        if session is None:
+            session = self._add(name, identity)
         elif self._owners[name].id != identity.id:
             raise ConfigError(f"'{name}' is taken: choose another name")
-        exchange.answerer.permit(identity.may_call)
-        if hmac.compare_digest(exchange.link.key, hello.session):
+        session.dispatcher.permit(identity.may_call)
+        if hmac.compare_digest(session.link.key, hello.session):
             self.metrics.reconnections += 1
-            return exchange, True
-        if exchange.carrier is not None and identity.name is None:
+            return session, True
+        if session.transport is not None and identity.name is None:
             raise ConfigError(f"'{name}' is connected already: choose another name")
-        exchange.begin(secrets.token_bytes(16))
-        return exchange, False
+        session.restart(secrets.token_bytes(16))
+        return session, False
 
-    def _add(self, name: str, identity: Identity) -> Exchange:
-        if len(self._exchanges) >= self.limits.connections:
+    def _add(self, name: str, identity: Identity) -> Session:
+        if len(self._sessions) >= self.limits.connections:
             raise ConfigError(
-                f"{self.limits.connections} peers are here, and more are not let in"
+                f"{self.limits.connections} peers are connected, the most that"
+                " limits.connections allows"
             )
-        exchange = Exchange(
+        session = Session(
             name,
             self.service,
             limits=self.limits,
             metrics=self.metrics,
             may_call=identity.may_call,
             executor=self.executor,
-            lost=lambda: self._remove(exchange),
+            on_end=lambda: self._remove(session),
         )
-        self._exchanges[name] = exchange
+        self._sessions[name] = session
         self._owners[name] = identity
         self._version += 1
-        return exchange
+        return session
 
-    def _remove(self, exchange: Exchange) -> None:
-        if self._exchanges.get(exchange.name) is exchange:
-            del self._exchanges[exchange.name], self._owners[exchange.name]
+    def _remove(self, session: Session) -> None:
+        if self._sessions.get(session.name) is session:
+            del self._sessions[session.name], self._owners[session.name]
             self._version += 1
             self._changed.set()
-            log.info("%s left: %s", exchange.name, exchange.over)
+            log.info("%s left: %s", session.name, session.ended)
             if self._left:
-                self._left(exchange.peer)
+                self._left(session.peer)
 
     def expel(self, name: str, reason: str) -> None:
-        """End the session with a peer, and let nobody of that name in again."""
+        """End the session with a peer and refuse its name from now on."""
         self._expelled[name] = reason
-        exchange = self._exchanges.get(name)
-        if exchange:
-            exchange.end(f"{name} was expelled: {reason}")
+        session = self._sessions.get(name)
+        if session:
+            session.end(f"{name} was expelled: {reason}")
 
-    async def close(self, reason: str = "the server stops") -> None:
+    async def close(self, reason: str = "the server stopped") -> None:
         """End all sessions."""
-        exchanges = list(self._exchanges.values())
-        for exchange in exchanges:
-            exchange.end(reason)
-        await asyncio.gather(*(exchange.farewell() for exchange in exchanges))
-        for task in list(self._conversations):
+        sessions = list(self._sessions.values())
+        for session in sessions:
+            session.end(reason)
+        await asyncio.gather(*(session.wait_closed() for session in sessions))
+        for task in list(self._connections):
             task.cancel()
-        await asyncio.gather(*self._conversations, return_exceptions=True)
+        await asyncio.gather(*self._connections, return_exceptions=True)
         self.executor.shutdown()
 
 
 def check_protocol(hello: frames.Hello) -> None:
-    """Raise ConfigError if the far side speaks another major version."""
+    """Raise ConfigError if the peer has another major version of the protocol."""
     ours, theirs = frames.PROTOCOL, hello.protocol
     if theirs[0] != ours[0]:
         raise ConfigError(
             f"one side speaks protocol {theirs[0]} (melisma"
-            f" {frames.readable(hello.library)[:20]}), the other {ours[0]}: install the"
-            " same major version of melisma on both"
+            f" {frames.printable(hello.library)[:20]}), the other {ours[0]}: install"
+            " the same major version of melisma on both"
         )

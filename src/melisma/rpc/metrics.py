@@ -1,4 +1,4 @@
-"""Counts and times of what crossed the wire, for whoever asks in this process."""
+"""Metrics of a server or connection: bytes, calls, failures and latencies."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ BINS = 28
 
 @dataclass(slots=True)
 class Latencies:
-    """How many calls took up to 1, 2, 4, … microseconds, and the rest in the last."""
+    """A histogram of call times: up to 1, 2, 4, … microseconds, the last open."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (BINS + 1))
     total_s: float = 0.0
@@ -20,11 +20,11 @@ class Latencies:
 
     @property
     def calls(self) -> int:
-        """Return how many calls were counted."""
+        """Return the number of calls."""
         return sum(self.counts)
 
     def quantile_s(self, share: float) -> float:
-        """Return the upper edge of the bin in which that share of calls is reached."""
+        """Return the upper edge of the bin with this quantile; 0 without calls."""
         wanted, seen = share * self.calls, 0
         for bin, count in enumerate(self.counts):
             seen += count
@@ -35,15 +35,15 @@ class Latencies:
 
 @dataclass(slots=True)
 class Metrics:
-    """What one server or connection has done so far."""
+    """Counters of one server or connection."""
 
     sent_bytes: int = 0
     received_bytes: int = 0
     reconnections: int = 0
-    called: dict[str, Latencies] = field(default_factory=dict)  #: answers from others
-    answered: dict[str, Latencies] = field(default_factory=dict)  #: answers to others
-    failed: dict[str, int] = field(default_factory=dict)  #: calls without an answer
+    called: dict[str, Latencies] = field(default_factory=dict)  #: by peers' function
+    answered: dict[str, Latencies] = field(default_factory=dict)  #: by own function
+    failed: dict[str, int] = field(default_factory=dict)  #: by function, both ways
 
     def fail(self, function: str) -> None:
-        """Count a call that brought no answer."""
+        """Count a call that failed."""
         self.failed[function] = self.failed.get(function, 0) + 1

@@ -1,10 +1,10 @@
-"""A peer, called as if its functions were here.
+"""Stubs of remote functions.
 
     peer.add(1, 2)                     blocks; in a coroutine: await peer.add(1, 2)
     peer.add.submit(1, 2).result()     starts at once, waits later
     for item in peer.watch(): ...      a remote generator; async for in a coroutine
 
-Inside a coroutine nothing blocks: a call returns a Call, to be awaited.
+Where an event loop runs, ``peer.add(1, 2)`` returns the Call, which is to be awaited.
 """
 
 import asyncio
@@ -16,48 +16,46 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from melisma.errors import ConfigError, RpcError
-from melisma.rpc.caller import Incoming, Outgoing
-from melisma.rpc.threads import in_coroutine, run
+from melisma.rpc.caller import Caller, PendingCall
+from melisma.rpc.streams import StreamBuffer
+from melisma.rpc.threads import run, running_loop
 from melisma.rpc.values import pack_call
-
-if TYPE_CHECKING:
-    from melisma.rpc.exchange import Exchange
 
 
 class Peer:
-    """Somebody whose functions can be called, whoever of the two dialled.
+    """A process at the other end of a session, with its functions as attributes.
 
-    Functions are attributes; ``peer["name"]`` reaches those whose name is taken here.
+    ``peer["name"]`` reaches functions whose name is an attribute of this class.
     """
 
-    def __init__(self, exchange: "Exchange") -> None:
-        self._exchange = exchange
+    def __init__(self, caller: Caller) -> None:
+        self._caller, self._channel = caller, caller.channel
 
     @property
     def name(self) -> str:
-        """Return the name under which the peer is known here."""
-        return self._exchange.name
+        """Return the name by which this process knows the peer."""
+        return self._channel.name
 
     @property
     def connected(self) -> bool:
-        """Return whether there is a connection at this moment."""
-        return self._exchange.carrier is not None
+        """Return whether the peer is connected now."""
+        return self._channel.transport is not None
 
     @property
     def functions(self) -> list[str]:
-        """Return the names of what the peer lets this side call."""
-        return sorted(self._exchange.functions)
+        """Return the names of the functions that the peer lets this process call."""
+        return sorted(self._channel.functions)
 
     def __getattr__(self, name: str) -> "Function":
         if name.startswith("_"):
             raise AttributeError(name)
-        return Function(self._exchange, name)
+        return Function(self, name)
 
     def __getitem__(self, name: str) -> "Function":
-        return Function(self._exchange, name)
+        return Function(self, name)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.functions]
@@ -68,61 +66,57 @@ class Peer:
 
 
 class Function:
-    """A function of a peer."""
+    """A stub of a function of a peer."""
 
-    __slots__ = ("_exchange", "_name", "_within_s")
+    __slots__ = ("_name", "_peer", "_within_s")
 
-    def __init__(
-        self, exchange: "Exchange", name: str, within_s: float | None = None
-    ) -> None:
-        self._exchange, self._name, self._within_s = exchange, name, within_s
+    def __init__(self, peer: Peer, name: str, within_s: float | None = None) -> None:
+        self._peer, self._name, self._within_s = peer, name, within_s
 
     def within(self, seconds: float) -> "Function":
-        """Return the function with a time limit, after which both sides give up."""
+        """Return the stub with a timeout, after which the call is cancelled."""
         if not seconds > 0:
-            raise ConfigError(f"a time limit of {seconds} s: give more than 0")
-        return Function(self._exchange, self._name, seconds)
+            raise ConfigError(f"a timeout of {seconds} s: give more than 0")
+        return Function(self._peer, self._name, seconds)
 
     def submit(self, *args: Any, **kwargs: Any) -> "Call":
-        """Start the call and return its handle.
+        """Start a call and return its handle.
 
-        Arrays are sent from their own memory: leave them as they are until the answer.
+        Arrays are sent without a copy: do not change them before the answer.
         """
-        body, memories = pack_call(args, kwargs)
-        exchange, here = self._exchange, _running_loop()
+        body, buffers = pack_call(args, kwargs)
+        caller, here = self._peer._caller, running_loop()
+        loop = caller.channel.loop
         future: asyncio.Future[Any] | concurrent.futures.Future[Any]
-        if here is exchange.loop:
-            future = here.create_future()
+        future = here.create_future() if here is loop else concurrent.futures.Future()
+        call = PendingCall(self._name, body, buffers, self._within_s, future)
+        if here is loop:
+            caller.start(call)
         else:
-            future = concurrent.futures.Future()
-        call = Outgoing(self._name, body, memories, self._within_s, future)
-        if here is exchange.loop:
-            exchange.caller.start(call)
-        else:
-            exchange.loop.call_soon_threadsafe(exchange.caller.start, call)
-        return Call(exchange, call)
+            loop.call_soon_threadsafe(caller.start, call)
+        return Call(self._peer, call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the answer; in a coroutine, the Call to await."""
+        """Return the answer; where an event loop runs, the Call to await."""
         call = self.submit(*args, **kwargs)
-        return call if in_coroutine() else call.result()
+        return call if running_loop() else call.result()
 
     def __repr__(self) -> str:
-        return f"<Function {self._name} of {self._exchange.name}>"
+        return f"<Function {self._name} of {self._peer.name}>"
 
 
 class Call:
-    """A call under way: wait for it, await it, iterate over it, or cancel it."""
+    """A handle of a call: wait for it, await it, iterate over it, or cancel it."""
 
-    __slots__ = ("_exchange", "_outgoing")
+    __slots__ = ("_outgoing", "_peer")
 
-    def __init__(self, exchange: "Exchange", outgoing: Outgoing) -> None:
-        self._exchange, self._outgoing = exchange, outgoing
+    def __init__(self, peer: Peer, outgoing: PendingCall) -> None:
+        self._peer, self._outgoing = peer, outgoing
 
     @property
     def peer(self) -> Peer:
         """Return the peer that was called."""
-        return self._exchange.peer
+        return self._peer
 
     @property
     def function(self) -> str:
@@ -130,31 +124,31 @@ class Call:
         return self._outgoing.function
 
     def done(self) -> bool:
-        """Return whether there is an answer, an error, or nothing to wait for."""
+        """Return whether the call was answered, failed or was cancelled."""
         return self._outgoing.future.done()
 
     def cancel(self) -> bool:
-        """Give up, and let the far side know; False if it was over already."""
+        """Cancel the call, on the peer too; return False if it was done already."""
         if isinstance(self._outgoing.future, concurrent.futures.Future):
             return self._outgoing.future.cancel()
-        if _running_loop() is self._exchange.loop:
+        if running_loop() is self._loop:
             return self._outgoing.future.cancel()
-        self._exchange.loop.call_soon_threadsafe(self._outgoing.future.cancel)
+        self._loop.call_soon_threadsafe(self._outgoing.future.cancel)
         return True
 
     def result(self, timeout_s: float | None = None) -> Any:
-        """Wait for the answer; after a TimeoutError the call still goes on."""
+        """Wait for the answer; TimeoutError after ``timeout_s``, the call continues."""
         future = self._outgoing.future
         if isinstance(future, asyncio.Future):
             if future.done():
-                return self._opened(future.result())
-            if in_coroutine():
-                raise RuntimeError("this would block the event loop: await the call")
-            future = asyncio.run_coroutine_threadsafe(
-                _answer(future), self._exchange.loop
-            )
+                return self._unwrap(future.result())
+            if running_loop() is self._loop:
+                raise RuntimeError(
+                    "this would block the event loop that does the work: await the call"
+                )
+            future = asyncio.run_coroutine_threadsafe(_wait(future), self._loop)
         try:
-            return self._opened(future.result(timeout_s))
+            return self._unwrap(future.result(timeout_s))
         except KeyboardInterrupt:
             self.cancel()
             raise
@@ -164,12 +158,10 @@ class Call:
     def __await__(self) -> Generator[Any, None, Any]:
         future = self._outgoing.future
         if isinstance(future, asyncio.Future):
-            if _running_loop() is self._exchange.loop:
-                return self._opened((yield from future))
-            future = asyncio.run_coroutine_threadsafe(
-                _answer(future), self._exchange.loop
-            )
-        return self._opened((yield from asyncio.wrap_future(future)))
+            if running_loop() is self._loop:
+                return self._unwrap((yield from future))
+            future = asyncio.run_coroutine_threadsafe(_wait(future), self._loop)
+        return self._unwrap((yield from asyncio.wrap_future(future)))
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.result())
@@ -183,26 +175,31 @@ class Call:
             if isinstance(items, Stream):
                 items.close()
 
-    def _opened(self, value: Any) -> Any:
-        return Stream(self._exchange, value) if isinstance(value, Incoming) else value
+    def _unwrap(self, value: Any) -> Any:
+        return Stream(self._loop, value) if isinstance(value, StreamBuffer) else value
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return self._peer._channel.loop
 
     def __repr__(self) -> str:
-        state = "done" if self.done() else "under way"
-        return f"<Call of {self.function} on {self._exchange.name}: {state}>"
+        waits = "; await it, or take its result()" if running_loop() else ""
+        state = "done" if self.done() else f"under way{waits}"
+        return f"<Call of {self.function} on {self._peer.name}: {state}>"
 
 
 class Stream:
-    """The items of a remote generator, as they come; closing it stops the generator."""
+    """An iterator over the items of a remote generator; closing it stops that."""
 
-    def __init__(self, exchange: "Exchange", items: Incoming) -> None:
-        self._exchange, self._items = exchange, items
+    def __init__(self, loop: asyncio.AbstractEventLoop, items: StreamBuffer) -> None:
+        self._loop, self._items = loop, items
 
     def __iter__(self) -> "Stream":
         return self
 
     def __next__(self) -> Any:
         try:
-            return run(self._next(), self._exchange.loop, "use async for")
+            return run(self._next(), self._loop, "use async for")
         except StopAsyncIteration:
             raise StopIteration from None
 
@@ -210,9 +207,9 @@ class Stream:
         return self
 
     async def __anext__(self) -> Any:
-        if _running_loop() is self._exchange.loop:
+        if running_loop() is self._loop:
             return await self._items.next()
-        item = asyncio.run_coroutine_threadsafe(self._next(), self._exchange.loop)
+        item = asyncio.run_coroutine_threadsafe(self._next(), self._loop)
         return await asyncio.wrap_future(item)
 
     async def _next(self) -> Any:
@@ -220,15 +217,15 @@ class Stream:
 
     def close(self) -> None:
         """Stop the remote generator."""
-        if not self._exchange.loop.is_closed():
-            self._exchange.loop.call_soon_threadsafe(self._items.cancel)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._items.cancel)
 
     def __del__(self) -> None:
         self.close()
 
 
 class Group(Mapping[str, Peer]):
-    """Several peers, called at once: each answers for itself."""
+    """Peers by name, and stubs that call all of them at once."""
 
     def __init__(self, peers: Mapping[str, Peer]) -> None:
         self._peers = dict(peers)
@@ -238,7 +235,7 @@ class Group(Mapping[str, Peer]):
             return self._peers[name]
         except KeyError:
             raise RpcError(
-                f"no peer is named '{name}'; there are: {', '.join(self) or 'none'}"
+                f"no peer is named '{name}'; connected: {', '.join(self) or 'none'}"
             ) from None
 
     def __contains__(self, name: object) -> bool:
@@ -250,8 +247,11 @@ class Group(Mapping[str, Peer]):
     def __len__(self) -> int:
         return len(self._peers)
 
+    def __repr__(self) -> str:
+        return f"<Group of {', '.join(self) or 'no peers'}>"
+
     def only(self, names: Sequence[str]) -> "Group":
-        """Return the peers of those names; RpcError if one is not there."""
+        """Return the peers of these names; RpcError if one is missing."""
         return Group({name: self[name] for name in names})
 
     def __getattr__(self, name: str) -> "GroupFunction":
@@ -261,13 +261,13 @@ class Group(Mapping[str, Peer]):
 
 
 class GroupFunction:
-    """The same function of several peers."""
+    """A stub of the same function of several peers."""
 
     def __init__(self, functions: Mapping[str, Function]) -> None:
         self._functions = functions
 
     def within(self, seconds: float) -> "GroupFunction":
-        """Return the functions with a time limit."""
+        """Return the stub with a timeout."""
         return GroupFunction(
             {
                 name: function.within(seconds)
@@ -276,19 +276,19 @@ class GroupFunction:
         )
 
     def submit(self, *args: Any, **kwargs: Any) -> dict[str, Call]:
-        """Start one call on each peer and return their handles by the peers' names."""
+        """Start a call on each peer and return the handles by the peers' names."""
         return {
             name: function.submit(*args, **kwargs)
             for name, function in self._functions.items()
         }
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the answers by name, or raise an ExceptionGroup of what went wrong.
+        """Return the answers by name; ExceptionGroup if any call failed.
 
-        In a coroutine, to be awaited.
+        Where an event loop runs, return an awaitable of them.
         """
         calls = self.submit(*args, **kwargs)
-        if in_coroutine():
+        if running_loop():
             return _gather(calls)
         answers: dict[str, Any] = {}
         errors: list[Exception] = []
@@ -327,16 +327,9 @@ def _named(error: RpcError, name: str) -> RpcError:
 def _all_or_raise(answers: dict[str, Any], errors: list[Exception]) -> dict[str, Any]:
     if errors:
         failed, total = len(errors), len(errors) + len(answers)
-        raise ExceptionGroup(f"{failed} of {total} peers did not answer", errors)
+        raise ExceptionGroup(f"the calls of {failed} of {total} peers failed", errors)
     return answers
 
 
-async def _answer(future: asyncio.Future[Any]) -> Any:
+async def _wait(future: asyncio.Future[Any]) -> Any:
     return await future
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

@@ -1,160 +1,259 @@
-"""One port: peers come in over a WebSocket, everybody else calls with POST and JSON.
+"""``serve``: a server whose functions others call, and which calls them back.
 
-    GET  /rpc                 upgraded to a WebSocket: frames, both ways
-    POST /call/FUNCTION       {"args": [...], "kwargs": {...}}, or nothing
-                              200 {"result": ...}; a generator answers line by line
-
-Both take ``Authorization: Bearer TOKEN``. Pages of other origins get nothing, whatever
-the browser that shows them can reach. ``routes`` adds others to the port.
+``serve`` returns at once, and its I/O runs on a background thread; ``aserve`` runs on
+the caller's own event loop. Methods of a Server that wait block; where an event loop
+runs, they return an awaitable.
 """
 
-import hmac
-import ssl
-from collections.abc import Callable, Mapping
-from typing import Protocol
-from urllib.parse import urlsplit
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
 
-from aiohttp import web
-
-from melisma.errors import AccessError, ConfigError
-from melisma.rpc import frames
-from melisma.rpc.address import Address, is_loopback
+from melisma.errors import ConfigError, TransportError
+from melisma.rpc import certificates
+from melisma.rpc.address import DEFAULT_PORT, is_loopback, reachable
 from melisma.rpc.hub import Hub
-from melisma.rpc.post import JSON_BYTES, answer, problem
-from melisma.rpc.tokens import ANYBODY, Identity, Tokens
-from melisma.rpc.websocket import CLOSE_S, WebSocket
+from melisma.rpc.limits import Limits
+from melisma.rpc.listener import Listener, Routes
+from melisma.rpc.metrics import Metrics
+from melisma.rpc.peer import Group, Peer
+from melisma.rpc.service import Service
+from melisma.rpc.threads import background_loop, block_or_await, run
+from melisma.rpc.tokens import EVERYTHING, Tokens
+from melisma.rpc.transport import Transport, memory_transports
 
-#: A connection that asks for nothing for this long is closed.
-IDLE_S = 20.0
-
-NOBODY_ELSE: Mapping[str, Identity] = {}
-
-
-class Identify(Protocol):
-    """Says who sends a request; an HTTP error if nobody may, or from another page."""
-
-    def __call__(
-        self, request: web.Request, also: Mapping[str, Identity] = NOBODY_ELSE
-    ) -> Identity:
-        """Return who shows which token; ``also`` are secrets that are in no file."""
+#: Default folder of the certificate and the tokens.
+HOME = Path.home() / ".melisma"
 
 
-#: Adds routes to the port.
-Routes = Callable[[web.Application, Identify], None]
+def say(text: str) -> None:
+    """Print to stderr, apart from the program's output."""
+    print(text, file=sys.stderr, flush=True)
 
 
-class Listener:
-    """A hub on a port."""
+class Server:
+    """Answers calls, and calls the peers that connected. Made by ``serve``."""
 
     def __init__(
         self,
+        listener: Listener,
         hub: Hub,
         tokens: Tokens | None,
-        tls: ssl.SSLContext | None,
-        routes: Routes = lambda app, identify: None,
+        fingerprint: str | None,
     ) -> None:
-        self.hub = hub
-        self.address: Address
-        self._tokens, self._tls, self._routes = tokens, tls, routes
-        self._posts = 0
-        if tokens:
-            hub.reserved = tokens.reserves
-        self._runner: web.AppRunner | None = None
+        self._listener, self._hub = listener, hub
+        self._tokens = tokens
+        self.fingerprint = fingerprint  #: of the certificate that clients pin, if any
+        self._loop = asyncio.get_running_loop()
+        self._closed = asyncio.Event()
 
-    async def listen(self, host: str, port: int) -> None:
-        """Listen; a port of 0 is any free one. ConfigError if it cannot be had."""
-        if not (self._tls and self._tokens) and not is_loopback(host):
-            raise ConfigError(
-                f"{host} can be reached from elsewhere: that needs TLS and a token"
-            )
-        app = web.Application(client_max_size=JSON_BYTES)
-        app.on_response_prepare.append(_sign)
-        app.router.add_get("/rpc", self._converse)
-        app.router.add_post("/call/{function}", self._call)
-        self._routes(app, self._identify)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            handler_cancellation=True,
-            keepalive_timeout=IDLE_S,
-            shutdown_timeout=1.0,
-        )
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=self._tls)
-        try:
-            await site.start()
-        except OSError as error:
-            await self._runner.cleanup()
-            raise ConfigError(f"cannot listen on {host}:{port}: {error}") from None
-        bound = self._runner.addresses[0][1]
-        self.address = Address(host=host, port=bound, tls=self._tls is not None)
+    @property
+    def address(self) -> str:
+        """Return HOST:PORT."""
+        return str(self._listener.address)
 
-    async def close(self) -> None:
-        """Send everybody away and free the port."""
-        await self.hub.close()
-        if self._runner:
-            await self._runner.cleanup()
+    @property
+    def port(self) -> int:
+        """Return the port that it listens on."""
+        return self._listener.address.port
 
-    def _identify(
-        self, request: web.Request, also: Mapping[str, Identity] = NOBODY_ELSE
-    ) -> Identity:
-        """Return who asks; an HTTP error if nobody may."""
-        try:
-            self._check_origin(request)
-        except ValueError:
-            raise problem(web.HTTPForbidden, "no host or origin") from None
-        kind, _, token = request.headers.get("Authorization", "").partition(" ")
-        shown = token.strip().encode("utf-8", "replace")
-        for secret, identity in also.items():
-            if kind == "Bearer" and hmac.compare_digest(shown, secret.encode()):
-                return identity
+    @property
+    def url(self) -> str:
+        """Return the URL for browsers."""
+        address = self._listener.address
+        return replace(address, host=reachable(address.host)).url
+
+    @property
+    def metrics(self) -> Metrics:
+        """Return counts of calls, answers and bytes so far."""
+        return self._hub.metrics
+
+    @property
+    def silences_s(self) -> dict[str, float | None]:
+        """Return seconds since each peer's last message; None if not connected."""
+        return self._hub.silences_s
+
+    @property
+    def peers(self) -> Group:
+        """Return the peers that are connected or within the grace period."""
+        return self._hub.peers
+
+    def wait_for(self, *names: str, timeout_s: float | None = None) -> Any:
+        """Wait until peers of these names are connected, and return them."""
+        what = f"{', '.join(names)} to connect"
+        return self._run(_with_timeout(self._hub.wait_for(set(names)), timeout_s, what))
+
+    def wait_until(self, count: int, timeout_s: float | None = None) -> Any:
+        """Wait until ``count`` peers are connected, and return all peers."""
+        what = f"{count} peers to connect"
+        return self._run(_with_timeout(self._hub.wait_until(count), timeout_s, what))
+
+    def invite(
+        self, name: str | None = None, may_call: tuple[str, ...] = EVERYTHING
+    ) -> str:
+        """Create a token and return the join string, the only place that shows it.
+
+        With a ``name``, the token is bound to it: no peer has that name without it.
+        """
         if self._tokens is None:
-            return ANYBODY
+            return self.address
+        return replace(
+            self._listener.address,
+            host=reachable(self._listener.address.host),
+            token=self._tokens.add(name, may_call),
+            fingerprint=self.fingerprint,
+        ).join_string()
+
+    def expel(self, name: str, reason: str) -> None:
+        """End the session with a peer and refuse its name on this server.
+
+        Revoke its token to refuse it under other names and on later servers too.
+        """
+        self._loop.call_soon_threadsafe(self._hub.expel, name, reason)
+
+    def wait(self) -> Any:
+        """Serve until closed, or until Ctrl-C."""
         try:
-            if kind != "Bearer":
-                raise AccessError("a token is needed: Authorization: Bearer TOKEN")
-            return self._tokens.identify(token.strip())
-        except AccessError as error:
-            raise problem(web.HTTPUnauthorized, str(error)) from None
+            return self._run(self._closed.wait())
+        except KeyboardInterrupt:
+            return self.close()
 
-    def _check_origin(self, request: web.Request) -> None:
-        """Refuse what a page of another origin made a browser send."""
-        origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != request.host:
-            raise problem(web.HTTPForbidden, "pages of other origins may not call")
-        name = urlsplit(f"//{request.host}").hostname or ""
-        if self._tokens is None and not is_loopback(name):
-            raise problem(web.HTTPForbidden, f"'{name}' is not this machine's own name")
+    def close(self) -> Any:
+        """End all sessions and free the port."""
+        return self._run(self._close())
 
-    async def _call(self, request: web.Request) -> web.StreamResponse:
-        identity, limit = self._identify(request), self.hub.limits.calls
-        if self._posts >= limit:
-            raise problem(
-                web.HTTPServiceUnavailable, f"{limit} calls are under way already"
-            )
-        self._posts += 1
-        try:
-            return await answer(request, self.hub, identity)
-        finally:
-            self._posts -= 1
+    async def _close(self) -> None:
+        await self._listener.close()
+        self._closed.set()
 
-    async def _converse(self, request: web.Request) -> web.StreamResponse:
-        identity = self._identify(request)
-        limits = self.hub.limits
-        if self.hub.connections >= limits.connections:
-            raise problem(
-                web.HTTPServiceUnavailable,
-                f"{limits.connections} peers are connected, and more are not let in",
-            )
-        end = web.WebSocketResponse(
-            timeout=CLOSE_S, compress=False, max_msg_size=frames.FRAME_BYTES
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return block_or_await(work, self._loop)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        run(self._close(), self._loop)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _dial(self) -> Transport:
+        near, far = memory_transports()
+        self._accepting = asyncio.ensure_future(self._hub.accept(far))
+        return near
+
+
+async def aserve(
+    *targets: object,
+    host: str = "127.0.0.1",
+    port: int | None = DEFAULT_PORT,
+    secure: bool | None = None,
+    folder: Path | str = HOME,
+    certificate: Path | str | None = None,
+    key: Path | str | None = None,
+    client_ca: Path | str | None = None,
+    limits: Limits | None = None,
+    threads: int = 32,
+    joined: Callable[[Peer], None] | None = None,
+    left: Callable[[Peer], None] | None = None,
+    routes: Routes = lambda app, identify: None,
+    say: Callable[[str], None] = say,
+) -> Server:
+    """Serve on the running event loop; see ``serve``."""
+    secure = not is_loopback(host) if secure is None else secure
+    hub = Hub(
+        Service(targets),
+        limits=limits or Limits(),
+        threads=threads,
+        joined=joined,
+        left=left,
+    )
+    if not secure:
+        server = Server(Listener(hub, None, None, routes), hub, None, None)
+    else:
+        server = _secured(hub, Path(folder), certificate, key, client_ca, routes)
+    if port is not None:
+        await server._listener.listen(host, port)
+        _announce(server, say)
+    return server
+
+
+def _secured(
+    hub: Hub,
+    folder: Path,
+    certificate: Path | str | None,
+    key: Path | str | None,
+    client_ca: Path | str | None,
+    routes: Routes,
+) -> Server:
+    given = certificate is not None
+    if given and key is None:
+        raise ConfigError("a certificate needs its key: serve(certificate=…, key=…)")
+    certificate_file, key_file = (
+        (Path(str(certificate)), Path(str(key)))
+        if given
+        else certificates.ensure(folder)
+    )
+    tls = certificates.server_context(
+        certificate_file, key_file, Path(client_ca) if client_ca else None
+    )
+    tokens = Tokens(folder / "tokens.json")
+    # Clients check a certificate given here against its authority, and pin ours.
+    pin = None if given else certificates.fingerprint_of(certificate_file)
+    return Server(Listener(hub, tokens, tls, routes), hub, tokens, pin)
+
+
+def _announce(server: Server, say: Callable[[str], None]) -> None:
+    tokens = server._tokens
+    if tokens is None:
+        say(
+            f"listening on {server.address}, for this machine only; host='0.0.0.0'"
+            " opens it to others, with TLS and a token"
         )
-        await end.prepare(request)
-        carrier = WebSocket(end, self.hub.metrics, limits.silence_s)
-        await self.hub.accept(carrier, identity)
-        return end
+    elif tokens.list():
+        say(f"listening on {server.address} with TLS; earlier join strings are valid")
+    else:
+        say(
+            f"listening on {server.address} with TLS; join string, shown only now:\n"
+            f"  {server.invite()}"
+        )
 
 
-async def _sign(request: web.Request, response: web.StreamResponse) -> None:
-    """Name the server without its versions."""
-    response.headers["Server"] = "melisma"
+def serve(*targets: object, **options: Any) -> Server:
+    """Serve functions of this process to peers, and return at once.
+
+    Args:
+        *targets: functions, or objects with methods, marked by ``expose``; without
+            any, every function marked in this process.
+        **options: as follows.
+            host: the address to listen on; all but loopback require TLS and a token.
+            port: 0 for any free one; None for no socket: ``connect(server)``.
+            secure: True for TLS and a token on loopback too.
+            folder: of the certificate and the tokens, created on the first start.
+            certificate, key: PEM files to use in place of a self-signed certificate.
+            client_ca: the authority of the peers' certificates, for mutual TLS.
+            limits: on memory, calls and silence of a peer.
+            threads: at most, for plain functions.
+            joined, left: called with each Peer whose session begins or ends.
+            routes: called with the port's aiohttp application, to add routes, and a
+                function that authenticates requests.
+            say: prints the address and, the first time, the join string.
+    """
+    return run(aserve(*targets, **options), background_loop(), "await aserve(…)")
+
+
+async def _with_timeout(
+    work: Coroutine[Any, Any, Any], timeout_s: float | None, what: str
+) -> Any:
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await work
+    except TimeoutError:
+        raise TransportError(f"waited {timeout_s:g} s for {what}") from None

@@ -1,38 +1,33 @@
-"""What a process lets others call: marked functions, by exact name, nothing else."""
+"""Exposed functions: those marked by ``expose``, found by exact name."""
 
 import inspect
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
-from melisma.errors import ConfigError, RpcError
-
-if TYPE_CHECKING:
-    from melisma.rpc.answerer import Request
+from melisma.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Kind = Literal["function", "coroutine", "generator", "async generator"]
 
 MARK = "__melisma_rpc__"
-current_request: ContextVar["Request"] = ContextVar("request")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposed:
-    """A function that others may call."""
+    """A function that peers may call."""
 
     name: str
     function: Callable[..., Any]
-    idempotent: bool  #: running it twice does what running it once does
-    executor: Executor | None  #: where it runs; None is the service's threads
+    idempotent: bool  #: running it twice has the effect of running it once
+    executor: Executor | None  #: where it runs; None for the server's threads
     kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What ``expose`` leaves on a function."""
+    """The attribute that ``expose`` sets on a function."""
 
     name: str
     idempotent: bool
@@ -58,11 +53,11 @@ def expose(
     idempotent: bool = False,
     executor: Executor | None = None,
 ) -> Any:
-    """Mark a function or method as one that others may call.
+    """Mark a function or method as one that peers may call.
 
     A plain function runs in a thread, or in ``executor``; ``async def`` runs on the
     event loop and must not block it; generators of either kind answer with a stream.
-    ``idempotent`` says that a call whose fate is unknown may be run again.
+    A call of an ``idempotent`` function is repeated if it is not known to have run.
     """
 
     def mark(function: F) -> F:
@@ -78,7 +73,7 @@ def expose(
 
 
 class Service:
-    """Exposed functions by name: those given, or every function marked so far."""
+    """Exposed functions by name: those of the targets, or all if there are none."""
 
     def __init__(self, targets: Iterable[object] = ()) -> None:
         found = [exposed for target in targets for exposed in _exposed_of(target)]
@@ -87,15 +82,9 @@ class Service:
             names = sorted(exposed.name for exposed in found)
             raise ConfigError(f"two functions are exposed under one name: {names}")
         if not found:
-            self.functions = _marked  # also those marked later
-
-
-def current() -> "Request":
-    """Return the call that the running function answers; RpcError outside of one."""
-    try:
-        return current_request.get()
-    except LookupError:
-        raise RpcError("no call is being answered here") from None
+            self.functions = (
+                _marked  # the dict itself: functions marked later count too
+            )
 
 
 def _exposed_of(target: object) -> list[Exposed]:

@@ -1,4 +1,4 @@
-"""Threads that do the work of others: functions of peers, and our own event loop."""
+"""A thread pool, a background event loop, and blocking calls into it."""
 
 import asyncio
 import concurrent.futures
@@ -9,20 +9,22 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
+from melisma.errors import TransportError
+
 P = ParamSpec("P")
 T = TypeVar("T")
 Job = tuple[Future[Any], Callable[[], Any]]
 
 
-class Threads(concurrent.futures.Executor):
-    """Up to ``most`` threads, none of which keeps the process from ending.
+class ThreadPool(concurrent.futures.Executor):
+    """At most ``size`` daemon threads.
 
-    The standard pool is joined when the interpreter ends, so that Ctrl-C would wait for
-    whatever a peer's call is doing.
+    The standard pool joins its threads when the interpreter exits, so Ctrl-C would wait
+    for the calls of peers.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, size: int) -> None:
+        self._size = size
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._started = 0
         self._idle = threading.Semaphore(0)
@@ -33,14 +35,14 @@ class Threads(concurrent.futures.Executor):
         """Run a function in a thread of the pool."""
         future: Future[T] = Future()
         self._jobs.put((future, lambda: fn(*args, **kwargs)))
-        if not self._idle.acquire(blocking=False) and self._started < self._most:
+        if not self._idle.acquire(blocking=False) and self._started < self._size:
             self._started += 1
             name = f"melisma-rpc-{self._started}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let the threads end after what they do now."""
+        """Let the threads exit after the queued jobs; never waits for them."""
         for _ in range(self._started):
             self._jobs.put(None)
 
@@ -61,7 +63,7 @@ _starting = threading.Lock()
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of a thread of this process, started when first needed."""
+    """Return the event loop of a daemon thread, started on first use."""
     global _loop
     with _starting:
         if _loop is None:
@@ -81,36 +83,61 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _forget_loop() -> None:
-    """Start anew in a forked process, which has none of its parent's threads."""
+def _reset_loop() -> None:
+    """Forget the loop in a forked process, which has none of its parent's threads."""
     global _loop, _starting
     _loop, _starting = None, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_loop)
+os.register_at_fork(after_in_child=_reset_loop)
 
 
-def in_coroutine() -> bool:
-    """Return whether an event loop runs in this thread."""
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, if one does."""
     try:
-        asyncio.get_running_loop()
+        return asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        return None
 
 
 def run(
     work: Coroutine[Any, Any, T],
     loop: asyncio.AbstractEventLoop,
-    advice: str = "use its async twin",
+    instead: str = "await its async form",
 ) -> T:
-    """Block until a coroutine on another thread's loop is done."""
-    if in_coroutine():
+    """Run a coroutine on ``loop`` of another thread, and block until it is done.
+
+    A loop that runs in this thread, as in a notebook, is blocked meanwhile.
+    RuntimeError if that is ``loop`` itself: it would deadlock.
+    """
+    here = running_loop()
+    if here is loop:
         work.close()
-        raise RuntimeError(f"this would block the running event loop: {advice}")
+        raise RuntimeError(
+            f"this would block the event loop that does the work: {instead}"
+        )
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return future.result()
+    except TransportError as error:
+        if here:
+            error.add_note(
+                "This blocked the event loop of its thread: if that loop runs the"
+                f" server, {instead}."
+            )
+        raise
     except BaseException:
         future.cancel()
         raise
+
+
+def block_or_await(
+    work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop
+) -> Any:
+    """Run ``work`` on ``loop``: block, or return an awaitable if a loop runs here."""
+    here = running_loop()
+    if here is None:
+        return run(work, loop)
+    if here is loop:
+        return work
+    return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

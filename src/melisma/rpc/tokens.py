@@ -1,8 +1,8 @@
-"""Who may come in: one secret per device or one for all, kept as hashes in a file.
+"""Access tokens, stored as hashes in a file.
 
 A token is ``<id>.<secret>``. The file holds the SHA-256 of each secret: secrets have
-256 random bits, so a slow hash would protect nothing more. A token may be bound to one
-peer's name, and to the functions that whoever shows it may call.
+256 random bits, so a slow hash would add nothing. A token may be bound to the name of a
+peer, and restricted to functions.
 """
 
 import fcntl
@@ -21,20 +21,20 @@ import msgspec
 from melisma.errors import AccessError, ConfigError
 
 EVERYTHING = ("*",)
-_WRONG = "this token does not let anybody in: ask for a new join string"
+_INVALID = "this token is not valid: ask for a new join string"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the file knows of one token."""
+    """A token as stored in the file."""
 
     id: str
     sha256: str
-    name: str | None = None  # the only name its bearer may take; None for any
-    may_call: tuple[str, ...] = EVERYTHING  # names, or patterns as in file names
+    name: str | None = None  # the only name of its peer; None for any
+    may_call: tuple[str, ...] = EVERYTHING  # function names, or patterns with *
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who somebody has proven to be."""
+    """The token of an authenticated peer, with its name and permissions."""
 
     id: str
     name: str | None = None
@@ -45,12 +45,12 @@ class Identity(msgspec.Struct, frozen=True):
         return any(fnmatch.fnmatchcase(function, p) for p in self.patterns)
 
 
-#: Whoever reaches a server that listens on loopback and asks for no token.
-ANYBODY = Identity("")
+#: The identity of every peer of a server without tokens.
+ANONYMOUS = Identity("")
 
 
 class Tokens:
-    """The tokens in a file, which is read anew whenever it has changed."""
+    """The tokens in a file, which is read again after it changed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,26 +60,26 @@ class Tokens:
     def add(
         self, name: str | None = None, may_call: tuple[str, ...] = EVERYTHING
     ) -> str:
-        """Make a token and return it: the only time that it is seen."""
+        """Create a token and return it; the file has only its hash."""
         if name is not None:
             check_name(name)
         id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
         entry = Entry(id=id, sha256=_hash(secret), name=name, may_call=may_call)
-        with alone_in(self.path.parent):
+        with locked(self.path.parent):
             self._write({**self._read(), id: entry})
         return f"{id}.{secret}"
 
     def revoke(self, id: str) -> None:
-        """Let the token of that id in no more."""
-        with alone_in(self.path.parent):
+        """Delete the token with this id; ConfigError if there is none."""
+        with locked(self.path.parent):
             entries = dict(self._read())
             if entries.pop(id, None) is None:
                 known = ", ".join(sorted(entries)) or "none"
-                raise ConfigError(f"no token has the id '{id}'; there are: {known}")
+                raise ConfigError(f"no token has the id '{id}'; known: {known}")
             self._write(entries)
 
     def list(self) -> list[Entry]:
-        """Return what is known of each token."""
+        """Return the stored tokens."""
         return list(self._read().values())
 
     def reserves(self, name: str) -> bool:
@@ -87,12 +87,12 @@ class Tokens:
         return any(entry.name == name for entry in self._read().values())
 
     def identify(self, token: str) -> Identity:
-        """Return who shows ``token``; AccessError if nobody should."""
+        """Return the identity of a token; AccessError if it is not valid."""
         id, _, secret = token.partition(".")
         entry = self._read().get(id)
         expected = entry.sha256 if entry else "0" * 64
         if not hmac.compare_digest(_hash(secret), expected) or entry is None:
-            raise AccessError(_WRONG)
+            raise AccessError(_INVALID)
         return Identity(entry.id, entry.name, entry.may_call)
 
     def _read(self) -> dict[str, Entry]:
@@ -116,8 +116,8 @@ class Tokens:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Let no other thread or process change the folder meanwhile."""
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder against other threads and processes that lock it."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -128,7 +128,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner reads, all of it or nothing."""
+    """Write a file atomically, readable by its owner alone."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:

@@ -1,9 +1,9 @@
-"""Values as bytes: a msgpack body, with the memory of large arrays beside it.
+"""Serialisation of values: a msgpack body, and the buffers of large arrays, uncopied.
 
-Sent are None, bool, int, float, str, bytes, list, tuple, set, frozenset, dict, numpy
-arrays and scalars, torch tensors, and dataclasses and msgspec structs that both sides
-registered. All arrive as they were sent. Anything else is a TypeError that says where
-in the value it stands. What arrives can name a registered class, and nothing else.
+Supported are None, bool, int, float, str, bytes, list, tuple, set, frozenset, dict,
+numpy arrays and scalars, torch tensors, and dataclasses and msgspec structs that both
+sides registered. Types are preserved. Anything else is a TypeError with the path to it
+in the value. Received bytes can name registered classes and nothing else: no pickle.
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from melisma.errors import ConfigError
 
-Memory = NDArray[np.uint8]
+Buffer = NDArray[np.uint8]
 C = TypeVar("C", bound=type[Any])
 
-#: Arrays up to this size travel inside the body.
+#: Arrays up to this size are part of the body.
 INLINE_BYTES = 4096
 
 TUPLE, SET, FROZENSET, ARRAY, SCALAR, TENSOR, RECORD = range(1, 8)
@@ -46,7 +46,7 @@ _record_names: dict[type[Any], str] = {}
 
 
 class Unsendable(TypeError):
-    """A value has a part that cannot be sent; ``path`` leads to it."""
+    """A part of a value cannot be sent; ``path`` leads to that part."""
 
     def __init__(self, problem: str, path: str = "") -> None:
         super().__init__(problem)
@@ -56,12 +56,12 @@ class Unsendable(TypeError):
         return f"{self.path or 'the value'}: {self.problem}"
 
     def below(self, step: str) -> "Unsendable":
-        """Return the same problem as seen from one level up."""
+        """Return the error with ``step`` put before its path."""
         return Unsendable(self.problem, step + self.path)
 
 
 class Malformed(ValueError):
-    """Bytes that no honest sender would have written."""
+    """Received bytes that break the protocol."""
 
 
 @overload
@@ -69,10 +69,10 @@ def register(cls: C, *, name: str | None = None) -> C: ...
 @overload
 def register(*, name: str | None = None) -> Callable[[C], C]: ...
 def register(cls: Any = None, *, name: str | None = None) -> Any:
-    """Let a dataclass or msgspec struct travel, under its own name unless told.
+    """Register a dataclass or msgspec struct as a value, by its own name or ``name``.
 
-    Both sides register the class; the name alone crosses the wire. Fields are checked
-    against their annotations when a value arrives.
+    Both sides register the class, since only its name is sent. Fields are checked
+    against their annotations on receipt.
     """
     if cls is None:
         return partial(register, name=name)
@@ -88,37 +88,37 @@ def register(cls: Any = None, *, name: str | None = None) -> Any:
     return cls
 
 
-def pack(value: Any) -> tuple[bytes, list[Memory]]:
-    """Return the body of ``value`` and the memory of its large arrays, uncopied."""
-    if type(value) in ATOMS:  # most answers
+def pack(value: Any) -> tuple[bytes, list[Buffer]]:
+    """Return the body of a value, and the buffers of its large arrays, uncopied."""
+    if type(value) in ATOMS:  # the common case, made fast
         return _pack_plain(value), []
-    memories: list[Memory] = []
-    return _pack_plain(_at("", value, memories)), memories
+    buffers: list[Buffer] = []
+    return _pack_plain(_at("", value, buffers)), buffers
 
 
 def pack_call(
     args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[bytes, list[Memory]]:
-    """Return the body and memory of a call's arguments; ``unpack`` gives a pair."""
-    memories: list[Memory] = []
+) -> tuple[bytes, list[Buffer]]:
+    """Return body and buffers of a call's arguments, which unpack to a pair."""
+    buffers: list[Buffer] = []
     plain_args = [
-        arg if type(arg) in ATOMS else _at(f"argument {i}", arg, memories)
+        arg if type(arg) in ATOMS else _at(f"argument {i}", arg, buffers)
         for i, arg in enumerate(args, 1)
     ]
     plain_kwargs = {
-        key: arg if type(arg) in ATOMS else _at(f"argument {key}", arg, memories)
+        key: arg if type(arg) in ATOMS else _at(f"argument {key}", arg, buffers)
         for key, arg in kwargs.items()
     }
-    return _pack_plain([plain_args, plain_kwargs]), memories
+    return _pack_plain([plain_args, plain_kwargs]), buffers
 
 
-def unpack(body: bytes | memoryview | msgspec.Raw, memories: Sequence[Memory]) -> Any:
-    """Return the value that ``pack`` took; Malformed where nothing honest fits."""
-    unused = dict(enumerate(memories))
+def unpack(body: bytes | memoryview | msgspec.Raw, buffers: Sequence[Buffer]) -> Any:
+    """Return the value of ``pack``; Malformed if the bytes are not of one."""
+    unused = dict(enumerate(buffers))
     try:
-        value = _decoder(unused).decode(body) if memories else _plain_decode(body)
-    except Exception as error:  # the edge: hostile bytes, or a record's own checks
-        raise Malformed(f"a value cannot be read: {error}") from error
+        value = _decoder(unused).decode(body) if buffers else _plain_decode(body)
+    except Exception as error:  # the edge: hostile bytes, or a class's own checks
+        raise Malformed(f"a value cannot be decoded: {error}") from error
     if unused:
         raise Malformed(f"{len(unused)} buffers belong to no array of the value")
     return value
@@ -135,35 +135,35 @@ def _pack_plain(value: Any) -> bytes:
         raise Unsendable("holds text that is not valid Unicode") from None
 
 
-def _at(step: str, value: Any, memories: list[Memory]) -> Any:
+def _at(step: str, value: Any, buffers: list[Buffer]) -> Any:
     try:
-        return _plain(value, memories)
+        return _plain(value, buffers)
     except Unsendable as error:
         raise error.below(step) from None
     except RecursionError:
         raise Unsendable("is nested too deeply", step) from None
 
 
-def _plain(value: Any, memories: list[Memory]) -> Any:
-    """Return ``value`` in msgpack's own types, its large arrays put in ``memories``."""
+def _plain(value: Any, buffers: list[Buffer]) -> Any:
+    """Return a value in msgpack's types; its large arrays are added to ``buffers``."""
     kind = type(value)
     if kind in ATOMS:
         return value
     if kind is list:
-        return _items(value, memories)
+        return _items(value, buffers)
     if kind in DICTS:
-        return _entries(value, memories)
+        return _entries(value, buffers)
     if kind in SEQUENCES:
-        return _ext(SEQUENCES[kind], _items(list(value), memories))
+        return _ext(SEQUENCES[kind], _items(list(value), buffers))
     if kind is np.ndarray or kind is np.memmap:
-        return _array(ARRAY, value.dtype.str, value, memories)
+        return _array(ARRAY, value.dtype.str, value, buffers)
     if isinstance(value, np.generic):
         dtype = _known(value.dtype)
         return _ext(SCALAR, [dtype.str, value.tobytes()])
     if kind in _record_names:
-        return _ext(RECORD, [_record_names[kind], _entries(_fields(value), memories)])
+        return _ext(RECORD, [_record_names[kind], _entries(_fields(value), buffers)])
     if "torch" in sys.modules and kind.__module__.partition(".")[0] == "torch":
-        return _tensor(value, memories)
+        return _tensor(value, buffers)
     raise Unsendable(f"{kind.__name__} cannot be sent; {_advice(kind)}")
 
 
@@ -173,25 +173,25 @@ def _advice(kind: type[Any]) -> str:
     return "send plain values, arrays, tensors or a registered dataclass"
 
 
-def _items(items: list[Any], memories: list[Memory]) -> list[Any]:
+def _items(items: list[Any], buffers: list[Buffer]) -> list[Any]:
     if ATOMS.issuperset(map(type, items)):
         return items
     plain = []
     for i, item in enumerate(items):
         try:
-            plain.append(_plain(item, memories))
+            plain.append(_plain(item, buffers))
         except Unsendable as error:
             raise error.below(f"[{i}]") from None
     return plain
 
 
-def _entries(entries: dict[Any, Any], memories: list[Memory]) -> dict[Any, Any]:
+def _entries(entries: dict[Any, Any], buffers: list[Buffer]) -> dict[Any, Any]:
     plain = {}
     for key, item in entries.items():
         if type(key) not in ATOMS:
             raise Unsendable(f"key {key!r} is a {type(key).__name__}: use str or int")
         try:
-            plain[key] = _plain(item, memories)
+            plain[key] = _plain(item, buffers)
         except Unsendable as error:
             raise error.below(f"[{key!r}]") from None
     return plain
@@ -226,18 +226,18 @@ def _known(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _array(
-    code: int, type_name: str, array: NDArray[Any], memories: list[Memory]
+    code: int, type_name: str, array: NDArray[Any], buffers: list[Buffer]
 ) -> msgspec.msgpack.Ext:
     _known(array.dtype)
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     if flat.size <= INLINE_BYTES:
         return _ext(code, [type_name, array.shape, flat.tobytes()])
-    memories.append(flat)
-    return _ext(code, [type_name, array.shape, len(memories) - 1])
+    buffers.append(flat)
+    return _ext(code, [type_name, array.shape, len(buffers) - 1])
 
 
-def _tensor(tensor: Any, memories: list[Memory]) -> msgspec.msgpack.Ext:
-    from melisma.learning import tensors  # only where somebody uses torch already
+def _tensor(tensor: Any, buffers: list[Buffer]) -> msgspec.msgpack.Ext:
+    from melisma.learning import tensors  # torch is loaded already
 
     if not hasattr(tensor, "layout"):
         raise Unsendable(f"{type(tensor).__name__} cannot be sent; send its tensors")
@@ -245,40 +245,40 @@ def _tensor(tensor: Any, memories: list[Memory]) -> msgspec.msgpack.Ext:
         name, array = tensors.to_array(tensor)
     except TypeError as error:
         raise Unsendable(str(error)) from None
-    return _array(TENSOR, name, array.reshape(tuple(tensor.shape)), memories)
+    return _array(TENSOR, name, array.reshape(tuple(tensor.shape)), buffers)
 
 
-def _decoder(unused: dict[int, Memory]) -> msgspec.msgpack.Decoder[Any]:
-    """Return a decoder that takes arrays' memory out of ``unused``."""
+def _decoder(unused: dict[int, Buffer]) -> msgspec.msgpack.Decoder[Any]:
+    """Return a decoder that takes the buffers of arrays out of ``unused``."""
 
     def extension(code: int, data: memoryview) -> Any:
         content = decoder.decode(data)
         if code in SEQUENCE_TYPES:
             return SEQUENCE_TYPES[code](content)
         if code == SCALAR:
-            name, memory = content
-            return np.frombuffer(memory, DTYPES[name])[0]
+            name, number = content
+            return np.frombuffer(number, DTYPES[name])[0]
         if code == RECORD:
             return _record(*content)
         if code not in (ARRAY, TENSOR):
             raise ValueError(f"unknown extension {code}")
         name, shape, source = content
         if not all(type(size) is int and size >= 0 for size in shape):
-            raise ValueError(f"{shape} is no shape")
-        memory = unused.pop(source) if type(source) is int else _own(source)
+            raise ValueError(f"{shape} is not a shape")
+        buffer = unused.pop(source) if type(source) is int else _copy(source)
         if code == ARRAY:
-            return memory.view(DTYPES[name]).reshape(shape)
-        from melisma.learning import tensors  # only where somebody sends tensors
+            return buffer.view(DTYPES[name]).reshape(shape)
+        from melisma.learning import tensors  # torch is slow to load
 
-        return tensors.from_array(name, memory).reshape(shape)
+        return tensors.from_array(name, buffer).reshape(shape)
 
     decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ext_hook=extension)
     return decoder
 
 
-def _own(data: bytes) -> Memory:
-    if type(data) is not bytes:  # a number would ask for that much memory
-        raise TypeError(f"{type(data).__name__} is no memory")
+def _copy(data: bytes) -> Buffer:
+    if type(data) is not bytes:  # bytearray(number) would allocate that much
+        raise TypeError(f"{type(data).__name__} is not a buffer")
     return np.frombuffer(bytearray(data), np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Frames over a WebSocket of aiohttp."""
+"""Transport over a WebSocket of aiohttp."""
 
 import asyncio
 import os
@@ -10,18 +10,18 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from melisma.rpc.carrier import Closed, begin
 from melisma.rpc.metrics import Metrics
+from melisma.rpc.transport import Closed, start
 
-#: How long closing may wait for the far side's part of the ceremony.
+#: How long to wait for the peer's part of the closing handshake.
 CLOSE_S = 0.5
 
 
-class ClientEnd(aiohttp.ClientWebSocketResponse):
-    """Lets go of its connection also where aiohttp, having lost it, forgets to."""
+class ClientSocket(aiohttp.ClientWebSocketResponse):
+    """Releases its connection also after a loss, where aiohttp does not."""
 
     async def close(self, *, code: int = 1000, message: bytes = b"") -> bool:
-        """Close, and let go."""
+        """Close, and release the connection."""
         try:
             return await super().close(code=code, message=message)
         finally:
@@ -29,18 +29,18 @@ class ClientEnd(aiohttp.ClientWebSocketResponse):
 
 
 class WebSocket:
-    """A carrier over either end of a WebSocket."""
+    """A transport over either end of a WebSocket."""
 
     def __init__(
         self,
-        end: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
+        websocket: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
         metrics: Metrics,
         silence_s: float,
     ) -> None:
-        self._end, self._metrics = end, metrics
+        self._websocket, self._metrics = websocket, metrics
         self._closed = False
-        self._socket = end.get_extra_info("socket")
-        _harden(self._socket, silence_s)
+        self._socket = websocket.get_extra_info("socket")
+        _set_timeout(self._socket, silence_s)
 
     async def send(self, frame: bytes) -> None:
         """Send one binary message."""
@@ -48,44 +48,44 @@ class WebSocket:
             raise Closed
         self._metrics.sent_bytes += len(frame)
         try:
-            await self._end.send_bytes(frame)
+            await self._websocket.send_bytes(frame)
         except (ConnectionError, RuntimeError) as error:
             raise Closed(str(error)) from error
 
-    def begin(self, frame: bytes) -> Awaitable[None] | None:
-        """Write a message to the socket; what is left is to wait for room."""
-        return begin(self.send(frame))
+    def start_send(self, frame: bytes) -> Awaitable[None] | None:
+        """Write a message to the socket; await the rest while its buffer is full."""
+        return start(self.send(frame))
 
     async def receive(self) -> bytes:
         """Return the next binary message."""
-        message = await self._end.receive()
+        message = await self._websocket.receive()
         if message.type is aiohttp.WSMsgType.BINARY:
             data: bytes = message.data
             return data
         raise Closed(f"{message.type.name}: {message.extra or message.data or ''}")
 
     async def close(self) -> None:
-        """Close the connection, politely if that is quick."""
+        """Close the connection, with the closing handshake if that is quick."""
         if self._closed:
             return
         self._closed = True
         try:
             async with asyncio.timeout(2 * CLOSE_S):
-                await self._end.close()
-        except TimeoutError:  # it reads nothing, so that not even a goodbye fits in
-            _cut(self._socket)
+                await self._websocket.close()
+        except TimeoutError:  # the peer reads nothing, so the buffers are full
+            _abort(self._socket)
         except (ConnectionError, RuntimeError):
             pass
 
 
-def _cut(connection: Any) -> None:
-    """End a connection at once, by another handle: uvloop's own cannot."""
+def _abort(connection: Any) -> None:
+    """Shut a socket down at once, by a duplicate: uvloop's own cannot."""
     with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as same:
         same.shutdown(socket.SHUT_RDWR)
 
 
-def _harden(connection: Any, silence_s: float) -> None:
-    """Let the kernel, too, give up on a host that confirms nothing."""
+def _set_timeout(connection: Any, silence_s: float) -> None:
+    """Let the kernel close a connection whose host acknowledges nothing."""
     if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-        patience_ms = int(silence_s * 1000)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
+        timeout_ms = int(silence_s * 1000)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)

@@ -1,6 +1,6 @@
-"""What became of a run: rows, pictures and one page, from its records alone.
+"""What became of a run: rows and one page, from its records alone; no torch.
 
-What draws is imported when it is asked for: who only reads rows needs no torch.
+The page is imported when it is asked for: who only reads rows does without it.
 """
 
 from importlib import import_module

@@ -8,7 +8,7 @@ from melisma.errors import DataError
 from melisma.jobs.schema import Job, load, tasks_of
 from melisma.runs import records
 from melisma.runs.files import CONFIG, RECORDS
-from melisma.runs.records import Moved, Record
+from melisma.runs.records import Record
 from melisma.views import ledger
 from melisma.views.ledger import Cycle, Incident, Tally, Turn
 
@@ -22,23 +22,7 @@ class Account:
     learners: list[Tally]
     cycles: list[Cycle]
     incidents: list[Incident]
-    moved: list[Moved]  #: of a fog, each device in each slot
     time_s: float  #: of the last event
-
-    @property
-    def deadline_s(self) -> float:
-        """Seconds in a cycle."""
-        return float(self.job.deadline)
-
-    @property
-    def names(self) -> list[str]:
-        """The learners, in the order in which they came."""
-        return [tally.learner for tally in self.learners]
-
-    @property
-    def tested(self) -> list[Cycle]:
-        """The cycles that came to their end."""
-        return [cycle for cycle in self.cycles if cycle.accuracy is not None]
 
 
 def read(folder: Path) -> tuple[Job, list[Record]]:
@@ -69,6 +53,5 @@ def account(job: Job, happened: Sequence[Record]) -> Account:
         learners=ledger.tallies(turns),
         cycles=ledger.cycles(happened, turns),
         incidents=ledger.incidents(happened),
-        moved=[record for record in happened if isinstance(record, Moved)],
         time_s=max((record.time_s for record in happened), default=0.0),
     )

@@ -4,13 +4,10 @@ Rows in, figures out; nothing here draws or writes.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-
-from melisma.maths.arrays import Floats
 from melisma.runs.records import Moved
 
 Key = TypeVar("Key", int, str)
@@ -91,12 +88,3 @@ def flows(moved: Iterable[Moved]) -> Sent:
             if samples:
                 sent[row.learner, receiver] += samples
     return sent
-
-
-def matrix(sent: Sent, places: Mapping[str, int]) -> Floats:
-    """Return samples sent from place to place; several devices may share one."""
-    size = max(places.values(), default=-1) + 1
-    between = np.zeros((size, size))
-    for (sender, receiver), samples in sent.items():
-        between[places[sender], places[receiver]] += samples
-    return between

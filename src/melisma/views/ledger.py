@@ -10,9 +10,7 @@ from statistics import fmean
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from melisma.maths.arrays import Floats
 from melisma.runs.records import (
     Aggregated,
     Allocated,
@@ -339,20 +337,3 @@ def gravest(incidents: Sequence[Incident], most: int) -> list[Incident]:
         range(len(incidents)), key=lambda i: (GRAVITY.index(incidents[i].what), i)
     )
     return [incidents[i] for i in sorted(ranks[:most])]
-
-
-def spent(
-    turns: Iterable[Turn], learners: Sequence[str], cycles: int, deadline_s: float
-) -> Floats:
-    """Share of the deadline until each update was here, learners × cycles.
-
-    NaN where none came, −1 where it does not count.
-    """
-    rows = {name: row for row, name in enumerate(learners)}
-    share = np.full((len(learners), cycles), np.nan)
-    for turn in turns:
-        if turn.learner in rows and turn.dropped_s is not None:
-            share[rows[turn.learner], turn.cycle - 1] = -1.0
-        elif turn.learner in rows and turn.measured_s is not None:
-            share[rows[turn.learner], turn.cycle - 1] = turn.measured_s / deadline_s
-    return share

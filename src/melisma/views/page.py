@@ -1,35 +1,29 @@
-"""What a run leaves to look at: a page, pictures, and rows for a spreadsheet.
+"""What a run leaves to look at: a page, and rows for a spreadsheet.
 
 runs/<name>/report.html     the dashboard's page with the run in it; it opens offline
             learners.csv    a row for each learner and cycle
-            course.png, timeline.png, overview.png, predicted.png
+            moves.csv       of a fog, a row for each device and slot
 
-Of a fog run the pictures of `fog_page` take the place of the last three, and of several
-tasks those of `overview`.
+The page draws; each of its pictures can be saved there as SVG or PNG.
 """
 
 import csv
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from melisma.errors import DataError
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job, tasks_of
-from melisma.runs.records import Record
-from melisma.views import document, fog_page, ledger, overview, parts, pictures, plots
-from melisma.views.accounts import Account, account, read
-from melisma.views.ledger import Turn
+from melisma.runs.records import Moved, Record
+from melisma.views import document, fog, ledger, overview, parts
+from melisma.views.accounts import read
 from melisma.views.web import offline
 
-PAGE, ROWS = "report.html", "learners.csv"
-
-#: What pictures show of long runs; all of it is on the page and in the rows.
-LANES, PANELS, OVERVIEW = 24, 6, 400
+PAGE, ROWS, MOVES = "report.html", "learners.csv", "moves.csv"
 
 
 def write(folder: Path) -> Path:
-    """Write page, rows and pictures of the run in ``folder``; return the page's path.
+    """Write page and rows of the run in ``folder``; return the page's path.
 
     Of several tasks each has a page of its own, too. DataError if there is no run, or
     it cannot be written there.
@@ -39,9 +33,10 @@ def write(folder: Path) -> Path:
         if job.task:
             for one in tasks_of(job):
                 write(folder / one.name)
-            overview.draw(job, records, folder)
         else:
-            _leave(job, records, folder)
+            _write_learners(folder / ROWS, records)
+            if family_of(job).moves_data:
+                _write_moves(folder / MOVES, records)
         offline.write([_document(job, records, folder)], folder / PAGE, job.name)
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror}") from error
@@ -55,74 +50,48 @@ def _document(job: Job, records: Sequence[Record], folder: Path) -> object:
     return document.document(folder) | {"service": overview.service(job, records)}
 
 
-def _leave(job: Job, records: Sequence[Record], folder: Path) -> None:
-    """Write rows and pictures of a run of one task."""
-    run = account(job, records)
-    _write_rows(folder / ROWS, run.turns)
-    _course(run, folder)
-    if family_of(job).moves_data:
-        fog_page.write_rows(folder / fog_page.ROWS, run.moved)
-        fog_page.draw(run, folder)
-    else:
-        _timeline(run, folder)
-        _predictions(run, folder)
+#: Columns of ``learners.csv``, and the fields of a turn that they are.
+_LEARNERS = {
+    **{name: name for name in ("cycle", "learner", "samples")},
+    "epochs": "steps",
+    **{name: name for name in ("predicted_s", "downloaded_s", "trained_s")},
+    **{name: name for name in ("measured_s", "trained", "batches", "halted")},
+    **{name: name for name in ("outcome", "distance")},
+}
 
 
-_COLUMNS = (
-    *("cycle", "learner", "samples", "steps", "predicted_s", "downloaded_s"),
-    *("trained_s", "measured_s", "trained", "batches", "halted", "outcome", "distance"),
+def _write_learners(path: Path, records: Sequence[Record]) -> None:
+    rows = (
+        [getattr(turn, field) for field in _LEARNERS.values()]
+        for turn in ledger.turns(records)
+    )
+    _write_rows(path, list(_LEARNERS), rows)
+
+
+_AMOUNTS = (
+    *("collected", "trained", "sent", "arrived", "discarded"),
+    *("process_cost", "transfer_cost", "error_cost"),
 )
 
 
-def _write_rows(path: Path, turns: Sequence[Turn]) -> None:
+def _write_moves(path: Path, records: Sequence[Record]) -> None:
+    """Write one line for each device and slot; ``to`` is DEVICE:SAMPLES, by spaces."""
+    moved = [record for record in records if isinstance(record, Moved)]
+    rows = (
+        [
+            *(row.cycle, row.slot, row.learner),
+            *(getattr(fog.total([row]), name) for name in _AMOUNTS),
+            " ".join(f"{name}:{samples}" for name, samples in row.sent.items()),
+        ]
+        for row in moved
+    )
+    _write_rows(path, ["cycle", "slot", "learner", *_AMOUNTS, "to"], rows)
+
+
+def _write_rows(
+    path: Path, titles: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
-        rows.writerow(_COLUMNS)
-        for turn in turns:
-            rows.writerow([parts.cell(getattr(turn, column)) for column in _COLUMNS])
-
-
-def _course(run: Account, folder: Path) -> None:
-    if run.tested:
-        draw = partial(pictures.courses, scheme=run.job.scheme, cycles=run.tested)
-        plots.save(folder / "course.png", draw)
-
-
-def _timeline(run: Account, folder: Path) -> None:
-    """Draw some learners in some cycles; where these are not all, an overview too."""
-    if not run.turns:
-        return
-    names, numbers = run.names[:LANES], [cycle.cycle for cycle in run.cycles]
-    shown = numbers
-    if len(numbers) > PANELS:
-        shown = numbers[: PANELS // 2] + numbers[-(PANELS // 2) :]
-    draw = partial(
-        pictures.timeline,
-        turns=run.turns,
-        learners=names,
-        cycles=shown,
-        deadline_s=run.deadline_s,
-    )
-    plots.save(folder / "timeline.png", draw)
-    if len(names) < len(run.names) or shown != numbers:
-        _overview(run, folder)
-
-
-def _overview(run: Account, folder: Path) -> None:
-    names = run.names[:OVERVIEW]
-    share = ledger.spent(run.turns, names, run.cycles[-1].cycle, run.deadline_s)
-    draw = partial(pictures.overview, spent=share, learners=names)
-    plots.save(folder / "overview.png", draw)
-
-
-def _predictions(run: Account, folder: Path) -> None:
-    """Draw them, where there are any that can be compared."""
-    if ledger.off_percent(run.turns) is None:
-        return
-    draw = partial(
-        pictures.predictions,
-        turns=run.turns,
-        cycles=run.cycles,
-        deadline_s=run.deadline_s,
-    )
-    plots.save(folder / "predicted.png", draw)
+        lines = csv.writer(file)
+        lines.writerow(titles)
+        lines.writerows([parts.cell(value) for value in row] for row in rows)

@@ -10,9 +10,9 @@ import secrets
 
 from aiohttp import web
 
-from melisma.rpc.post import problem
-from melisma.rpc.server import Identify
-from melisma.rpc.tokens import ANYBODY, Identity
+from melisma.rpc.http import problem
+from melisma.rpc.listener import Identify
+from melisma.rpc.tokens import ANONYMOUS, Identity
 
 WATCH, CONTROL = "watch", "control"
 
@@ -43,13 +43,13 @@ class Access:
         if CONTROL in identity.patterns:
             return
         advice = "open the link that the orchestrator printed"
-        if identity == ANYBODY:
+        if identity == ANONYMOUS:
             raise problem(web.HTTPUnauthorized, f"to steer takes a token: {advice}")
         raise problem(web.HTTPForbidden, f"this token may look, not steer: {advice}")
 
     def _watcher(self, request: web.Request) -> Identity:
         identity = self._identify(request, self._also)
-        if identity != ANYBODY and not {WATCH, CONTROL} & set(identity.patterns):
+        if identity != ANONYMOUS and not {WATCH, CONTROL} & set(identity.patterns):
             raise problem(
                 web.HTTPForbidden,
                 "this token is a device's: to look takes one that names 'watch', as "

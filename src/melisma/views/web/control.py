@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 
 from melisma.algorithms.control import Intent
-from melisma.rpc.post import problem
+from melisma.rpc.http import problem
 from melisma.views.document import Document
 from melisma.views.web.live import Live
 

@@ -22,8 +22,8 @@ from melisma.algorithms.control import Control
 from melisma.errors import MelismaError
 from melisma.fleets.remotes import Remotes, RpcRemotes
 from melisma.rpc import Server
-from melisma.rpc.post import problem
-from melisma.rpc.server import Identify
+from melisma.rpc.http import problem
+from melisma.rpc.listener import Identify
 from melisma.views.document import Document
 from melisma.views.web import control, events, metrics
 from melisma.views.web.access import Access

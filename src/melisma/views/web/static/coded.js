@@ -2,8 +2,9 @@
 
 import { Chart, Charts } from "./charts.js";
 import { lines } from "./curves.js";
-import { el, legend } from "./dom.js";
+import { el } from "./dom.js";
 import { COUNTED, LOST, SITTING, ink, pixel, seconds } from "./format.js";
+import { boxes } from "./keys.js";
 import { isNeedless } from "./learner.js";
 import { Matrix } from "./matrix.js";
 import { SITS_OUT, UNDER_WAY, COUNTED as COUNTS } from "./store.js";
@@ -11,14 +12,11 @@ import { SITS_OUT, UNDER_WAY, COUNTED as COUNTS } from "./store.js";
 export class Coded {
   constructor(app) {
     this.app = app;
-    this.matrix = new Matrix({
-      title: "Who answered, by worker and iteration",
-      label: legend({ answered: COUNTED, "not needed any more": SITTING, lost: LOST }),
-    });
-    const known = new Chart({ title: "When the gradient was known", y: "s", low: 0 });
+    this.matrix = new Matrix({ title: "Who answered, by worker and iteration" });
+    const known = new Chart({ title: "When the gradient was known", y: "time since the order (s)", low: 0 });
     const error = new Chart({
       title: "Error of the decoded gradient (0: exact)",
-      y: "‖aB − 1‖ / √K",
+      y: "error ‖aB − 1‖ / √K",
       low: 0,
       digits: 4,
     });
@@ -31,10 +29,13 @@ export class Coded {
 
   draw() {
     const { store } = this.app;
-    const colour = (learner, column) => this.#colour(store.turn(0, column + 1, learner));
-    this.matrix.draw(store.learners, store.mostCycles, colour, (learner, column) =>
-      this.#words(store.turn(0, column + 1, learner)),
-    );
+    this.matrix.draw(() => ({
+      names: store.learners,
+      columns: store.mostCycles,
+      keys: boxes({ answered: COUNTED, "not needed any more": SITTING, lost: LOST }),
+      cell: (learner, column) => this.#colour(store.turn(0, column + 1, learner)),
+      words: (learner, column) => this.#words(store.turn(0, column + 1, learner)),
+    }));
     this.charts.draw();
   }
 

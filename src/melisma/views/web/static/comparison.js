@@ -1,8 +1,9 @@
 // Schemes compared: the table, and mean curves with their intervals.
 
 import { Chart } from "./charts.js";
-import { el, legend } from "./dom.js";
+import { el } from "./dom.js";
 import { COSTS, number, schemeColour } from "./format.js";
+import { boxes, legend } from "./keys.js";
 import { plain } from "./table.js";
 
 export class Comparison {
@@ -17,13 +18,12 @@ export class Comparison {
     );
     const title = `${told.job}: schemes compared`;
     document.title = title;
-    this.byCycle = new Chart({ title: "Test accuracy by cycle", y: "%", digits: 1, bound: [0, 102] });
+    const facts = { y: "test accuracy (%)", digits: 1, bound: [0, 102] };
+    this.byCycle = new Chart({ title: "Test accuracy by cycle", ...facts });
     this.byTime = new Chart({
       title: "Test accuracy by time",
       x: "time on the learners' clock (s)",
-      y: "%",
-      digits: 1,
-      bound: [0, 102],
+      ...facts,
     });
     this.costs = el("figure", { class: "chart full" });
     const body = el(
@@ -46,12 +46,12 @@ export class Comparison {
   }
 
   changed() {
-    this.byCycle.draw(this.told.curves.map((curve) => line(curve, "cycle")));
-    this.byTime.draw(this.told.curves.map((curve) => line(curve, "time_s")));
+    this.byCycle.draw(() => this.told.curves.map((curve) => line(curve, "cycle")));
+    this.byTime.draw(() => this.told.curves.map((curve) => line(curve, "time_s")));
     if (this.told.costs.length)
       this.costs.replaceChildren(
         el("figcaption", {}, "Cost per sample collected"),
-        legend(COSTS),
+        legend(boxes(COSTS)),
         ...bars(this.told.costs),
       );
   }

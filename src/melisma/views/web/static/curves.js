@@ -33,13 +33,21 @@ const chartOf = (app, title, figure, { by = "cycle", scale = 1, ...facts }) => {
   return [chart, () => lines(app, figure, by, scale)];
 };
 
-const percents = { y: "%", scale: 100, digits: 1 };
+const percents = { scale: 100, digits: 1 };
 
 export const accuracy = (app, by) =>
-  chartOf(app, `Test accuracy by ${by === "cycle" ? "cycle" : "time"}`, "accuracy", { ...percents, by });
+  chartOf(app, `Test accuracy by ${by === "cycle" ? "cycle" : "time"}`, "accuracy", {
+    ...percents,
+    y: "test accuracy (%)",
+    by,
+  });
 
 export const loss = (app, by) =>
-  chartOf(app, `Test loss by ${by === "cycle" ? "cycle" : "time"}`, "loss", { y: "nats", digits: 3, by });
+  chartOf(app, `Test loss by ${by === "cycle" ? "cycle" : "time"}`, "loss", {
+    y: "test loss (nats)",
+    digits: 3,
+    by,
+  });
 
 /** Several figures of the run in one chart. */
 function together(app, title, figures, facts) {
@@ -63,7 +71,7 @@ function moved(app) {
   const chart = new Chart({
     title: "Bytes moved since the page is open",
     x: CLOCK,
-    y: "MB",
+    y: "bytes moved (MB)",
     low: 0,
     digits: 1,
   });
@@ -91,12 +99,12 @@ export class Curves {
       loss(app, "time_s"),
       together(
         app,
-        "Staleness: how many steps learners are apart",
+        "Staleness: how many epochs learners are apart",
         [
           ["max_staleness", "largest"],
           ["mean_staleness", "mean", [2, 3]],
         ],
-        { y: "steps", digits: 1 },
+        { y: "staleness (epochs)", digits: 1 },
       ),
       together(
         app,
@@ -105,11 +113,11 @@ export class Curves {
           ["utilisation", "utilisation"],
           ["truancy", "truancy", [2, 3]],
         ],
-        { ...percents },
+        { ...percents, y: "of the deadline (%)" },
       ),
-      chartOf(app, "Samples trained", "samples", { y: "samples", digits: 0, low: 0 }),
+      chartOf(app, "Samples trained", "samples", { y: "samples trained", digits: 0, low: 0 }),
       chartOf(app, "Updates that count", "counted", { y: "updates", digits: 0, low: 0 }),
-      chartOf(app, "Length of a cycle", "cycle_s", { y: "s", digits: 2, low: 0 }),
+      chartOf(app, "Length of a cycle", "cycle_s", { y: "length of a cycle (s)", digits: 2, low: 0 }),
       priced(app),
       moved(app),
     ]);
@@ -123,7 +131,7 @@ export class Curves {
 
 /** Cost by cycle, with the budget where there is one. */
 function priced(app) {
-  const [chart, own] = chartOf(app, "Cost of a cycle", "cost", { y: "cost", digits: 1, low: 0 });
+  const [chart, own] = chartOf(app, "Cost of a cycle", "cost", { y: "cost of a cycle", digits: 1, low: 0 });
   return [
     chart,
     () => {

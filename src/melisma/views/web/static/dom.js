@@ -50,14 +50,12 @@ export function confirmed(question, yes) {
   });
 }
 
-/** What colours mean. */
-export function legend(colours) {
-  const marks = Object.entries(colours).map(([name, colour]) => {
-    const mark = el("i");
-    mark.style.background = colour;
-    return el("span", {}, mark, name);
-  });
-  return el("p", { class: "legend" }, ...marks);
+const scratch = new OffscreenCanvas(1, 1).getContext("2d");
+
+/** How wide a text is, in pixels. */
+export function textWidth(text, font) {
+  scratch.font = font;
+  return scratch.measureText(text).width;
 }
 
 /** Make a canvas as sharp as the screen; returns its context, in CSS pixels. */

@@ -1,4 +1,4 @@
-// Numbers as they are printed, and colours: those of melisma/plots.py and runs/pictures.py.
+// Numbers as they are printed, and colours: those of schemes and costs are melisma/plots.py's.
 
 const DASH = "–";
 
@@ -113,6 +113,25 @@ function seen(colour) {
 
 export const isDark = () => document.documentElement.dataset.theme === "dark";
 
+let paper = false;
+
+/** Have something drawn as on paper: in light colours, and in a font that is everywhere. */
+export function onPaper(make) {
+  const { dataset } = document.documentElement;
+  const { theme } = dataset;
+  try {
+    paper = true;
+    dataset.theme = "light";
+    return make();
+  } finally {
+    paper = false;
+    dataset.theme = theme;
+  }
+}
+
+export const font = (size = 12) =>
+  `${size}px ${paper ? "Helvetica, Arial, sans-serif" : "system-ui, sans-serif"}`;
+
 /** From pale to strong, for shares of 0 to 1. */
 export function ramp(share) {
   const [from, to] = isDark()
@@ -125,7 +144,7 @@ export function ramp(share) {
         [0, 90, 150],
       ];
   const part = Math.min(1, Math.max(0, share));
-  return `rgb(${from.map((low, i) => Math.round(low + part * (to[i] - low))).join(" ")})`;
+  return `rgb(${from.map((low, i) => Math.round(low + part * (to[i] - low))).join(", ")})`;
 }
 
 /** A colour as a pixel of a picture: its four bytes, alpha first. */

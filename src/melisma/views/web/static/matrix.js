@@ -1,125 +1,137 @@
 // A matrix of cells, learners down and cycles across, that says what a cell is.
 
-import { el, pixels, say, sized } from "./dom.js";
-import { ink, number, short } from "./format.js";
+import { everySo } from "./axes.js";
+import { pixels, say } from "./dom.js";
+import { font, ink, number, short } from "./format.js";
+import { Picture } from "./picture.js";
 
 const HEAD = 20;
+const LEFT = 140; // pixels of names
+const CELL = 60; // the widest
 const TALL = 560;
+const NAMED = 11; // a cell of fewer pixels has no room for a name beside it
 
-/** `paint(row, column)` gives a pixel, 0 for nothing; `words(row, column)` what it is. */
-export class Matrix {
-  constructor({ title, note = "", across = "cycle", first = 1, label }) {
-    Object.assign(this, { across, first });
-    this.canvas = el("canvas", {
-      tabindex: "0",
-      role: "img",
-      "aria-label": `${title}. Arrow keys say what a cell is.`,
-    });
-    this.said = el("p", { class: "said", "aria-live": "polite" }, "");
-    this.note = el("p", { class: "dim" }, note);
-    this.root = el(
-      "figure",
-      { class: "chart full" },
-      el("figcaption", {}, title),
-      this.note,
-      label,
-      this.canvas,
-      this.said,
-    );
+/**
+ * Draws {names, columns, cell, words, keys, heads}: `cell(row, column)` gives a pixel, 0 for nothing,
+ * `words(row, column)` what it is; `heads` are names of columns where they are not numbers.
+ */
+export class Matrix extends Picture {
+  constructor({ title, note = "", across = "cycle" }) {
+    super({ title, note, full: true, help: ". Arrow keys say what a cell is." });
+    this.across = across;
     this.at = null;
     this.canvas.addEventListener("pointermove", (event) => this.#point(event));
     this.canvas.addEventListener("keydown", (event) => this.#key(event));
-    new ResizeObserver(() => this.names && this.paint()).observe(this.root);
   }
 
-  /** Draw `names` × `columns` cells. */
-  draw(names, columns, paint, words) {
-    Object.assign(this, { names, columns, cell: paint, words });
-    this.paint();
+  isEmpty({ names, columns }) {
+    return !names.length || !columns;
   }
 
-  paint() {
-    const width = this.root.clientWidth - 26;
-    if (width < 60 || !this.names.length || !this.columns) return;
-    this.left = width < 560 ? 84 : 140;
-    this.lane = Math.max(2, Math.min(22, TALL / this.names.length));
-    this.step = Math.min(60, (width - this.left) / this.columns);
-    const context = sized(this.canvas, width, HEAD + this.lane * this.names.length);
-    context.font = "12px system-ui, sans-serif";
-    context.textBaseline = "middle";
-    this.#heads(context);
-    const picture = pixels(this.columns, this.names.length, this.cell);
+  keys({ keys }) {
+    return keys;
+  }
+
+  height(width, data) {
+    this.#measure(width, data);
+    return this.head + this.lane * data.names.length + 2;
+  }
+
+  sheet(data) {
+    const width = Math.max(360, Math.min(640, LEFT + CELL * data.columns + 2));
+    return { width, height: this.height(width, data) };
+  }
+
+  #measure(width, { names, columns, heads }) {
+    this.left = width < 360 ? 84 : LEFT;
+    this.lane = Math.max(2, Math.min(22, TALL / names.length));
+    this.step = Math.min(CELL, (width - this.left) / columns);
+    this.head = heads && Math.min(this.step, this.lane) >= NAMED ? 100 : HEAD;
+  }
+
+  paint(context, width, height, data) {
+    this.#measure(width, data);
+    Object.assign(context, { font: font(), textBaseline: "middle", fillStyle: ink("--dim") });
+    if (this.head > HEAD) this.#upright(context, data.heads);
+    else this.#numbers(context, data.columns);
+    const picture = pixels(data.columns, data.names.length, data.cell);
     context.imageSmoothingEnabled = false;
-    context.drawImage(picture, this.left, HEAD, this.columns * this.step, this.names.length * this.lane);
-    this.#grid(context);
-    if (this.lane >= 11) this.#names(context);
-    this.#ring(context);
+    const [across, down] = [data.columns * this.step, data.names.length * this.lane];
+    context.drawImage(picture, this.left, this.head, across, down);
+    this.#grid(context, data);
+    if (this.lane >= NAMED) this.#names(context, data.names);
   }
 
-  #heads(context) {
+  #numbers(context, columns) {
+    context.textAlign = "right";
+    context.fillText(this.across, this.left - 8, HEAD / 2);
     context.textAlign = "center";
-    context.fillStyle = ink("--dim");
-    const every = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((step) => step * this.step >= 40) ?? 1000;
-    for (let column = 0; column < this.columns; column++) {
-      const told = column + this.first;
-      if (told % every && every > 1) continue;
-      context.fillText(number(told), this.left + (column + 0.5) * this.step, HEAD / 2);
-    }
+    const every = everySo(this.step, 40);
+    for (let column = every > 1 ? every : 1; column <= columns; column += every)
+      context.fillText(number(column), this.left + (column - 0.5) * this.step, HEAD / 2);
+  }
+
+  #upright(context, heads) {
+    context.textAlign = "left";
+    heads.forEach((name, column) => {
+      context.save();
+      context.translate(this.left + (column + 0.5) * this.step, this.head - 4);
+      context.rotate(-Math.PI / 2);
+      context.fillText(short(name, 16), 0, 0, this.head - 8);
+      context.restore();
+    });
   }
 
   /** Lines between cells, where there is room for them. */
-  #grid(context) {
+  #grid(context, { columns, names }) {
     context.fillStyle = ink("--card");
-    const { left, step, lane, columns, names } = this;
+    const { left, head, step, lane } = this;
     for (let i = 1; i < columns && step > 5; i++)
-      context.fillRect(left + i * step - 1, HEAD, 1, names.length * lane);
+      context.fillRect(left + i * step - 1, head, 1, names.length * lane);
     for (let i = 1; i < names.length && lane > 5; i++)
-      context.fillRect(left, HEAD + i * lane - 1, columns * step, 1);
+      context.fillRect(left, head + i * lane - 1, columns * step, 1);
   }
 
-  #names(context) {
+  #names(context, names) {
     context.textAlign = "right";
     context.fillStyle = ink("--dim");
-    this.names.forEach((name, row) => {
-      const y = HEAD + (row + 0.5) * this.lane;
+    names.forEach((name, row) => {
+      const y = this.head + (row + 0.5) * this.lane;
       context.fillText(short(name, this.left > 100 ? 20 : 12), this.left - 8, y, this.left - 10);
     });
   }
 
-  #ring(context) {
+  overlay(context) {
     if (!this.at || document.activeElement !== this.canvas) return;
     context.strokeStyle = ink("--focus");
     context.lineWidth = 2;
     const [row, column] = this.at;
-    context.strokeRect(
-      this.left + column * this.step,
-      HEAD + row * this.lane,
-      Math.max(this.step, 4),
-      Math.max(this.lane, 4),
-    );
+    const { left, head, step, lane } = this;
+    context.strokeRect(left + column * step, head + row * lane, Math.max(step, 4), Math.max(lane, 4));
   }
 
   #point(event) {
     const box = this.canvas.getBoundingClientRect();
-    const row = Math.floor((event.clientY - box.top - HEAD) / this.lane);
+    const row = Math.floor((event.clientY - box.top - this.head) / this.lane);
     const column = Math.floor((event.clientX - box.left - this.left) / this.step);
-    if (row in this.names && column >= 0 && column < this.columns) this.#tell(row, column);
+    if (row in this.data.names && column >= 0 && column < this.data.columns) this.#tell(row, column);
   }
 
   #tell(row, column) {
+    const { names, heads, cell, words } = this.data;
     this.at = [row, column];
-    const words = this.cell(row, column) ? this.words(row, column) : "nothing";
-    say(this.said, `${this.names[row]}, ${this.across} ${number(column + this.first)}: ${words}`);
+    const where = heads ? `to ${heads[column]}` : `${this.across} ${number(column + 1)}`;
+    say(this.said, `${names[row]}, ${where}: ${cell(row, column) ? words(row, column) : "nothing"}`);
   }
 
   #key(event) {
     const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
     const move = moves[event.key];
-    if (!move || !this.names?.length) return;
+    if (!move || !this.data?.names.length) return;
     event.preventDefault();
     const [row, column] = this.at ?? [0, -1];
     const within = (value, count) => Math.max(0, Math.min(count - 1, value));
-    this.#tell(within(row + move[0], this.names.length), within(column + move[1], this.columns));
-    this.paint();
+    this.#tell(within(row + move[0], this.data.names.length), within(column + move[1], this.data.columns));
+    this.show();
   }
 }

@@ -1,105 +1,115 @@
 // Predicted against measured: each learner in each cycle, and the error by cycle.
 
+import { Axes } from "./axes.js";
 import { Chart } from "./charts.js";
-import { el, sized } from "./dom.js";
-import { TRAINING, ink, mean, number, percent, schemeColour } from "./format.js";
+import { el, say } from "./dom.js";
+import { TRAINING, chosen_s, font, ink, mean, number, percent, schemeColour } from "./format.js";
+import { boxes, line } from "./keys.js";
+import { Picture } from "./picture.js";
 
-const SIZE = 340;
-const EDGE = 44;
+const SIZE = 360;
 const POINTS = 20_000; // of more, every so many
 
 export class Predictions {
   constructor(app) {
     this.app = app;
     this.note = el("p", { class: "dim" });
-    this.canvas = el("canvas", { role: "img", "aria-label": "Predicted against measured times" });
-    this.scatter = el(
-      "figure",
-      { class: "chart" },
-      el("figcaption", {}, "Each learner in each cycle"),
-      this.canvas,
-    );
-    this.chart = new Chart({ title: "Mean absolute error by cycle", y: "%", digits: 1, low: 0 });
-    this.root = el("div", { class: "charts" }, this.note, this.scatter, this.chart.root);
+    this.scatter = new Scatter();
+    this.chart = new Chart({ title: "Mean absolute error by cycle", y: "off (%)", digits: 1, low: 0 });
+    this.root = el("div", { class: "charts" }, this.note, this.scatter.root, this.chart.root);
   }
 
   draw() {
     const { store } = this.app;
-    const { predicted_s, measured_s, halted, samples } = store.turns;
-    const rows = [];
-    for (let row = 0; row < store.turns.task.length; row++) {
-      if (predicted_s[row] != null && measured_s[row] && samples[row]) rows.push(row);
-    }
-    this.scatter.hidden = this.chart.root.hidden = !rows.length;
+    const { predicted_s, measured_s, halted } = store.turns;
+    const rows = compared(store);
+    this.scatter.root.hidden = this.chart.root.hidden = !rows.length;
     if (!rows.length)
-      return void (this.note.textContent =
-        "Nothing to compare: no update has come back, or what learners predict is their own.");
+      return say(
+        this.note,
+        "Nothing to compare: no update has come back, or what learners predict is their own.",
+      );
     const off = mean(rows.map((row) => Math.abs(predicted_s[row] / measured_s[row] - 1)));
     const stopped = rows.filter((row) => halted[row]).length;
-    this.note.textContent =
+    say(
+      this.note,
       `Predictions were off by ${percent(off)} of the measured time in the mean, over ${number(rows.length)} updates. ` +
-      "On the line a prediction came true; above it the learner was slower." +
-      (stopped ? ` ${number(stopped)} halted: they were off by more than it says.` : "");
-    this.#points(rows);
-    this.chart.draw([{ name: "off", colour: schemeColour(store.run.scheme), points: this.#byCycle(rows) }]);
+        "On the line a prediction came true; above it the learner was slower." +
+        (stopped ? ` ${number(stopped)} halted: they were off by more than it says.` : ""),
+    );
+    this.scatter.draw(() => ({ store, rows }));
+    const points = byCycle(store, rows);
+    this.chart.draw(() => [{ name: "off", colour: schemeColour(store.run.scheme), points }]);
+  }
+}
+
+/** Rows of turns in which a prediction can be compared with what came. */
+function compared({ turns: { task, predicted_s, measured_s, samples } }) {
+  const rows = [];
+  for (let row = 0; row < task.length; row++) {
+    if (predicted_s[row] != null && measured_s[row] && samples[row]) rows.push(row);
+  }
+  return rows;
+}
+
+function byCycle({ turns: { cycle, predicted_s, measured_s } }, rows) {
+  const groups = new Map();
+  for (const row of rows) {
+    const group = groups.get(cycle[row]) ?? [];
+    group.push(100 * Math.abs(predicted_s[row] / measured_s[row] - 1));
+    groups.set(cycle[row], group);
+  }
+  const cycles = [...groups.keys()].sort((a, b) => a - b);
+  return [cycles, cycles.map((one) => mean(groups.get(one)))];
+}
+
+/** A point for each learner in each cycle, and the deadlines. */
+class Scatter extends Picture {
+  constructor() {
+    super({ title: "Each learner in each cycle" });
   }
 
-  #byCycle(rows) {
-    const { cycle, predicted_s, measured_s } = this.app.store.turns;
-    const groups = new Map();
-    for (const row of rows) {
-      const group = groups.get(cycle[row]) ?? [];
-      group.push(100 * Math.abs(predicted_s[row] / measured_s[row] - 1));
-      groups.set(cycle[row], group);
-    }
-    const cycles = [...groups.keys()].sort((a, b) => a - b);
-    return [cycles, cycles.map((one) => mean(groups.get(one)))];
+  keys({ store, rows }) {
+    const stopped = rows.some((row) => store.turns.halted[row]);
+    return stopped ? boxes({ finished: TRAINING, halted: ink("--ink") }) : [];
   }
 
-  #points(rows) {
-    const { predicted_s, measured_s, halted } = this.app.store.turns;
-    const context = sized(this.canvas, SIZE, SIZE);
-    const most = 1.05 * rows.reduce((found, row) => Math.max(found, predicted_s[row], measured_s[row]), 0);
-    const scale = (SIZE - EDGE - 8) / most;
-    const at = (x, y) => [EDGE + x * scale, SIZE - EDGE - y * scale];
-    context.strokeStyle = ink("--dim");
-    context.strokeRect(EDGE, 8, SIZE - EDGE - 8, SIZE - EDGE - 8);
-    context.beginPath();
-    context.moveTo(...at(0, 0));
-    context.lineTo(...at(most, most));
-    context.stroke();
+  height(width) {
+    return Math.min(width, SIZE);
+  }
+
+  sheet() {
+    return { width: SIZE + 20, height: SIZE };
+  }
+
+  paint(context, width, height, { store, rows }) {
+    const { predicted_s, measured_s, halted } = store.turns;
+    const last = rows.reduce((found, row) => Math.max(found, predicted_s[row], measured_s[row]), 0);
+    // Of deadlines that are far off a picture would show nothing else.
+    const deadlines = [...new Set(store.tasks.map((task) => task.deadline_s))].filter(
+      (one) => one < 3 * last,
+    );
+    const range = [0, 1.05 * Math.max(last, ...deadlines)];
+    const labels = ["predicted (s)", "measured (s)"];
+    const axes = new Axes({ width: Math.min(width, SIZE + 20), height, x: range, y: range, labels });
+    axes.draw(context);
+    line(context, [...axes.at(0, 0), ...axes.at(range[1], range[1])], ink("--dim"));
+    for (const one of deadlines) due(context, axes, range[1], one);
     const size = rows.length > 2000 ? 2 : 4;
     context.globalAlpha = Math.min(0.7, Math.max(0.06, 400 / Math.min(rows.length, POINTS)));
     const every = Math.ceil(rows.length / POINTS);
     for (let i = 0; i < rows.length; i += every) {
-      const row = rows[i];
-      const [x, y] = at(predicted_s[row], measured_s[row]);
-      context.fillStyle = halted[row] ? ink("--ink") : TRAINING;
+      const [x, y] = axes.at(predicted_s[rows[i]], measured_s[rows[i]]);
+      context.fillStyle = halted[rows[i]] ? ink("--ink") : TRAINING;
       context.fillRect(x - size / 2, y - size / 2, size, size);
     }
     context.globalAlpha = 1;
-    this.#labels(context, most, at);
   }
+}
 
-  #labels(context, most, at) {
-    context.fillStyle = ink("--dim");
-    context.font = "12px system-ui, sans-serif";
-    const step = [1, 2, 5, 10]
-      .map((part) => part * 10 ** Math.floor(Math.log10(most) - 0.5))
-      .find((part) => most / part <= 5);
-    const digits = step < 1 ? Math.ceil(-Math.log10(step)) : 0;
-    for (let value = 0; value <= most; value += step) {
-      context.textAlign = "center";
-      context.fillText(number(value, digits), at(value, 0)[0], SIZE - EDGE + 16);
-      context.textAlign = "right";
-      context.fillText(number(value, digits), EDGE - 6, at(0, value)[1] + 4);
-    }
-    context.textAlign = "center";
-    context.fillText("predicted (s)", SIZE / 2 + EDGE / 2, SIZE - 6);
-    context.save();
-    context.translate(11, SIZE / 2 - EDGE / 2);
-    context.rotate(-Math.PI / 2);
-    context.fillText("measured (s)", 0, 0);
-    context.restore();
-  }
+function due(context, axes, most, deadline_s) {
+  line(context, [...axes.at(0, deadline_s), ...axes.at(most, deadline_s)], ink("--ink"), [4, 3], 1.2);
+  Object.assign(context, { font: font(), textAlign: "left", fillStyle: ink("--ink") });
+  const [x, y] = axes.at(0, deadline_s);
+  context.fillText(`deadline ${chosen_s(deadline_s)}`, x + 4, y - 8);
 }

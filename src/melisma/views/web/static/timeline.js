@@ -1,11 +1,15 @@
 // The timeline: a lane for each learner, cycle by cycle or by the clock.
 
-import { button, el, say, sized } from "./dom.js";
-import { chosen_s, number, short, taskColour } from "./format.js";
+import { button, el, say } from "./dom.js";
+import { chosen_s, number, onPaper, short, taskColour } from "./format.js";
+import { legend } from "./keys.js";
 import { Lanes } from "./lanes.js";
-import { LEGEND, describe, drawMark } from "./marks.js";
+import { printed, saver } from "./paper.js";
+import { MARKS, cellKeys, describe } from "./turns.js";
 
 export class Timeline {
+  title = "Timeline";
+
   constructor(app) {
     this.app = app;
     this.lanes = new Lanes(app);
@@ -21,11 +25,6 @@ export class Timeline {
       clock: button("by clock", () => this.#way("clock"), { "aria-pressed": "false" }),
     };
     this.legend = el("div", { class: "legend" });
-    this.coarse = el(
-      "div",
-      { class: "legend", hidden: true },
-      "A cell is a learner's cycle: the stronger, the more of the deadline it used; orange does not count.",
-    );
     return el(
       "div",
       { class: "row tools" },
@@ -38,8 +37,8 @@ export class Timeline {
         button("all", () => this.#fit(), { title: "show all of it (0)" }),
         button("reset", () => this.#see(() => this.lanes.reset()), { title: "as it was at first" }),
       ),
+      saver(this),
       this.legend,
-      this.coarse,
     );
   }
 
@@ -66,8 +65,7 @@ export class Timeline {
   /** Do something to the lanes, and say what is seen then. */
   #see(change) {
     change();
-    this.legend.hidden = this.lanes.isCoarse;
-    this.coarse.hidden = !this.lanes.isCoarse;
+    this.#tell();
   }
 
   #zoom(factor, at) {
@@ -81,7 +79,6 @@ export class Timeline {
   draw() {
     if (!this.lanes.view.clientWidth) return;
     if (this.drawnFor !== this.store) this.#begin();
-    this.#marks();
     this.#see(() => this.lanes.grow());
   }
 
@@ -180,24 +177,48 @@ export class Timeline {
     return there[Math.max(0, Math.min(there.length - 1, here + step))];
   }
 
-  /** What the marks mean that are there; of several tasks, which colour is whose. */
-  #marks() {
-    const several = this.store.tasks.length > 1;
-    const theme = document.documentElement.dataset.theme;
-    const shape = JSON.stringify([theme, this.store.tasks.map((task) => task.name), this.store.kind]);
-    if (this.marked === shape) return;
-    this.marked = shape;
-    const kinds = several
-      ? [...this.store.tasks.map((task, i) => [task.name, "bar", taskColour(i)]), ...LEGEND.slice(4)]
-      : [...LEGEND];
-    if (this.store.kind === "coded") kinds.push(["gradient known", "bar", "#009E73"]);
-    const deadlines = [...new Set(this.store.tasks.map((task) => chosen_s(task.deadline_s)))].join(", ");
-    this.legend.replaceChildren(...kinds.map(mark), el("span", {}, `┆ deadline (${deadlines})`));
+  /** Say what the marks mean, if that is not said already. */
+  #tell() {
+    const keys = this.#keys(this.lanes.isCoarse);
+    const shape = JSON.stringify([document.documentElement.dataset.theme, keys]);
+    if (this.shape === shape) return;
+    this.shape = shape;
+    const made = legend(keys);
+    this.legend.replaceWith(made);
+    this.legend = made;
   }
-}
 
-function mark([name, kind, colour]) {
-  const canvas = el("canvas", { "aria-hidden": "true" });
-  drawMark(sized(canvas, 14, 14), kind, colour);
-  return el("span", {}, canvas, short(name, 30));
+  /** Keys of all marks, or of those that are `seen`; of several tasks, which colour is whose. */
+  #keys(coarse, seen = null) {
+    const { tasks, kind } = this.store;
+    if (coarse) return cellKeys(kind === "coded");
+    const several = tasks.length > 1;
+    const deadlines = [...new Set(tasks.map((task) => chosen_s(task.deadline_s)))].join(", ");
+    const owners = tasks.map(({ name }, i) => ({
+      name: short(name, 30),
+      kind: "box",
+      colour: taskColour(i),
+    }));
+    return [
+      ...(several ? owners : []),
+      ...Object.entries(MARKS)
+        .filter(([name, mark]) => (!several || mark.kind !== "box") && (!seen || seen.has(name)))
+        .map(([name, mark]) =>
+          kind === "coded" && name === "idle" ? { ...mark, name: "not needed" } : mark,
+        ),
+      ...(kind === "coded" ? [{ name: "gradient known", kind: "box", colour: "#009E73" }] : []),
+      { name: `deadline (${deadlines})`, kind: "due" },
+    ];
+  }
+
+  /** What is in sight, as SVG. */
+  print() {
+    return onPaper(() => {
+      const scene = this.lanes.onPaper();
+      const { width, height } = scene;
+      const keys = this.#keys(scene.coarse, scene.marks());
+      const paint = (paper) => scene.paint(paper);
+      return printed({ title: this.title, width, height, keys, paint });
+    });
+  }
 }

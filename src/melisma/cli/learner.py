@@ -1,0 +1,186 @@
+"""Commands of a device: `join` an orchestrator, and `benchmark` this machine."""
+
+import os
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from melisma.cli.options import JobFile, Json, Threads, read_job
+from melisma.cli.output import json_line, note
+from melisma.cli.progress import spinner
+
+
+def join(
+    address: Annotated[
+        str,
+        typer.Argument(
+            envvar="MELISMA_JOIN",
+            help="The join string that `melisma serve` printed, or HOST:PORT.",
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of this learner.",
+            show_default="this machine's name",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MELISMA_TOKEN",
+            metavar="TOKEN",
+            help="Token in place of the join string's.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="This device's own data, for jobs in federated mode."
+        ),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:FACTORY",
+            help="Let jobs train this model of your own; repeatable.",
+        ),
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="Train no faster than '400 samples/s'."),
+    ] = None,
+    bandwidth: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="Transfer no faster than '1 MB/s'."),
+    ] = None,
+    states: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Emulate the device's owner at work: [[states]] as in a job's "
+            "[[learners]] (docs/jobs.md).",
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="Address at which other devices of a fog deliver samples: 0.0.0.0, or "
+            "one of this device.",
+            show_default="samples come by way of the orchestrator",
+        ),
+    ] = None,
+    threads: Threads = 1,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print nothing but errors.")
+    ] = False,
+    until_eof: Annotated[
+        bool,
+        typer.Option(
+            "--until-eof",
+            help="Exit when standard input ends, so as to end with a parent process.",
+        ),
+    ] = False,
+) -> None:
+    """Be a learner: connect to an orchestrator, and train what it sends until Ctrl-C.
+
+    The folder of --data has x.npy (images) and y.npy (classes), or the official files
+    of a known data set; its samples never leave the device, unless it is part of a fog.
+    """
+    if until_eof:
+        _exit_at_eof()
+    from melisma.launch.joining import join as join_as_learner
+
+    def joined(name: str, server: str) -> None:
+        if not quiet:
+            note(f"{name} has joined {server}; Ctrl-C to leave")
+
+    join_as_learner(
+        address,
+        name=name,
+        token=token,
+        data=data,
+        allow=allow or (),
+        rate=rate,
+        bandwidth=bandwidth,
+        states=states,
+        listen=listen,
+        threads=threads,
+        quiet=quiet,
+        joined=joined,
+    )
+
+
+def _exit_at_eof() -> None:
+    """End this process, whatever it is doing, when standard input ends."""
+
+    def read() -> None:
+        while os.read(0, 1 << 12):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=read, name="until-eof", daemon=True).start()
+
+
+def benchmark(
+    job_file: JobFile = None,
+    shards: Annotated[
+        int,
+        typer.Option(
+            min=2, metavar="N", help="Shards to train on: half of them, then all."
+        ),
+    ] = 8,
+    repeats: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Epochs over each; the median counts."),
+    ] = 3,
+    threads: Threads = 1,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Train the cycle too, and show the errors."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure how fast this machine trains a job, and predict a cycle of it.
+
+    The cycle is the job's epochs over all of its samples on this machine alone, without
+    a network. It is predicted in two ways. Subset benchmark: an epoch over half of the
+    shards and one over all, with shards of the job's size or of 500 samples. FLOPS: the
+    speed of matrix products, and the model's operations.
+    """
+    job = read_job(job_file)
+    import msgspec
+
+    from melisma.cli.tables import show_forecast, show_machine
+    from melisma.jobs.building import task_of, training_of
+    from melisma.learning.forecast import forecast, operations_of, shard_size
+    from melisma.learning.training import use_threads
+
+    task = task_of(job)
+    use_threads(threads)
+    samples = task.cycle_samples(None)
+    shard = shard_size(job.shard, shards, len(task.data.train_y))
+    with spinner(f"{job.model}, {shards} shards of {shard}", as_json):
+        result = forecast(
+            task.model,
+            task.data,
+            training_of(job),
+            samples=samples,
+            steps=job.steps,
+            shard=shard,
+            shards=shards,
+            repeats=repeats,
+            operations=job.workload.cycles or operations_of(task.model, task.data),
+            check=check,
+        )
+    if as_json:
+        errors = dict(zip(("subset", "flops"), result.errors_percent, strict=True))
+        head = {"job": job.name, "shard": shard}
+        json_line(head | msgspec.to_builtins(result) | {"errors_percent": errors})
+        return
+    show_machine(result, f"{job.model} on {job.data.name}, shards of {shard}")
+    show_forecast(result, f"{job.steps} epochs over {samples:,} samples")

@@ -1,0 +1,105 @@
+"""Options that several commands have, and the job that they describe."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from melisma.jobs.schema import Job
+
+
+class Engine(StrEnum):
+    """What work is spread over."""
+
+    PROCESSES = "processes"
+    RAY = "ray"
+
+
+JobFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[JOB.toml]", help="Job file; a demo if left out."),
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")]
+SchemeName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Scheme in place of the job's; `melisma schemes` lists them.",
+    ),
+]
+Runs = Annotated[
+    Path,
+    typer.Option(
+        file_okay=False,
+        writable=True,
+        metavar="DIR",
+        help="Folder in which the run gets a folder.",
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON, and no progress.")
+]
+Threads = Annotated[
+    int, typer.Option(min=1, metavar="N", help="CPU threads that train.")
+]
+Port = Annotated[
+    int,
+    typer.Option(
+        min=0, max=65535, metavar="PORT", help="Port to listen on; 0 takes a free one."
+    ),
+]
+RayHead = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Head of the Ray cluster whose nodes are the learners.",
+    ),
+]
+NodesData = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="On a Ray cluster, for jobs in federated mode: each node has its "
+        "learner's own data in DIR/NAME.",
+    ),
+]
+TrialEngine = Annotated[
+    Engine,
+    typer.Option(
+        "--engine",
+        help="Run trials in processes on this machine, or on a Ray cluster; the "
+        "results are the same (docs/sweeps.md).",
+    ),
+]
+TrialCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Head of the Ray cluster.",
+        show_default="a cluster of this machine alone",
+    ),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Trials at a time on this machine.",
+        show_default="one per core",
+    ),
+]
+
+
+def read_job(file: Path | None, **changes: object) -> "Job":
+    """Return the job in ``file``, or the demo, with changes that are not None."""
+    import msgspec
+
+    from melisma.jobs.schema import Job, load
+
+    job = load(file) if file else Job()
+    given = {key: value for key, value in changes.items() if value is not None}
+    return msgspec.structs.replace(job, **given)

@@ -1,0 +1,59 @@
+"""What commands print: results on standard output, all else on standard error.
+
+No text is markup: names, paths and messages are printed as they are.
+"""
+
+import sys
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+#: Columns of a table that goes to a file or a pipe: nothing is wrapped or cut there.
+WIDE = 10_000
+
+
+def line(text: str) -> None:
+    """Print a line of the result."""
+    print(text)
+
+
+def note(text: str, style: str = "") -> None:
+    """Print a line that is no result, above the progress bar if there is one."""
+    console(stderr=True).print(text, style=style, soft_wrap=True)
+
+
+def json_line(value: object) -> None:
+    """Print a value as a line of JSON, at once: the reader may wait for it."""
+    import msgspec
+
+    print(msgspec.json.encode(value).decode(), flush=True)
+
+
+def show(table: "Table", title: str = "") -> None:
+    """Print a table of the result, under its title."""
+    if title:
+        console().print(title, style="italic", soft_wrap=True)
+    console().print(table)
+
+
+@cache
+def console(*, stderr: bool = False) -> "Console":
+    """Return the console of one of the two streams."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(
+        stderr=stderr,
+        width=None if stream.isatty() else WIDE,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+
+
+def known(value: float | None, digits: int) -> str:
+    """Return a figure as text, a dash where it is not known."""
+    return "–" if value is None else f"{value:,.{digits}f}"

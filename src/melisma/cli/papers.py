@@ -1,0 +1,77 @@
+"""`melisma papers`: regenerate figures and tables, by the package of the papers."""
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from melisma.cli.help import Command, Group
+from melisma.cli.options import Engine, Processes, TrialCluster, TrialEngine
+from melisma.cli.output import console, show
+from melisma.cli.sweeping import engine_of, resumable
+from melisma.errors import ConfigError
+
+app = typer.Typer(
+    cls=Group,
+    help="Regenerate the papers' figures and tables, and judge their claims.",
+    no_args_is_help=True,
+)
+
+
+@app.command("list", cls=Command)
+def list_papers() -> None:
+    """List the papers, and the figures and tables that can be regenerated of each."""
+    package = _package()
+    from melisma.cli.tables import table_of
+
+    table = table_of("key", "paper", "figures and tables", text_columns=3)
+    for key in package.KEYS:
+        paper = package.find(key)
+        names = ", ".join(exhibit.name for exhibit in paper.exhibits)
+        table.add_row(key, paper.title, names)
+    show(table)
+
+
+@app.command("run", cls=Command)
+def run_paper(
+    key: Annotated[
+        str, typer.Argument(help="The paper, as `melisma papers list` shows it.")
+    ],
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full/--quick", help="The paper's own size, or one that takes minutes."
+        ),
+    ] = False,
+    figure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER", help="One figure or table alone, as printed: 3.6."
+        ),
+    ] = None,
+    engine: TrialEngine = Engine.PROCESSES,
+    address: TrialCluster = None,
+    processes: Processes = None,
+) -> None:
+    """Run a paper's trials, draw its figures, and write docs/papers/KEY.md here.
+
+    Trials are kept in runs/papers as they end and not run again: the same command draws
+    from them, and goes on with a run that was stopped.
+    """
+    paper = _package().find(key)
+    with resumable(), engine_of(engine, address, processes) as over:
+        _package("report").report(
+            paper, full, figure, over, out=console(), err=console(stderr=True)
+        )
+
+
+def _package(module: str = "") -> Any:
+    """Return a module of the papers' package, which is no part of this one."""
+    try:
+        return import_module(".".join(filter(None, ("melisma_papers", module))))
+    except ModuleNotFoundError as error:
+        if error.name != "melisma_papers":
+            raise
+        raise ConfigError(
+            "the papers are not installed: install melisma from a clone or its wheel"
+        ) from error

@@ -1,0 +1,111 @@
+"""Progress bars on standard error, where that is a terminal."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from melisma.cli.output import console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from melisma.jobs.schema import Job
+    from melisma.runs.records import Record
+
+
+@contextmanager
+def run_bar(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
+    """Show a bar that moves with each cycle of a run; yield what takes its records."""
+    if _hidden(quiet):
+        yield lambda record: None
+        return
+    from melisma.jobs.families import cycles_of
+    from melisma.runs.records import Allocated, Dropped, Evaluated, Uploaded
+
+    working: set[str] = set()
+    back: set[str] = set()
+    done: dict[str, int] = {}  # whole cycles of each task
+
+    with _bar() as progress:
+        bar = progress.add_task(
+            f"{job.name} by {job.scheme}",
+            total=cycles_of(job),
+            state="waiting for learners",
+        )
+
+        def watch(record: "Record") -> None:
+            match record:
+                case Allocated(learner=name, samples=samples):
+                    if back:  # the first order of another cycle
+                        working.clear()
+                        back.clear()
+                    if samples:
+                        working.add(name)
+                case Uploaded(learner=name) | Dropped(learner=name):
+                    back.add(name)
+                case Evaluated(task=task, cycle=cycle, accuracy=accuracy):
+                    done[task] = cycle
+                    whose = f"{task}: " if job.task else ""
+                    state = f"{whose}accuracy {accuracy:.1%}"
+                    progress.update(bar, completed=sum(done.values()), state=state)
+                    return
+            state = f"cycle {record.cycle}: {len(back)} of {len(working)} back"
+            if not job.task:
+                progress.update(bar, state=state)
+
+        yield watch
+
+
+@contextmanager
+def sweep_bar(title: str, quiet: bool) -> Iterator[Callable[[int], Callable[[], None]]]:
+    """Show a bar; yield what is told the number of cycles and returns its tick."""
+    if _hidden(quiet):
+        yield lambda cycles: lambda: None
+        return
+    with _bar() as progress:
+        bar = progress.add_task(title, total=None, state="")
+
+        def begin(cycles: int) -> Callable[[], None]:
+            progress.reset(bar, total=cycles)
+            return lambda: progress.advance(bar)
+
+        yield begin
+
+
+@contextmanager
+def spinner(title: str, quiet: bool) -> Iterator[None]:
+    """Show that work goes on, where nobody knows how long it takes."""
+    if _hidden(quiet):
+        yield
+        return
+    from rich.text import Text
+
+    with console(stderr=True).status(Text(title)):
+        yield
+
+
+def _hidden(quiet: bool) -> bool:
+    return quiet or not sys.stderr.isatty()
+
+
+def _bar() -> "Progress":
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("cycles"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[state]}", markup=False),
+    )
+    return Progress(*columns, console=console(stderr=True), transient=True)

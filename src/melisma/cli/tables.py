@@ -1,0 +1,218 @@
+"""What a run, a benchmark or a comparison came to, as tables."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from melisma.cli.output import json_line, known, line, show
+
+if TYPE_CHECKING:
+    from melisma.comparison.outcomes import Comparison
+    from melisma.jobs.schema import Job
+    from melisma.learning.forecast import Forecast
+    from melisma.runs.records import Record
+    from melisma.views.fog import Totals
+    from melisma.views.history import History
+
+#: Learners that a table shows.
+SHOWN = 30
+
+
+def table_of(*titles: str, text_columns: int = 1) -> Table:
+    """Return a table without rows: columns of text first, then of numbers."""
+    table = Table(*titles, header_style="bold", box=None)
+    for column in table.columns[text_columns:]:
+        column.justify = "right"
+    for column in table.columns[:text_columns]:
+        column.overflow = "fold"
+    return table
+
+
+def print_run(job: "Job", folder: Path, records: "list[Record]", as_json: bool) -> None:
+    """Print what a run came to, by learner and by cycle."""
+    from melisma.jobs.families import family_of
+    from melisma.views.history import history
+    from melisma.views.summary import summary
+
+    head = {"job": job.name, "scheme": job.scheme, "seed": job.seed}
+    head |= {"folder": str(folder), "state": summary(folder).state}
+    if job.task:
+        _print_tasks(job, head, records, as_json)
+        return
+    if as_json:
+        json_line(head | {"cycles": history(records)})
+        return
+    if family_of(job).moves_data:
+        _show_devices(job, moves(records).get("devices", {}))
+    else:
+        _show_learners(records)
+    _show_cycles(history(records))
+    line(f"Configuration, records and model: {folder}")
+
+
+def _print_tasks(
+    job: "Job", head: dict[str, Any], records: "list[Record]", as_json: bool
+) -> None:
+    """Print how each of several tasks was served."""
+    from melisma.jobs.schema import tasks_of
+    from melisma.views.tasks import COLUMNS, served
+
+    tasks, refused = served(tasks_of(job), records)
+    if as_json:
+        json_line(head | {"tasks": tasks, "refused": refused})
+        return
+    table = table_of("", *tasks)
+    for column in COLUMNS:
+        table.add_row(column.title, *(column.text(task) for task in tasks.values()))
+    show(table, "Tasks: means over their cycles")
+    for name, reason in refused.items():
+        line(f"{name} was refused: {reason}")
+    line(f"Configuration, records and model of each task: {head['folder']}")
+
+
+def _show_learners(records: "list[Record]") -> None:
+    """Show what each learner was given and did, over all cycles."""
+    from melisma.views.ledger import tallies, turns
+
+    table = table_of(
+        *("learner", "cycles", "samples", "epochs", "predicted\n(s)", "measured\n(s)"),
+        *("error\n(%)", "samples\ntrained", "updates\nlost"),
+    )
+    learners = tallies(turns(records))
+    for learner in learners[:SHOWN]:
+        if not learner.cycles:
+            table.add_row(learner.learner, "0", "sits out")
+            continue
+        predicted = learner.predicted_s
+        table.add_row(
+            learner.learner,
+            f"{learner.cycles:,}",
+            known(learner.samples, 0),
+            known(learner.steps, 1),
+            "its own" if predicted is None else known(predicted, 3),
+            known(learner.measured_s, 3),
+            known(learner.off_percent, 1),
+            known(learner.trained, 0),
+            f"{learner.lost:,}",
+        )
+    show(table, "Learners: means over their cycles")
+    _say_rest(learners, "learners")
+
+
+def moves(records: "list[Record]") -> dict[str, Any]:
+    """Return what became of a fog's data, by device, by slot and by link."""
+    from melisma.runs.records import Moved
+    from melisma.views import fog
+
+    moved = [record for record in records if isinstance(record, Moved)]
+    if not moved:
+        return {}
+    return {
+        "devices": fog.by_device(moved),
+        "slots": fog.by_slot(moved),
+        "flows": [(*pair, samples) for pair, samples in fog.flows(moved).items()],
+    }
+
+
+def _show_devices(job: "Job", devices: "dict[str, Totals]") -> None:
+    """Show what each device of a fog did with its data, over all slots."""
+    from melisma.jobs.families import CENTRAL
+
+    table = table_of(
+        *("device", "collected", "trained", "sent", "arrived", "discarded", "cost"),
+    )
+    for name, total in list(devices.items())[:SHOWN]:
+        table.add_row(
+            name,
+            f"{total.collected:,}",
+            f"{total.trained:,}",
+            f"{total.sent:,}",
+            f"{total.arrived:,}",
+            f"{total.discarded:,}",
+            known(None if job.scheme == CENTRAL else total.cost, 2),
+        )
+    show(table, "Devices: samples, and what they cost, over all slots")
+    _say_rest(devices, "devices")
+
+
+def _say_rest(rows: "Sequence[Any] | dict[str, Any]", what: str) -> None:
+    if len(rows) > SHOWN:
+        line(f"… and {len(rows) - SHOWN:,} more {what}")
+
+
+def _show_cycles(course: "History") -> None:
+    last = "collected" if course.collected else "staleness\n(epochs)"
+    titles = ("cycle", "time (s)", "accuracy (%)", "loss", "samples", last)
+    table = table_of(*titles, text_columns=0)
+    for i, accuracy in enumerate(course.accuracy):
+        table.add_row(
+            str(i + 1),
+            f"{course.time_s[i]:.2f}",
+            f"{100 * accuracy:.2f}",
+            f"{course.loss[i]:.3f}",
+            f"{course.samples[i]:,}",
+            f"{(course.collected or course.max_staleness)[i]:,}",
+        )
+    show(table, "Cycles")
+
+
+def show_machine(forecast: "Forecast", title: str) -> None:
+    """Show what a benchmark measured, and under which conditions."""
+    machine = forecast.machine
+    load = "not known" if machine.load is None else f"{machine.load:.2f}"
+    rows = {
+        "compute rate (samples/s)": f"{forecast.samples_per_s:,.0f}",
+        "compute rate (shards/s)": f"{forecast.shards_per_s:,.2f}",
+        "latency of a call (ms)": f"{1e3 * forecast.latency_s:.2f}",
+        "matrix products (GFLOP/s)": f"{forecast.flops / 1e9:,.1f}",
+        "threads, of cores": f"{machine.threads}, of {machine.cores}",
+        "machine load before": load,
+    }
+    table = table_of("", "")
+    table.show_header = False
+    for name, value in rows.items():
+        table.add_row(name, value)
+    show(table, title)
+
+
+def show_forecast(forecast: "Forecast", title: str) -> None:
+    """Show what a cycle takes this machine: predicted, and trained if it was."""
+    table = table_of("by", "predicted (s)", "trained (s)", "error (%)")
+    predictions = {
+        "subset benchmark": forecast.subset_s,
+        "FLOPS, machine-independent": forecast.flops_s,
+    }
+    for (name, predicted_s), error in zip(
+        predictions.items(), forecast.errors_percent, strict=True
+    ):
+        table.add_row(
+            name,
+            "not counted" if predicted_s is None else f"{predicted_s:.3f}",
+            "" if forecast.trained_s is None else f"{forecast.trained_s:.3f}",
+            "" if error is None else f"{error:+.1f}",
+        )
+    show(table, f"\nA cycle of this machine alone, no network: {title}")
+    line(
+        "FLOPS: the model's operations, counted and not run, over the FLOP/s above."
+        if forecast.flops_s is not None
+        else "FLOPS: this model's operations cannot be counted: give workload.cycles."
+    )
+
+
+def show_comparison(comparison: "Comparison") -> None:
+    """Show each scheme's figures in a column, and why others failed."""
+    from melisma.comparison.outcomes import cells
+    from melisma.comparison.report import caption
+
+    finished = comparison.finished
+    schemes = [outcome.scheme for outcome in finished]
+    table = table_of("", *schemes)
+    rows = zip(*(cells(outcome) for outcome in finished), strict=True)
+    for title, row in zip(comparison.titles, rows, strict=True):
+        table.add_row(title, *row)
+    show(table, caption(comparison))
+    for outcome in comparison.outcomes:
+        if outcome.failed:
+            line(f"{outcome.scheme} failed: {outcome.failed}")

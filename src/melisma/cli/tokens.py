@@ -1,0 +1,130 @@
+"""`melisma token`: who may join this user's servers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from melisma.cli.help import Command, Group
+from melisma.cli.output import line, show
+from melisma.errors import ConfigError
+
+if TYPE_CHECKING:
+    from melisma.rpc.tokens import Tokens
+
+app = typer.Typer(
+    cls=Group,
+    help="Make, list and revoke the tokens that let devices join this user's servers.",
+    no_args_is_help=True,
+)
+
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder of the server's certificate and tokens.",
+        show_default="~/.melisma",
+    ),
+]
+
+
+@app.command("add", cls=Command)
+def add_token(
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The one device that may use it.",
+            show_default="any device",
+        ),
+    ] = None,
+    may_call: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Functions that it may call, such as read_*; repeatable.",
+            show_default="all",
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="Address at which devices reach the server.",
+            show_default="this machine's",
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            metavar="PORT",
+            help="The server's port.",
+            show_default="8765",
+        ),
+    ] = None,
+    folder: Home = None,
+) -> None:
+    """Make a token, and print a join string with it.
+
+    Only its hash is kept: it cannot be shown again.
+    """
+    from melisma.rpc import certificates
+    from melisma.rpc.address import DEFAULT_PORT, Address, reachable
+    from melisma.rpc.tokens import EVERYTHING
+
+    with _tokens(folder) as tokens:
+        certificate, _ = certificates.ensure(tokens.path.parent)
+        address = Address(
+            host=host or reachable("0.0.0.0"),
+            port=port or DEFAULT_PORT,
+            tls=True,
+            token=tokens.add(name, tuple(may_call or EVERYTHING)),
+            fingerprint=certificates.fingerprint_of(certificate),
+        )
+    line(address.join_string())
+
+
+@app.command("list", cls=Command)
+def list_tokens(folder: Home = None) -> None:
+    """List the tokens: their ids, the devices, and what these may call."""
+    with _tokens(folder) as tokens:
+        entries = tokens.list()
+    if not entries:
+        line("No tokens yet: `melisma token add` makes one.")
+        return
+    from melisma.cli.tables import table_of
+
+    table = table_of("id", "name", "may call", text_columns=3)
+    for entry in entries:
+        table.add_row(entry.id, entry.name or "any", ", ".join(entry.may_call))
+    show(table)
+
+
+@app.command("revoke", cls=Command)
+def revoke_token(
+    id: Annotated[
+        str,
+        typer.Argument(help="Id of the token, as `melisma token list` shows it."),
+    ],
+    folder: Home = None,
+) -> None:
+    """Revoke a token; a device that is connected stays until it reconnects."""
+    with _tokens(folder) as tokens:
+        tokens.revoke(id)
+    line(f"Revoked {id}.")
+
+
+@contextmanager
+def _tokens(folder: Path | None) -> Iterator["Tokens"]:
+    """Yield the tokens in ``folder``, or this user's; ConfigError if it is unusable."""
+    from melisma.rpc.server import HOME
+    from melisma.rpc.tokens import Tokens
+
+    try:
+        yield Tokens((folder or HOME) / "tokens.json")
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from error

@@ -1,0 +1,355 @@
+"""Commands that train: `simulate`, `run`, `testbed`, `serve` and `resume`.
+
+What needs torch is imported by the command that needs it, after its job was read.
+"""
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from melisma.cli.options import (
+    Engine,
+    JobFile,
+    Json,
+    NodesData,
+    Port,
+    RayHead,
+    RunFolder,
+    Runs,
+    SchemeName,
+    Threads,
+    read_job,
+)
+from melisma.cli.output import json_line, line, note
+from melisma.cli.progress import run_bar
+from melisma.errors import ConfigError
+from melisma.learning.settings import DEVICE_VARIABLE, Hardware, Precision
+
+if TYPE_CHECKING:
+    from melisma.jobs.schema import Job
+    from melisma.rpc import Server
+    from melisma.runs.records import Record
+
+Host = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST",
+        help="Address to listen on; 0.0.0.0 lets other machines in, over TLS.",
+    ),
+]
+JsonLines = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help='Print JSON lines, and no progress: {"join": …, "dashboard": …} when '
+        "learners can join, and the result at the end.",
+    ),
+]
+
+
+def simulate(
+    job_file: JobFile = None,
+    scheme: SchemeName = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Seed in place of the job's."),
+    ] = None,
+    threads: Threads = 1,
+    device: Annotated[
+        str,
+        typer.Option(
+            envvar=DEVICE_VARIABLE,
+            metavar="DEVICE",
+            help="Torch device that trains: cpu, cuda, cuda:1.",
+        ),
+    ] = "cpu",
+    precision: Annotated[
+        Precision,
+        typer.Option(help="Arithmetic of the training (docs/simulator.md)."),
+    ] = Precision.FP32,
+    runs: Runs = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Train a job on simulated learners.
+
+    Gradients are real; the time of transfers and training is computed from the rates
+    that the job gives. The result does not depend on the number of threads.
+    """
+    job = read_job(job_file, scheme=scheme, seed=seed)
+    from melisma.cli.tables import print_run
+    from melisma.launch.simulate import build
+    from melisma.runs.store import run_folder
+
+    hardware = Hardware(threads=threads, device=device, precision=precision)
+    simulation = build(job, hardware)
+    with (
+        run_folder(runs, job.name) as folder,
+        run_bar(job, as_json) as watch,
+        _resumable(folder, "", as_json),
+    ):
+        records = simulation.run(folder, watch)
+    print_run(job, folder, records, as_json)
+
+
+def run(
+    job_file: JobFile = None,
+    scheme: SchemeName = None,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            help="Learners are processes of this machine, or nodes of a Ray cluster."
+        ),
+    ] = Engine.PROCESSES,
+    address: RayHead = None,
+    data: NodesData = None,
+    runs: Runs = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Train a job for real, with its learners as processes on this machine.
+
+    Each learner slows itself down to the rate and bandwidth that the job gives it. With
+    --engine ray, each node of a cluster is a learner, at its own speed.
+    """
+    on_ray = engine == Engine.RAY
+    if on_ray and not address:
+        raise ConfigError(
+            "--engine ray needs --address HOST:PORT, the head of a cluster: `ray start "
+            "--head` starts one, and each node is a learner"
+        )
+    if not on_ray and (address or data):
+        raise ConfigError("--address and --data are for --engine ray: add it")
+    job = _live_job(job_file, scheme)
+    from melisma.cli.tables import print_run
+    from melisma.launch import local
+    from melisma.runs.store import run_folder
+
+    if not as_json and not on_ray:
+        note(
+            "The learners slow themselves down to the job's rates; as root, "
+            "`melisma testbed` gives each a network and a CPU quota of its own.",
+            style="dim",
+        )
+    with (
+        run_folder(runs, job.name) as folder,
+        run_bar(job, as_json) as watch,
+        _resumable(folder, _ray_flags(address, data), as_json),
+    ):
+        show = _dashboard_note(as_json)
+        if address:
+            from melisma.ray.run import run_on_ray
+
+            records = run_on_ray(job, folder, watch, show, address=address, data=data)
+        else:
+            records = local.run_locally(job, folder, watch, show)
+    print_run(job, folder, records, as_json)
+
+
+def run_on_testbed(
+    job_file: JobFile = None,
+    devices: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Devices to emulate, with commas between (docs/testbed.md).",
+        ),
+    ] = "pi1,pi2,pi3,jetson-nano",
+    scheme: SchemeName = None,
+    clean: Annotated[
+        bool,
+        typer.Option("--clean", help="Only remove what a killed testbed left behind."),
+    ] = False,
+    runs: Runs = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Train a job for real on emulated devices; needs root.
+
+    Each device is a process with a network namespace and a CPU quota of its own.
+    """
+    from melisma.testbed import Testbed
+
+    if clean:
+        for removed in Testbed.sweep():
+            line(removed)
+        return
+    job = _live_job(job_file, scheme)
+    from melisma.cli.tables import print_run
+    from melisma.launch import local
+    from melisma.runs.store import run_folder
+
+    names = [name.strip() for name in devices.split(",") if name.strip()]
+    with run_folder(runs, job.name) as folder, run_bar(job, as_json) as watch:
+        records = local.run_on_testbed(
+            job, folder, names, watch, _dashboard_note(as_json)
+        )
+    print_run(job, folder, records, as_json)
+
+
+def serve(
+    job_file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="Job file.")],
+    learners: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Start when this many have joined."),
+    ] = 1,
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
+    runs: Runs = Path("runs"),
+    as_json: JsonLines = False,
+) -> None:
+    """Train a job with the learners that join.
+
+    Prints the command with which a device joins, and the link of the dashboard.
+    """
+    job = read_job(job_file)
+    from melisma.cli.tables import print_run
+    from melisma.runs.store import run_folder
+
+    flags = f"--learners {learners} --host {host} --port {port}"
+    with (
+        run_folder(runs, job.name) as folder,
+        run_bar(job, as_json) as watch,
+        _resumable(folder, flags, as_json),
+    ):
+        records = _orchestrate(job, folder, watch, learners, host, port, as_json)
+    print_run(job, folder, records, as_json)
+
+
+def resume(
+    run: RunFolder,
+    learners: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Go on when this many have joined."),
+    ] = 1,
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
+    locally: Annotated[
+        bool,
+        typer.Option(
+            help="Start its learners on this machine, as `melisma run` does.",
+            show_default=False,
+        ),
+    ] = False,
+    address: RayHead = None,
+    data: NodesData = None,
+    as_json: JsonLines = False,
+) -> None:
+    """Go on with a run that was cut short, from its last whole cycle.
+
+    A simulated run goes on here, and one of `melisma run` starts its learners again.
+    Others wait for learners to join as `melisma serve` does, unless --locally starts
+    them or --address names a Ray cluster; --json then prints the result alone.
+    """
+    if address and locally:
+        raise ConfigError("--locally or --address: its learners are here, or nodes")
+    from melisma.cli.tables import print_run
+    from melisma.launch import local
+    from melisma.launch.api import hardware_of
+    from melisma.launch.simulate import SIMULATION, build
+    from melisma.runs.store import started
+
+    job, start = read_job(local.resumable(run)), started(run)
+    begun_by = start.get("engine")
+    locally = locally or (begun_by == local.LOCAL and not address)
+    flags = f"--learners {learners} --host {host} --port {port}"
+    if begun_by == SIMULATION or locally:
+        flags = "" if begun_by in (SIMULATION, local.LOCAL) else "--locally"
+    flags = _ray_flags(address, data) or flags
+    with run_bar(job, as_json) as watch, _resumable(run, flags, as_json):
+        show = _dashboard_note(as_json)
+        if begun_by == SIMULATION:
+            records = build(job, hardware_of(start)).run(run, watch)
+        elif address:
+            from melisma.ray.run import run_on_ray
+
+            records = run_on_ray(job, run, watch, show, address=address, data=data)
+        elif locally:
+            records = local.run_locally(job, run, watch, show)
+        else:
+            records = _orchestrate(job, run, watch, learners, host, port, as_json)
+    print_run(job, run, records, as_json)
+
+
+def _live_job(file: Path | None, scheme: str | None) -> "Job":
+    """Return the job in ``file``, or the demo of live runs, under ``scheme`` if any."""
+    if file:
+        return read_job(file, scheme=scheme)
+    import msgspec
+
+    from melisma.launch.local import DEMO
+
+    return msgspec.structs.replace(DEMO, scheme=scheme or DEMO.scheme)
+
+
+def _orchestrate(
+    job: "Job",
+    folder: Path,
+    watch: "Callable[[Record], None]",
+    learners: int,
+    host: str,
+    port: int,
+    as_json: bool,
+) -> "list[Record]":
+    """Train with the learners that join, and print how they do."""
+    from melisma.launch.serve import orchestrate
+
+    links: list[str] = []
+
+    def announce(server: "Server") -> None:
+        if as_json:
+            json_line({"join": server.invite(), "dashboard": links[0]})
+            return
+        note(f"Dashboard: {links[0]}")
+        note(f"Join with: melisma join '{server.invite()}'")
+
+    return orchestrate(
+        job,
+        folder,
+        learners=learners,
+        watch=watch,
+        ready=announce,
+        show=links.append,
+        host=host,
+        port=port,
+        say=lambda text: None,  # announced above
+    )
+
+
+def _dashboard_note(quiet: bool) -> Callable[[str], None]:
+    """Return what prints the dashboard's link, or nothing if ``quiet``."""
+
+    def show(link: str) -> None:
+        if not quiet:
+            note(f"Dashboard: {link}")
+
+    return show
+
+
+@contextmanager
+def _resumable(folder: Path, flags: str, quiet: bool) -> Iterator[None]:
+    """When the run is stopped, print the command that goes on with it.
+
+    Stopped by Ctrl-C, or from the dashboard; a ``quiet`` run says the latter in its
+    result alone.
+    """
+    from melisma.views.document import FINISHED
+    from melisma.views.summary import summary
+
+    command = f"melisma resume {shlex.quote(str(folder))} {flags}".rstrip()
+    hint = f"Stopped. Go on with: {command}"
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(hint)
+        raise
+    if not quiet and summary(folder).state != FINISHED:
+        note(hint)
+
+
+def _ray_flags(address: str | None, data: Path | None) -> str:
+    """Return the flags of `resume` for a run on a Ray cluster; none without one."""
+    if not address:
+        return ""
+    return shlex.join(["--address", address, *(["--data", str(data)] if data else [])])

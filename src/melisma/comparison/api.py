@@ -1,0 +1,60 @@
+"""Comparing schemes from a script or a notebook, as the command line does it."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from melisma.comparison import report
+from melisma.comparison.outcomes import Begin, Comparison
+from melisma.comparison.outcomes import compare as run_all
+from melisma.comparison.sweeps import Engine, in_turn
+from melisma.errors import ConfigError
+from melisma.jobs.families import family_of
+from melisma.jobs.schema import Job, dump
+from melisma.launch.api import RUNS, job_of
+from melisma.launch.loops import anywhere
+from melisma.runs.store import run_folder
+from melisma.schemes import name_of
+
+
+def compare(
+    job: Job | Path | str | None = None,
+    schemes: Sequence[Any] | None = None,
+    *,
+    seeds: int = 5,
+    runs: Path | str = RUNS,
+    folder: Path | str | None = None,
+    engine: Engine = in_turn,
+    begin: Begin = lambda cycles: lambda: None,
+) -> Comparison:
+    """Run a job under several schemes and seeds: means with 95 % intervals.
+
+    ``schemes`` are names or functions; the family's usual ones if left out. Every run
+    is kept as it ends, in a new folder in ``runs``, or in the ``folder`` of a
+    comparison that was stopped, which goes on. ``engine`` spreads the runs:
+    `melisma.comparison.sweeps.over_processes`, or one after the other.
+    """
+    given = job_of(job)
+    names = [name_of(scheme) for scheme in schemes or family_of(given).usual]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"schemes {', '.join(names)}: give different ones")
+    new = run_folder(Path(runs), f"{given.name}-compared")
+    with nullcontext(Path(folder)) if folder else new as own:
+        comparison = anywhere(run_all, given, names, seeds, own, engine, begin)
+        comparison = msgspec.structs.replace(comparison, folder=str(own))
+        report.write(comparison, dump(given), own)
+    return comparison
+
+
+async def compare_async(
+    job: Job | Path | str | None = None,
+    schemes: Sequence[Any] | None = None,
+    **options: Any,
+) -> Comparison:
+    """`compare`, with the event loop free meanwhile."""
+    return await asyncio.to_thread(partial(compare, job, schemes, **options))

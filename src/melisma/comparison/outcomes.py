@@ -1,0 +1,242 @@
+"""Schemes side by side: one job, many schemes and seeds, means with intervals."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from melisma.comparison.sweeps import Engine, Tick, in_turn
+from melisma.comparison.trials import Result, leave, left, open_sweep, simulated
+from melisma.errors import ConfigError, LostError, TrainingError
+from melisma.jobs.columns import Column
+from melisma.jobs.families import (
+    CENTRAL,
+    Family,
+    cycles_of,
+    family_of,
+    family_of_scheme,
+)
+from melisma.jobs.schema import Job
+from melisma.launch.simulate import build
+from melisma.maths.arrays import Floats
+from melisma.maths.statistics import mean_interval
+from melisma.views.history import History
+from melisma.views.tasks import COLUMNS as TASK_COLUMNS
+
+#: Told how many cycles there are to do, gives what is to be called as each ends.
+Begin = Callable[[int], Tick]
+
+
+class Figure(NamedTuple):
+    """One figure over all seeds."""
+
+    mean: float  #: NaN: there is none
+    half: float  #: of its 95 % interval; NaN for one seed
+    digits: int  #: to print
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one scheme: a history for each seed, or why there is none."""
+
+    scheme: str
+    histories: list[History] = []
+    failed: str = ""
+
+    def over_seeds(self, figure: str) -> Floats:
+        """One figure of all runs, seeds × cycles."""
+        return np.array([getattr(c, figure) for c in self.histories], dtype=np.float64)
+
+    def figures(self) -> list[Figure]:
+        """The figures of the comparison's table."""
+        return [
+            figure_of(self, column) for column in family_of_scheme(self.scheme).columns
+        ]
+
+
+class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of several tasks under one scheme: figures for each seed."""
+
+    scheme: str
+    runs: list[list[float]] = []  #: seeds × figures of all tasks together
+    failed: str = ""
+
+    def figures(self) -> list[Figure]:
+        """The figures of the comparison's table."""
+        return [
+            Figure(float(mean), float(half), column.digits)
+            for (mean, half), column in zip(
+                map(mean_interval, np.array(self.runs).T), TASK_COLUMNS, strict=True
+            )
+        ]
+
+
+AnyOutcome = Outcome | TaskOutcome
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All schemes on one job."""
+
+    job: str
+    seeds: list[int]
+    titles: list[str]  #: what the figures of an outcome are
+    outcomes: Sequence[AnyOutcome]
+    folder: str = ""  #: where its runs and its report are
+
+    @property
+    def finished(self) -> Sequence[AnyOutcome]:
+        """The schemes that ran to the end."""
+        return [outcome for outcome in self.outcomes if not outcome.failed]
+
+    def table(self) -> str:
+        """Return the figures as text: a row a figure, a column a scheme."""
+        columns = [("", *self.titles)]
+        columns += [(o.scheme, *cells(o)) for o in self.finished]
+        widths = [max(map(len, column)) for column in columns]
+        lines = [
+            "  ".join(
+                text.rjust(width) if i else text.ljust(width)
+                for i, (text, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in zip(*columns, strict=True)
+        ]
+        failed = [f"{o.scheme} failed: {o.failed}" for o in self.outcomes if o.failed]
+        return "\n".join([*lines, *failed])
+
+
+def cells(outcome: AnyOutcome) -> list[str]:
+    """Return one scheme's row of the table, as text."""
+    row = []
+    for mean, half, digits in outcome.figures():
+        text = "–" if math.isnan(mean) else f"{mean:,.{digits}f}"
+        row.append(text if math.isnan(half) else f"{text} ± {half:,.{digits}f}")
+    return row
+
+
+def figure_of(outcome: Outcome, column: Column) -> Figure:
+    """Mean over seeds, and half of its 95 % interval."""
+    if outcome.scheme == CENTRAL and column.figure in _COSTS:
+        return Figure(math.nan, math.nan, column.digits)
+    values = outcome.over_seeds(column.figure)
+    per_seed = values[:, -1] if column.at_end else values.mean(axis=1)
+    if column.per:
+        per_seed = values.sum(axis=1) / outcome.over_seeds(column.per).sum(axis=1)
+    mean, half = mean_interval(per_seed * column.scale)
+    return Figure(float(mean), float(half), column.digits)
+
+
+#: What a fog's yardstick has none of.
+_COSTS = ("cost", "process_cost", "transfer_cost", "error_cost")
+
+
+def compare(
+    job: Job,
+    schemes: Sequence[str],
+    seeds: int,
+    folder: Path,
+    engine: Engine = in_turn,
+    begin: Begin = lambda cycles: lambda: None,
+) -> Comparison:
+    """Run ``job`` under each scheme with seeds job.seed, job.seed + 1, …
+
+    Every run gets a folder of its own in ``folder`` as it ends; those that are there
+    from before are not done again. A scheme that has no allocation, diverges or is lost
+    is reported as failed, and the others go on; so is one under which a task is
+    refused, since its figures would be of fewer tasks. Raises TrainingError if all
+    fail, ConfigError if ``folder`` is of another comparison.
+    """
+    families = _checked(job, schemes)
+    # What is wrong with the job itself is said once, before any run.
+    build(msgspec.structs.replace(job, scheme=schemes[0]))
+    results = _run_all(job, schemes, seeds, folder, engine, begin)
+    titles = [column.title for column in families[0].columns]
+    if job.task:
+        titles = [column.title for column in TASK_COLUMNS]
+    return Comparison(
+        job=job.name,
+        seeds=_seeds(job, seeds),
+        titles=titles,
+        outcomes=[_outcome(job, scheme, runs) for scheme, runs in results.items()],
+    )
+
+
+def _outcome(job: Job, scheme: str, runs: list[Result] | str) -> AnyOutcome:
+    failed = runs if isinstance(runs, str) else ""
+    if job.task:
+        figures = [run for run in runs if isinstance(run, list)]
+        return TaskOutcome(scheme=scheme, failed=failed, runs=figures)
+    histories = [run for run in runs if isinstance(run, History)]
+    return Outcome(scheme=scheme, failed=failed, histories=histories)
+
+
+def _checked(job: Job, schemes: Sequence[str]) -> list[Family]:
+    """Return the schemes' families; ConfigError if they have no figures in common."""
+    families = []
+    for scheme in schemes:
+        given = msgspec.structs.replace(job, scheme=scheme)
+        families.append(family_of(given))
+        families[-1].check(given)
+    first = families[0]
+    for scheme, family in zip(schemes, families, strict=True):
+        if family.columns != first.columns:
+            raise ConfigError(
+                f"{', '.join(schemes)}: the figures of {scheme} are others than those "
+                f"of {schemes[0]}; compare them apart"
+            )
+    return families
+
+
+def _seeds(job: Job, seeds: int) -> list[int]:
+    return list(range(job.seed, job.seed + seeds))
+
+
+def _run_all(
+    job: Job,
+    schemes: Sequence[str],
+    seeds: int,
+    folder: Path,
+    engine: Engine,
+    begin: Begin,
+) -> dict[str, list[Result] | str]:
+    """Return what each scheme's runs came to, or why the first of them failed."""
+    open_sweep(folder, job, schemes, seeds)
+    jobs = {
+        f"{scheme}-seed{seed}": msgspec.structs.replace(job, scheme=scheme, seed=seed)
+        for scheme in schemes
+        for seed in _seeds(job, seeds)
+    }
+    results: dict[str, Result | str] = {
+        name: there for name in jobs if (there := left(folder / name)) is not None
+    }
+    missing = [name for name in jobs if name not in results]
+    todo = [jobs[name] for name in missing]
+    tick = begin(sum(map(cycles_of, todo)))
+    for place, trial in engine(simulated, todo, tick):
+        name = missing[place]
+        if isinstance(trial, LostError):
+            results[name] = str(trial)
+        else:
+            leave(trial, folder / name)
+            results[name] = trial.failed if trial.result is None else trial.result
+    return _by_scheme(schemes, [results[name] for name in jobs])
+
+
+def _by_scheme(
+    schemes: Sequence[str], results: Sequence[Result | str]
+) -> dict[str, list[Result] | str]:
+    """All seeds of a scheme, or the first failure; TrainingError if all failed."""
+    by_scheme: dict[str, list[Result] | str] = {}
+    seeds = len(results) // len(schemes)
+    for i, scheme in enumerate(schemes):
+        runs = results[i * seeds : (i + 1) * seeds]
+        failed = [run for run in runs if isinstance(run, str)]
+        by_scheme[scheme] = (
+            failed[0] if failed else [run for run in runs if not isinstance(run, str)]
+        )
+    if all(isinstance(runs, str) for runs in by_scheme.values()):
+        raise TrainingError(
+            "; ".join(f"{name}: {why}" for name, why in by_scheme.items())
+        )
+    return by_scheme

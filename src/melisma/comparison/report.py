@@ -1,0 +1,217 @@
+"""A comparison as pictures and as one HTML file that opens anywhere, offline."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeGuard
+
+import msgspec
+import numpy as np
+from matplotlib.figure import Figure
+
+from melisma.comparison.outcomes import (
+    AnyOutcome,
+    Comparison,
+    Outcome,
+    TaskOutcome,
+    cells,
+    figure_of,
+)
+from melisma.jobs.columns import FOG_COLUMNS
+from melisma.jobs.families import CENTRAL, FEDERATED, family_of_scheme
+from melisma.maths.arrays import Floats
+from melisma.maths.statistics import mean_interval
+from melisma.views import plots
+from melisma.views.web import offline
+
+RESULTS, PICTURE, PAGE = "comparison.json", "accuracy.png", "report.html"
+#: Of a fog, beside the other one.
+COSTS_PICTURE = "costs.png"
+
+
+def write(comparison: Comparison, config: str, folder: Path) -> None:
+    """Write results, pictures and page into ``folder``."""
+    tasks = [outcome for outcome in comparison.finished if _is_of_tasks(outcome)]
+    page = _write_tasks if tasks else _write_single
+    page(comparison, config, folder)
+
+
+def _is_of_tasks(outcome: AnyOutcome) -> TypeGuard[TaskOutcome]:
+    return isinstance(outcome, TaskOutcome)
+
+
+def _write_single(comparison: Comparison, config: str, folder: Path) -> None:
+    shown = _single(comparison)
+    plots.save(folder / PICTURE, lambda figure: accuracy_figure(figure, comparison))
+    if priced(comparison):
+        plots.save(
+            folder / COSTS_PICTURE, lambda figure: costs_figure(figure, comparison)
+        )
+    curves = [_curve(outcome) for outcome in shown]
+    costs = [_costs(outcome) for outcome in priced(comparison)]
+    facts = _page(comparison, config, _notes(comparison))
+    _leave(comparison, facts | {"curves": curves, "costs": costs}, folder)
+
+
+def _single(comparison: Comparison) -> list[Outcome]:
+    """The schemes of one task that ran to the end."""
+    return [o for o in comparison.finished if isinstance(o, Outcome)]
+
+
+def _leave(
+    comparison: Comparison,
+    facts: dict[str, object],
+    folder: Path,
+) -> None:
+    (folder / RESULTS).write_bytes(msgspec.json.encode(comparison))
+    title = f"{comparison.job}: schemes compared"
+    offline.write([{"comparison": facts}], folder / PAGE, title)
+
+
+def _page(comparison: Comparison, config: str, notes: str) -> dict[str, object]:
+    """What every comparison's page shows; a row that failed is one text."""
+    return {
+        "job": comparison.job,
+        "caption": caption(comparison),
+        "titles": comparison.titles,
+        "rows": [
+            [outcome.scheme, f"failed: {outcome.failed}"]
+            if outcome.failed
+            else [outcome.scheme, *cells(outcome)]
+            for outcome in comparison.outcomes
+        ],
+        "notes": notes,
+        "curves": [],
+        "costs": [],
+        "config": config,
+    }
+
+
+def _curve(outcome: Outcome) -> dict[str, object]:
+    """Mean accuracy in % with half of its interval, by cycle and by time."""
+    mean, half = mean_interval(100.0 * outcome.over_seeds("accuracy"))
+    return {
+        "scheme": outcome.scheme,
+        "cycle": _cycles(outcome).tolist(),
+        "time_s": _times_s(outcome).tolist(),
+        "mean": mean.tolist(),
+        "half": half.tolist(),
+    }
+
+
+def _costs(outcome: Outcome) -> dict[str, object]:
+    """What a sample that is collected costs, in parts."""
+    means = {column.figure: figure_of(outcome, column).mean for column in FOG_COLUMNS}
+    costs = {name: means[f"{name}_cost"] for name in plots.COSTS}
+    return {"scheme": outcome.scheme, **costs}
+
+
+def _is_priced(scheme: str) -> bool:
+    return family_of_scheme(scheme).columns is FOG_COLUMNS and scheme != CENTRAL
+
+
+def priced(comparison: Comparison) -> list[Outcome]:
+    """The schemes under which data have a price."""
+    return [outcome for outcome in _single(comparison) if _is_priced(outcome.scheme)]
+
+
+def _write_tasks(comparison: Comparison, config: str, folder: Path) -> None:
+    """Write results, picture and page of a job with several tasks into ``folder``."""
+    plots.save(folder / PICTURE, lambda figure: tasks_figure(figure, comparison))
+    notes = (
+        "All tasks together: accuracy is the mean over tasks, in the end; the rest are "
+        "means over cycles, who halts counted until the deadline. Cost is of one cycle "
+        "of each task."
+    )
+    _leave(comparison, _page(comparison, config, notes), folder)
+
+
+def tasks_figure(figure: Figure, comparison: Comparison) -> None:
+    """Draw each scheme's figures, one panel a figure."""
+    shown = comparison.finished
+    figure.set_size_inches(7.2, 1.3 + 0.5 * len(shown))
+    panels = figure.subplots(2, -(-len(comparison.titles) // 2), sharey=True)
+    for number, ax in enumerate(panels.flat):
+        if number >= len(comparison.titles):
+            ax.set_visible(False)
+            continue
+        for row, outcome in enumerate(shown):
+            look, value = plots.look(outcome.scheme), outcome.figures()[number]
+            half = 0.0 if math.isnan(value.half) else value.half
+            ax.errorbar(
+                value.mean, row, xerr=half, color=look.colour, marker=look.marker
+            )
+        ax.set_title(comparison.titles[number], fontsize="small")
+        ax.set_yticks(range(len(shown)), [outcome.scheme for outcome in shown])
+        ax.set_ylim(len(shown) - 0.5, -0.5)
+        ax.margins(x=0.15)
+
+
+def accuracy_figure(figure: Figure, comparison: Comparison) -> None:
+    """Draw test accuracy against cycles, and against time on the learners' clock."""
+    by_cycle, by_time = figure.subplots(1, 2, sharey=True)
+    plots.curves(by_cycle, _lines(comparison, _cycles))
+    by_cycle.set(title="By cycle", xlabel="cycle", ylabel="test accuracy (%)")
+    plots.curves(by_time, _lines(comparison, _times_s))
+    by_time.set(title="By time", xlabel="time on the learners' clock (s)")
+
+
+def costs_figure(figure: Figure, comparison: Comparison) -> None:
+    """Draw what a sample that is collected costs, a bar a scheme."""
+    shown = priced(comparison)
+    figure.set_size_inches(7.2, 1.1 + 0.4 * len(shown))
+    plots.costs(
+        figure.subplots(),
+        {
+            outcome.scheme: {
+                column.figure: figure_of(outcome, column) for column in FOG_COLUMNS
+            }
+            for outcome in shown
+        },
+    )
+
+
+def _cycles(outcome: Outcome) -> Floats:
+    return np.arange(1.0, len(outcome.histories[0].accuracy) + 1)
+
+
+def _times_s(outcome: Outcome) -> Floats:
+    return np.asarray(outcome.over_seeds("time_s").mean(axis=0))
+
+
+def _lines(comparison: Comparison, x: Callable[[Outcome], Floats]) -> list[plots.Line]:
+    return [
+        plots.Line(
+            outcome.scheme,
+            x(outcome),
+            *mean_interval(100.0 * outcome.over_seeds("accuracy")),
+        )
+        for outcome in _single(comparison)
+    ]
+
+
+def caption(comparison: Comparison) -> str:
+    """How many runs stand behind the figures."""
+    seeds = len(comparison.seeds)
+    if seeds == 1:
+        return "One seed: no interval."
+    return f"Mean of {seeds} seeds; bands and ± are 95 % intervals (Student's t)."
+
+
+def _notes(comparison: Comparison) -> str:
+    """What the figures mean."""
+    schemes = [outcome.scheme for outcome in comparison.outcomes]
+    if family_of_scheme(schemes[0]).columns is not FOG_COLUMNS:
+        return (
+            "Accuracy and loss are of the last cycle, the rest means over cycles. "
+            "Staleness is the difference between learners in epochs."
+        )
+    notes = {
+        FEDERATED: f"{FEDERATED} averages after every slot: its cycles are shorter. ",
+        CENTRAL: f"{CENTRAL} is a yardstick of accuracy, without costs. ",
+    }
+    return (
+        "Accuracy and loss are of the last cycle. Costs and shares are sums over all "
+        "slots, per sample collected; the unit cost is all costs together. "
+        + "".join(notes.get(scheme, "") for scheme in schemes)
+    )

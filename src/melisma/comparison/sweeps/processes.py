@@ -1,0 +1,212 @@
+"""Trials over processes of this machine, one thread each."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from melisma.comparison.sweeps.engine import (
+    Died,
+    Engine,
+    News,
+    Raised,
+    Returned,
+    Tick,
+    Ticked,
+    swept_by,
+)
+from melisma.errors import ConfigError, RemoteError
+
+#: What makes the libraries below numpy and torch use one thread, if set in time.
+ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
+)
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+@contextmanager
+def over_processes(processes: int | None = None) -> Iterator[Engine]:
+    """Start at most so many processes, or as many as there are cores.
+
+    They are started when there is work for them, kept for the next sweep, and ended
+    with the block. ConfigError if there are to be none.
+    """
+    if processes is not None and processes < 1:
+        raise ConfigError(f"{processes} processes can do nothing: give 1 or more")
+    crew = _Processes(processes or os.cpu_count() or 1)
+    try:
+        yield swept_by(crew)
+    finally:
+        crew.end()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Worker:
+    """A process, and the line to it."""
+
+    process: BaseProcess
+    line: Connection
+
+    @classmethod
+    def start(cls) -> "_Worker":
+        ours, theirs = _SPAWN.Pipe()
+        process = _SPAWN.Process(target=_work, args=(theirs,), daemon=True)
+        with _environment(ONE_THREAD), _undisturbed():
+            process.start()
+        theirs.close()
+        return cls(process, ours)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.line.close()
+
+    def obituary(self) -> str:
+        """How the process ended, which it has."""
+        self.process.join()
+        code = self.process.exitcode or 0
+        if code != -signal.SIGKILL:
+            how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+            return f"its process ended by {how}"
+        return (
+            "its process was killed (SIGKILL): if memory ran out, let fewer run at a "
+            "time (--processes)"
+        )
+
+
+class _Processes:
+    """The crew of this machine."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._idle: list[_Worker] = []
+        self._busy: dict[int, _Worker] = {}
+
+    def has_room(self) -> bool:
+        return len(self._busy) < self._most
+
+    def begin(self, number: int, trial: Callable[..., Any], one: object) -> None:
+        worker = self._idle.pop() if self._idle else _Worker.start()
+        self._busy[number] = worker
+        try:
+            worker.line.send((trial, one))
+        except OSError:
+            return  # it died meanwhile, and will be heard of as dead
+
+    def hear(self) -> Iterator[tuple[int, News]]:
+        ready = set(wait([worker.line for worker in self._busy.values()]))
+        spoke = [n for n, worker in self._busy.items() if worker.line in ready]
+        for number in spoke:
+            yield number, self._heard(number)
+
+    def _heard(self, number: int) -> News:
+        worker = self._busy[number]
+        try:
+            news: News = worker.line.recv()
+        except (EOFError, OSError):
+            reason = self._busy.pop(number).obituary()
+            worker.line.close()
+            return Died(reason)
+        if not isinstance(news, Ticked):
+            self._idle.append(self._busy.pop(number))
+        return news
+
+    def abandon(self) -> None:
+        while self._busy:
+            self._busy.popitem()[1].end()
+
+    def end(self) -> None:
+        self.abandon()
+        while self._idle:
+            self._idle.pop().end()
+
+
+def _work(line: Connection) -> None:
+    """Do what comes over the line until it is closed."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        while True:
+            news = _next(line)
+            try:
+                line.send(news)
+            except (TypeError, AttributeError, pickle.PicklingError) as error:
+                line.send(Raised(TypeError(f"a result that has no copy: {error}")))
+    except (EOFError, OSError):
+        return  # nobody is there who asks
+
+
+def _end_with_parent() -> None:
+    """Do not go on with a trial for a process that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _next(line: Connection) -> Returned | Raised:
+    try:
+        trial, one = line.recv()
+    except (ImportError, AttributeError) as error:
+        return Raised(ImportError(f"a trial that processes cannot import: {error}"))
+    return outcome(trial, one, lambda: line.send(Ticked()))
+
+
+def outcome(trial: Callable[..., Any], one: object, tick: Tick) -> Returned | Raised:
+    """Do one trial; what it raises comes back as something to carry elsewhere."""
+    try:
+        return Returned(trial(one, tick))
+    except Exception as error:  # the edge: everything goes back to who asked
+        told = traceback.format_exc()
+        error.add_note(told)
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # its constructor takes other arguments than it keeps
+            return Raised(_Portable(type(error).__name__, str(error), told))
+        return Raised(error)
+
+
+class _Portable(RemoteError):
+    """Of an exception that cannot be carried itself."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.type, self.message, self.traceback)
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set variables for the processes that are started in the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Have the processes that are started in the block ignore Ctrl-C.
+
+    It reaches every process of a terminal, and the one that asked decides.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,155 @@
+"""The runs of a comparison: done in any process, left in its folder as they end.
+
+FOLDER/sweep.toml                    job, schemes and seeds that are compared
+       SCHEME-seedN/                 a run, as `melisma simulate` leaves it
+       SCHEME-seedN/result.msgpack   what it came to: a run without it did not end
+
+A run travels as the bytes of its files, since it may be done on a machine that cannot
+write here; that is less than the process that did it held anyway.
+"""
+
+import shutil
+import socket
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from melisma import __version__
+from melisma.comparison.sweeps import Parts, Tick
+from melisma.errors import ConfigError, DataError, MelismaError
+from melisma.jobs.schema import Job, dump, tasks_of
+from melisma.launch.simulate import build
+from melisma.runs.records import Evaluated, Record
+from melisma.views.history import History, history
+from melisma.views.tasks import COLUMNS, served, together
+
+SWEEP = "sweep.toml"
+_RESULT = "result"
+
+#: A run's history, or the figures of several tasks together.
+Result = History | list[float]
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that ended, by itself or by an error."""
+
+    files: dict[str, bytes]  #: by their place in the run's folder
+    result: Result | None = None  #: None: it failed
+    failed: str = ""  #: why
+
+
+def simulated(job: Job, tick: Tick) -> Trial:
+    """Run a job, with a tick for every cycle; DataError if this machine has no data.
+
+    What else is wrong with it is its result.
+    """
+
+    def watch(record: Record) -> None:
+        if isinstance(record, Evaluated):
+            tick()
+
+    with TemporaryDirectory(prefix="melisma-") as own:
+        folder = Path(own)
+        try:
+            result = _figures(job, build(job).run(folder, watch))
+        except DataError as error:
+            raise DataError(
+                f"on {socket.gethostname()}: {error}; data sets lie on every machine "
+                "that runs trials, where its MELISMA_DATA says"
+            ) from error
+        except MelismaError as error:
+            return Trial(files=_files(folder), failed=str(error))
+        if isinstance(result, str):
+            return Trial(files=_files(folder), failed=result)
+        return Trial(files=_files(folder), result=result)
+
+
+def _figures(job: Job, records: list[Record]) -> Result | str:
+    """What a run came to, or which tasks were refused."""
+    if not job.task:
+        return history(records)
+    jobs = tasks_of(job)
+    _, refused = served(jobs, records)
+    if refused:
+        return "; ".join(f"{name} was refused: {why}" for name, why in refused.items())
+    return [column.of(together(jobs, records)) for column in COLUMNS]
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def leave(trial: Trial, folder: Path) -> None:
+    """Put a run into a folder of its own, all of it or nothing."""
+    if not trial.files:
+        return
+    half = folder.with_name(f".{folder.name}")
+    shutil.rmtree(half, ignore_errors=True)
+    for name, data in trial.files.items():
+        (half / name).parent.mkdir(parents=True, exist_ok=True)
+        (half / name).write_bytes(data)
+    if trial.result is not None:
+        _parts(half).write(_RESULT, trial.result)
+    shutil.rmtree(folder, ignore_errors=True)
+    half.rename(folder)
+
+
+def left(folder: Path) -> Result | None:
+    """What the run in a folder came to; None if it did not end, or failed."""
+    parts = _parts(folder)
+    return parts.read(_RESULT) if _RESULT in parts else None
+
+
+def _parts(folder: Path) -> Parts[Result]:
+    return Parts(folder, Result)
+
+
+def open_sweep(folder: Path, job: Job, schemes: Sequence[str], seeds: int) -> None:
+    """Note what is compared in a folder; ConfigError if that is something else."""
+    text = tomli_w.dumps(
+        {
+            "melisma": __version__,
+            "schemes": list(schemes),
+            "seeds": seeds,
+            "job": tomllib.loads(dump(job)),
+        }
+    )
+    file = folder / SWEEP
+    if not file.exists():
+        file.write_text(text, encoding="utf-8")
+        return
+    try:
+        begun, asked = (
+            _flat(tomllib.loads(t)) for t in (file.read_text("utf-8"), text)
+        )
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not TOML: {error}: begin anew") from error
+    differ = [
+        f"{name} is {_short(asked.get(name))}, was {_short(begun.get(name))}"
+        for name in {**asked, **begun}
+        if asked.get(name) != begun.get(name)
+    ]
+    if differ:
+        raise ConfigError(
+            f"{folder} is another comparison: {'; '.join(differ)}. Give what it was "
+            "begun with, or leave --resume out"
+        )
+
+
+def _flat(sweep: dict[str, Any]) -> dict[str, Any]:
+    job = sweep.pop("job", {})
+    return sweep | {f"job.{key}": value for key, value in job.items()}
+
+
+def _short(value: object) -> str:
+    text = "not given" if value is None else str(value)
+    return text if len(text) < 60 else f"{text[:60]}…"

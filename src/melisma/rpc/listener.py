@@ -1,0 +1,165 @@
+"""The HTTP server: one port for the WebSockets of peers, JSON calls and other routes.
+
+    GET  /rpc                 WebSocket with the frames of a session
+    POST /call/FUNCTION       {"args": [...], "kwargs": {...}}, both optional
+                              200 {"result": ...}; a generator: one object per line
+
+Both require ``Authorization: Bearer TOKEN`` if the server has tokens. Requests that web
+pages of other origins make are refused, on loopback too.
+"""
+
+import hmac
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from melisma.errors import AccessError, ConfigError
+from melisma.rpc import frames
+from melisma.rpc.address import Address, is_loopback
+from melisma.rpc.http import JSON_BYTES, answer, problem
+from melisma.rpc.hub import Hub
+from melisma.rpc.tokens import ANONYMOUS, Identity, Tokens
+from melisma.rpc.websocket import CLOSE_S, WebSocket
+
+#: A connection without a request for this long is closed.
+IDLE_S = 20.0
+
+NO_SECRETS: Mapping[str, Identity] = {}
+
+
+class Identify(Protocol):
+    """Authenticates a request; HTTP error for a wrong token or another origin."""
+
+    def __call__(
+        self, request: web.Request, also: Mapping[str, Identity] = NO_SECRETS
+    ) -> Identity:
+        """Return the identity of the token; ``also`` are tokens that are in no file."""
+
+
+#: Adds routes to the application.
+Routes = Callable[[web.Application, Identify], None]
+
+
+class Listener:
+    """Listens on a port, authenticates requests, and hands them to a hub."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        tokens: Tokens | None,
+        tls: ssl.SSLContext | None,
+        routes: Routes = lambda app, identify: None,
+    ) -> None:
+        self.hub = hub
+        self.address: Address
+        self._tokens, self._tls, self._routes = tokens, tls, routes
+        self._http_calls = 0
+        if tokens:
+            hub.reserved = tokens.reserves
+        self._runner: web.AppRunner | None = None
+
+    async def listen(self, host: str, port: int) -> None:
+        """Bind the port, any free one if 0; ConfigError if that fails."""
+        if not (self._tls and self._tokens) and not is_loopback(host):
+            raise ConfigError(
+                f"'{host}' is reachable from other machines, which requires TLS and a"
+                " token: leave out secure=False, or listen on 127.0.0.1"
+            )
+        app = web.Application(client_max_size=JSON_BYTES)
+        app.on_response_prepare.append(_set_server_name)
+        app.router.add_get("/rpc", self._accept)
+        app.router.add_post("/call/{function}", self._call)
+        self._routes(app, self._identify)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            keepalive_timeout=IDLE_S,
+            shutdown_timeout=1.0,
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=self._tls)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise ConfigError(f"cannot listen on {host}:{port}: {error}") from None
+        bound = self._runner.addresses[0][1]
+        self.address = Address(host=host, port=bound, tls=self._tls is not None)
+
+    async def close(self) -> None:
+        """End all sessions and free the port."""
+        await self.hub.close()
+        if self._runner:
+            await self._runner.cleanup()
+
+    def _identify(
+        self, request: web.Request, also: Mapping[str, Identity] = NO_SECRETS
+    ) -> Identity:
+        """Return the identity of a request; see Identify."""
+        try:
+            self._check_origin(request)
+        except ValueError:
+            raise problem(
+                web.HTTPForbidden, "the Host or Origin header is not valid"
+            ) from None
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        presented = token.strip().encode("utf-8", "replace")
+        for secret, identity in also.items():
+            if kind == "Bearer" and hmac.compare_digest(presented, secret.encode()):
+                return identity
+        if self._tokens is None:
+            return ANONYMOUS
+        try:
+            if kind != "Bearer":
+                raise AccessError("a token is needed: Authorization: Bearer TOKEN")
+            return self._tokens.identify(token.strip())
+        except AccessError as error:
+            raise problem(web.HTTPUnauthorized, str(error)) from None
+
+    def _check_origin(self, request: web.Request) -> None:
+        """Refuse requests of web pages of other origins, and DNS rebinding."""
+        origin = request.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != request.host:
+            raise problem(web.HTTPForbidden, "pages of other origins may not call")
+        name = urlsplit(f"//{request.host}").hostname or ""
+        if self._tokens is None and not is_loopback(name):
+            raise problem(
+                web.HTTPForbidden, f"'{name}' is not a name of this machine's loopback"
+            )
+
+    async def _call(self, request: web.Request) -> web.StreamResponse:
+        identity, limit = self._identify(request), self.hub.limits.calls
+        if self._http_calls >= limit:
+            raise problem(
+                web.HTTPServiceUnavailable, f"{limit} calls are running already"
+            )
+        self._http_calls += 1
+        try:
+            return await answer(request, self.hub, identity)
+        finally:
+            self._http_calls -= 1
+
+    async def _accept(self, request: web.Request) -> web.StreamResponse:
+        identity = self._identify(request)
+        limits = self.hub.limits
+        if self.hub.connections >= limits.connections:
+            raise problem(
+                web.HTTPServiceUnavailable,
+                f"{limits.connections} peers are connected, and no more are accepted",
+            )
+        websocket = web.WebSocketResponse(
+            timeout=CLOSE_S, compress=False, max_msg_size=frames.FRAME_BYTES
+        )
+        await websocket.prepare(request)
+        transport = WebSocket(websocket, self.hub.metrics, limits.silence_s)
+        await self.hub.accept(transport, identity)
+        return websocket
+
+
+async def _set_server_name(request: web.Request, response: web.StreamResponse) -> None:
+    """Hide the versions of Python and aiohttp."""
+    response.headers["Server"] = "melisma"

@@ -1,0 +1,325 @@
+"""A session with one peer: calls both ways, over one transport after another.
+
+The session assembles values from frames and chunks, passes calls to its dispatcher and
+answers to its caller, and sends pings. When a transport breaks, the peer has a grace
+period to reconnect, which caller and dispatcher do not notice. After it, or if the peer
+restarted, the session ends: pending calls fail and running functions are cancelled.
+"""
+
+import asyncio
+import concurrent.futures
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from melisma import __version__
+from melisma.errors import ProtocolError, RpcError, TransportError
+from melisma.rpc import frames
+from melisma.rpc.caller import Caller
+from melisma.rpc.channel import Channel
+from melisma.rpc.dispatch import Dispatcher
+from melisma.rpc.limits import Limits
+from melisma.rpc.link import Link
+from melisma.rpc.metrics import Metrics
+from melisma.rpc.peer import Peer
+from melisma.rpc.service import Service
+from melisma.rpc.transport import Closed, Transport
+from melisma.rpc.values import INLINE_BYTES, Buffer, Malformed
+
+#: A peer's longer ping interval does not extend the timeout for its silence.
+LONGEST_PING_S = 60.0
+#: How long sending a Bye may take.
+BYE_S = 1.0
+
+
+class IncomingTransfer:
+    """A frame whose buffers are arriving; if not ``wanted``, they are discarded."""
+
+    def __init__(self, frame: Any, wanted: bool) -> None:
+        self.frame, self.wanted = frame, wanted
+        self.left_bytes = sum(frame.sizes)
+        self.buffers = [
+            np.empty(size if wanted else 0, np.uint8) for size in frame.sizes
+        ]
+        self._views = deque(buffer.data for buffer in self.buffers)
+        self._offset = 0
+
+    def fill(self, chunk: memoryview) -> None:
+        """Copy a chunk into the buffers; Malformed if it exceeds them."""
+        self.left_bytes -= len(chunk)
+        if self.left_bytes < 0:
+            raise Malformed("a transfer is longer than announced")
+        while chunk and self._views:
+            view = self._views[0]
+            part = min(len(chunk), len(view) - self._offset)
+            view[self._offset : self._offset + part] = chunk[:part]
+            self._offset += part
+            chunk = chunk[part:]
+            if self._offset == len(view):
+                self._views.popleft()
+                self._offset = 0
+
+
+class Session(Channel):
+    """Sends and receives the calls of one peer, on one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        service: Service,
+        *,
+        limits: Limits,
+        metrics: Metrics,
+        may_call: Callable[[str], bool],
+        executor: concurrent.futures.Executor | None = None,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(name, limits, metrics)
+        self.caller = Caller(self)
+        self.peer = Peer(self.caller)
+        self.dispatcher = Dispatcher(
+            self, service, may_call, executor, peer=lambda: self.peer
+        )
+        self._on_end = on_end
+        self._silence_s = limits.silence_s
+        self._received_at = self.loop.time()
+        self._incoming: dict[int, IncomingTransfer] = {}
+        self._incoming_bytes = 0
+        self._grace: asyncio.TimerHandle | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        caller, dispatcher = self.caller, self.dispatcher
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            frames.Ack: lambda frame: self.link.confirm(frame.received),
+            frames.Bye: self._on_bye,
+            frames.Call: self._on_value,
+            frames.Result: self._on_value,
+            frames.Item: self._on_value,
+            frames.Abort: self._on_abort,
+            frames.Cancel: dispatcher.on_cancel,
+            frames.Credit: dispatcher.on_credit,
+            frames.Stream: caller.on_stream,
+            frames.Fault: caller.on_fault,
+        }
+
+    @property
+    def silence_s(self) -> float:
+        """Return seconds since the last message of the peer."""
+        return max(0.0, self.loop.time() - self._received_at)
+
+    # Connection
+
+    def hello(self, name: str, resumes: bool) -> bytes:
+        """Return the first frame to send over a transport, for the handshake."""
+        return frames.encode(
+            frames.Hello(
+                protocol=frames.PROTOCOL,
+                library=__version__,
+                name=name,
+                session=self.link.key if resumes else b"",
+                received=self.link.received if resumes else 0,
+                message_bytes=self.limits.message_bytes,
+                functions=self.dispatcher.offered(),
+                ping_s=self.limits.ping_s,
+            )
+        )
+
+    def restart(self, key: bytes | None = None) -> None:
+        """Begin a new session with ``key``, or a random one, and drop the old state."""
+        self.caller.restart(self.link.unsent())
+        self._clear(Link(key))
+        self.ended = None
+
+    def _clear(self, link: Link) -> None:
+        self.dispatcher.drop_all()
+        self._incoming.clear()
+        self._incoming_bytes = 0
+        self.link = link
+
+    def resume(self, hello: frames.Hello) -> None:
+        """Continue the session from the state in the peer's Hello."""
+        self.functions = hello.functions
+        if 0 < hello.ping_s < LONGEST_PING_S:
+            self._silence_s = max(self.limits.silence_s, 3 * hello.ping_s)
+        self.link.room_bytes = hello.message_bytes
+        self.link.resume(hello.received)
+        self.caller.resend()
+
+    async def run(self, transport: Transport) -> None:
+        """Send and receive over ``transport`` until it closes."""
+        self._stop_grace()
+        self._received_at = self.loop.time()
+        self.transport = transport
+        tasks = [
+            self.loop.create_task(self._pump(transport)),
+            self.loop.create_task(self._watch(transport)),
+        ]
+        try:
+            while True:
+                data = await transport.receive()
+                if self.transport is not transport:  # ended or replaced meanwhile
+                    break
+                self._receive(data)
+        except Malformed as error:
+            self.end(ProtocolError(f"{self.name} broke the protocol: {error}"))
+        except Closed:
+            pass
+        finally:
+            for task in tasks:
+                task.cancel()
+            self.detach(transport)
+            await self.wait_closed()
+            await transport.close()
+
+    def detach(self, transport: Transport) -> None:
+        """Stop using ``transport`` and start the grace period for another one."""
+        if self.transport is transport:
+            self.transport = None
+            self._stop_grace()
+            self._start_grace()
+
+    def end(self, reason: str | RpcError) -> None:
+        """Fail pending calls, cancel running ones, and send the peer a Bye."""
+        self._stop_grace()
+        self.ended = TransportError(reason) if isinstance(reason, str) else reason
+        self.caller.fail_all(self.ended)
+        self._clear(Link())
+        transport, self.transport = self.transport, None
+        if transport:
+            closing = self.loop.create_task(_send_bye(transport, str(reason)))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        self._on_end()
+
+    async def wait_closed(self) -> None:
+        """Wait until Byes have been sent, or could not be."""
+        await asyncio.gather(*self._closing)
+
+    def _start_grace(self) -> None:
+        if self.ended is None:
+            self._grace = self.loop.call_later(
+                self.limits.grace_s,
+                self.end,
+                f"{self.name} was lost and did not reconnect within"
+                f" {self.limits.grace_s:g} s",
+            )
+
+    def _stop_grace(self) -> None:
+        if self._grace:
+            self._grace.cancel()
+            self._grace = None
+
+    async def _pump(self, transport: Transport) -> None:
+        try:
+            await self.link.pump(transport)
+        except Closed:
+            await transport.close()
+
+    async def _watch(self, transport: Transport) -> None:
+        """Send pings, and close a transport that receives nothing for too long."""
+        while True:
+            due = self.loop.time() + self.limits.ping_s
+            await asyncio.sleep(self.limits.ping_s)
+            now = self.loop.time()
+            # Waking late means that this process was suspended, not the peer.
+            on_time = now - due < self.limits.ping_s
+            if on_time and now - self._received_at > self._silence_s:
+                await transport.close()
+                return
+            self.link.acknowledge()
+
+    # Receiving
+
+    def _receive(self, data: bytes) -> None:
+        self._received_at = self.loop.time()
+        self.metrics.received_bytes += len(data)
+        first = data[0] if data else None
+        if first == frames.CHUNK:
+            self.link.count_received(len(data))
+            self._on_chunk(*frames.split_chunk(data))
+        elif first == frames.BATCH:
+            for frame in frames.split_batch(data):
+                if self.ended:  # by the previous frame, a Bye
+                    break
+                self._on_frame(frame)
+        else:
+            self._on_frame(data)
+
+    def _on_frame(self, data: bytes) -> None:
+        frame = frames.decode(data)
+        handler = self._handlers.get(type(frame))
+        if handler is None:
+            raise Malformed(f"{type(frame).__name__} after the handshake")
+        if type(frame) not in frames.UNCOUNTED:
+            self.link.count_received(len(data))
+            if self.link.overloaded():
+                raise Malformed("it requests more than it receives")
+        handler(frame)
+
+    def _on_value(self, frame: Any) -> None:
+        owner = self.dispatcher if type(frame) is frames.Call else self.caller
+        wanted = owner.admit(frame)
+        if not frame.sizes:
+            if wanted:
+                owner.deliver(frame, *_value(frame, []))
+            return
+        total = _cost(frame.sizes)
+        room = self.limits.message_bytes - self._incoming_bytes
+        if min(frame.sizes) < 1 or total > room:
+            raise Malformed(f"{total} bytes announced, but at most {room} accepted")
+        if frame.transfer in self._incoming:
+            raise Malformed(f"transfer {frame.transfer} announced twice")
+        try:
+            self._incoming[frame.transfer] = IncomingTransfer(frame, wanted)
+        except MemoryError:
+            raise Malformed(f"{total} bytes announced, but not enough memory") from None
+        self._incoming_bytes += total
+
+    def _on_chunk(self, transfer: int, chunk: memoryview) -> None:
+        incoming = self._incoming.get(transfer)
+        if incoming is None:
+            raise Malformed(f"a chunk of transfer {transfer}, which was not announced")
+        incoming.fill(chunk)
+        if not incoming.left_bytes:
+            frame = self._forget(transfer)
+            owner = self.dispatcher if type(frame) is frames.Call else self.caller
+            if incoming.wanted and owner.wants(frame):
+                owner.deliver(frame, *_value(frame, incoming.buffers))
+
+    def _on_abort(self, frame: frames.Abort) -> None:
+        if frame.transfer in self._incoming:
+            self._forget(frame.transfer)
+
+    def _forget(self, transfer: int) -> Any:
+        frame = self._incoming.pop(transfer).frame
+        self._incoming_bytes -= _cost(frame.sizes)
+        return frame
+
+    def _on_bye(self, frame: frames.Bye) -> None:
+        self.end(f"{self.name} ended the session: {frames.printable(frame.reason)}")
+
+
+def _cost(sizes: tuple[int, ...]) -> int:
+    """Return the bytes to reserve; buffers that should be inline cost more."""
+    return sum([max(size, INLINE_BYTES) for size in sizes])
+
+
+def _value(
+    frame: Any, buffers: list[Buffer]
+) -> tuple[bytes | memoryview, list[Buffer]]:
+    body = frames.unwrap(frame.body)
+    if body is not None:
+        return body, buffers
+    if not buffers:
+        raise Malformed("a value without a body")
+    return buffers[0].data, buffers[1:]
+
+
+async def _send_bye(transport: Transport, reason: str) -> None:
+    try:
+        async with asyncio.timeout(BYE_S):
+            await transport.send(frames.encode(frames.Bye(reason)))
+    except (Closed, TimeoutError):
+        pass
+    await transport.close()

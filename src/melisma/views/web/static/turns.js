@@ -1,0 +1,143 @@
+// A learner's part in a cycle: its bars and marks, its cell where there is no room for them, its words.
+
+import {
+  DOWNLOAD,
+  LOST,
+  SITTING,
+  TRAINING,
+  UPLOAD,
+  WHOLE,
+  ink,
+  number,
+  pixel,
+  seconds,
+  shades,
+} from "./format.js";
+import { cross, diamond, dot, rampKey, stroke } from "./keys.js";
+import { isNeedless } from "./learner.js";
+import { COUNTED, SITS_OUT, UNDER_WAY } from "./store.js";
+
+/** What the bars and marks of a turn are; which of them are seen is for `marksOf` to say. */
+export const MARKS = {
+  download: { name: "download", kind: "box", colour: DOWNLOAD },
+  training: { name: "training", kind: "box", colour: TRAINING },
+  upload: { name: "upload", kind: "box", colour: UPLOAD },
+  whole: { name: "times not told", kind: "box", colour: WHOLE },
+  predicted: { name: "predicted", kind: "stroke" },
+  halted: { name: "halted", kind: "diamond" },
+  lost: { name: "does not count", kind: "cross" },
+  idle: { name: "sits out", kind: "dot" },
+};
+
+/** The keys of cells. */
+export const cellKeys = (coded) => [
+  rampKey("used of the deadline", "0", "100 %"),
+  { name: "does not count", kind: "box", colour: LOST },
+  ...(coded ? [{ name: "not needed", kind: "box", colour: SITTING }] : []),
+];
+
+/** Names in `MARKS` of what a turn shows. */
+export function marksOf(store, row) {
+  const { samples, predicted_s, halted, downloaded_s, dropped_s } = store.turns;
+  const idle = dropped_s[row] == null ? store.outcome(row) === SITS_OUT : isNeedless(store.outcome(row));
+  const bars = downloaded_s[row] == null ? ["whole"] : ["download", "training", "upload"];
+  return [
+    ...(end_s(store, row) ? bars : []),
+    ...(predicted_s[row] != null && samples[row] ? ["predicted"] : []),
+    ...(halted[row] ? ["halted"] : []),
+    ...(idle ? ["idle"] : dropped_s[row] == null ? [] : ["lost"]),
+  ];
+}
+
+/** When a turn was over, in seconds since its order; of one under way: now. */
+export function end_s(store, row) {
+  const { measured_s, dropped_s, began_s, trained_s, downloaded_s } = store.turns;
+  const known_s = measured_s[row] ?? dropped_s[row];
+  if (known_s != null) return known_s;
+  const last_s = trained_s[row] ?? downloaded_s[row] ?? 0;
+  const running = store.outcome(row) === UNDER_WAY && !store.ended && store.now_s !== null;
+  return running ? Math.max(last_s, store.now_s - began_s[row]) : last_s;
+}
+
+/** The bars of a turn: [from, to, colour] in seconds since its order. */
+function bars(store, row, colour) {
+  const { downloaded_s, trained_s } = store.turns;
+  const end = end_s(store, row);
+  if (colour) return [[0, end, colour]];
+  const down = downloaded_s[row];
+  const trained = trained_s[row];
+  if (down == null) return [[0, end, WHOLE]];
+  if (trained == null)
+    return [
+      [0, down, DOWNLOAD],
+      [down, end, TRAINING],
+    ];
+  return [
+    [0, down, DOWNLOAD],
+    [down, trained, TRAINING],
+    [trained, end, UPLOAD],
+  ];
+}
+
+/** Draw one turn from x on, with `scale` pixels a second; nothing passes `right`. */
+export function drawTurn(context, store, row, { x, y, height, scale, right, colour }) {
+  const { samples, predicted_s, halted, trained_s, measured_s, dropped_s } = store.turns;
+  const at = (time_s) => Math.min(x + time_s * scale, right);
+  const top = y + 0.19 * height;
+  const middle = y + height / 2;
+  context.globalAlpha = dropped_s[row] == null ? 1 : 0.35;
+  for (const [from, to, paint] of bars(store, row, colour)) {
+    context.fillStyle = paint;
+    context.fillRect(at(from), top, Math.max(at(to) - at(from), to > from ? 0.6 : 0), 0.62 * height);
+  }
+  context.globalAlpha = 1;
+  const size = Math.min(5, height / 3);
+  if (predicted_s[row] != null && samples[row]) stroke(context, at(predicted_s[row]), y, height);
+  if (halted[row]) diamond(context, at(trained_s[row] ?? measured_s[row] ?? 0), middle, size);
+  if (dropped_s[row] != null) {
+    if (isNeedless(store.outcome(row))) dot(context, at(dropped_s[row]), middle, 0.7 * size);
+    else cross(context, at(dropped_s[row]), middle, size);
+  } else if (store.outcome(row) === SITS_OUT) dot(context, x + size, middle, 0.8 * size);
+}
+
+const SHADES = 32;
+let made = { theme: null };
+
+/** Pixels of turns that are too narrow for bars, made once a theme. */
+function palette() {
+  const { theme } = document.documentElement.dataset;
+  if (made.theme !== theme)
+    made = { theme, used: shades(SHADES).map(pixel), lost: pixel(LOST), needless: pixel(SITTING) };
+  return made;
+}
+
+/** How much of the deadline a turn used, as a pixel; 0 where there is nothing to show. */
+export function cellPixel(store, row, deadline_s) {
+  if (row === undefined) return 0;
+  const { dropped_s, measured_s, samples } = store.turns;
+  if (dropped_s[row] != null) return isNeedless(store.outcome(row)) ? palette().needless : palette().lost;
+  if (!samples[row] || measured_s[row] == null) return 0;
+  return palette().used[Math.round((SHADES - 1) * Math.min(1, measured_s[row] / deadline_s))];
+}
+
+/** A turn in words. */
+export function describe(store, row) {
+  const t = store.turns;
+  const several = store.tasks.length > 1 ? ` of ${store.tasks[t.task[row]].name}` : "";
+  const said = [`${store.learners[t.learner[row]]}, cycle ${number(t.cycle[row])}${several}`];
+  if (t.samples[row]) said.push(`given ${number(t.samples[row])} samples × ${number(t.steps[row])} epochs`);
+  if (t.predicted_s[row] != null && t.samples[row]) said.push(`predicted ${seconds(t.predicted_s[row])}`);
+  if (t.downloaded_s[row] != null) said.push(`had its model and data after ${seconds(t.downloaded_s[row])}`);
+  if (t.trained_s[row] != null)
+    said.push(`${t.halted[row] ? "halted" : "stopped training"} after ${seconds(t.trained_s[row])}`);
+  if (t.measured_s[row] != null) said.push(`update here after ${seconds(t.measured_s[row])}`);
+  if (t.trained[row] != null) said.push(`trained on ${number(t.trained[row])} samples`);
+  if (t.cost?.[row] != null) said.push(`cost ${number(t.cost[row], 2)}`);
+  const outcome = store.outcome(row);
+  if (outcome === COUNTED) said.push(t.halted[row] ? "counted; it halted to be in time" : "counted");
+  else
+    said.push(
+      t.dropped_s[row] == null ? outcome : `does not count (${seconds(t.dropped_s[row])}): ${outcome}`,
+    );
+  return said;
+}

@@ -1,0 +1,52 @@
+"""The command line as tests run it, and jobs for it."""
+
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+
+class Result(NamedTuple):
+    """What a command left: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Melisma(Protocol):
+    def __call__(self, *words: str) -> Result: ...
+
+
+def quick_job(folder: Path, text: str = "") -> str:
+    (folder / "job.toml").write_text(f"name = 'quick'\ncycles = 2\n{text}")
+    return "job.toml"
+
+
+#: Two tasks on the demo's learners.
+TASKS = """
+scheme = "med"
+shard = 20
+deadline = "60 s"
+[[task]]
+name = "one"
+samples = 200
+[[task]]
+name = "two"
+samples = 100
+"""
+
+#: Three devices that collect data and move it.
+FOG = """
+scheme = "fog:known"
+mode = "federated"
+model = "FogMLP"
+samples = 120
+deadline = "2 s"
+[fog]
+period = 2
+costs = "uniform"
+[[learners]]
+name = "d"
+rate = "1000 samples/s"
+bandwidth = "1 MB/s"
+count = 3
+"""
