@@ -12,9 +12,10 @@ import typer
 
 from melisma import rpc
 from melisma.fleets.messages import TrainRequest, Update
+from melisma.learner.background import BackgroundLoad, State
 from melisma.learner.learner import Learner
+from melisma.learner.service import Service
 from melisma.learner.source import Caller
-from melisma.learner.throttle import Throttle
 from melisma.learning.training import use_threads
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -47,8 +48,9 @@ class Hasty(Learner):
 def learner(address: str, name: str, rate: float, bandwidth: float, file: Path) -> None:
     """Be one of the four."""
     use_threads(1)
-    own = Timed(name=name, pace=Throttle(rate, bandwidth))
-    with rpc.connect(address, own, name=name, patience_s=30.0) as line:
+    rates = State(samples_per_s=rate, bytes_per_s=bandwidth)
+    own = Timed(name=name, background=BackgroundLoad([rates]))
+    with rpc.connect(address, Service(own), name=name, patience_s=30.0) as line:
         sys.stdin.read()  # until the benchmark is over
         line.close()
     file.write_text(json.dumps(own.busy_s))
@@ -60,9 +62,10 @@ def crowd(address: str, first: int, number: int) -> None:
     use_threads(1)
     with ExitStack() as lines:
         for k in range(first, first + number):
-            one = Hasty(name=f"learner-{k}")
+            name = f"learner-{k}"
+            service = Service(Hasty(name=name))
             lines.enter_context(
-                rpc.connect(address, one, name=f"learner-{k}", patience_s=60.0)
+                rpc.connect(address, service, name=name, patience_s=60.0)
             )
         sys.stdin.read()
 
