@@ -12,7 +12,7 @@ import torch
 from tests.fleets.learners import Steady, changed, joined, live, of, slow
 
 from melisma import rpc
-from melisma.algorithms import averaging as orchestrator
+from melisma.algorithms import averaging, loop
 from melisma.algorithms.log import OFFENCES
 from melisma.errors import InfeasibleError, TrainingError
 from melisma.fleets import roster
@@ -236,7 +236,7 @@ def test_a_cycle_without_an_update_does_not_end_the_run(tmp_path: Path) -> None:
 def test_a_run_without_updates_ends_at_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orchestrator, "FRUITLESS", 2)
+    monkeypatch.setattr(loop, "FRUITLESS", 2)
 
     class Idle(Steady):
         def train(self, request: TrainRequest, caller: Caller) -> Update:
@@ -250,8 +250,8 @@ def test_a_run_without_updates_ends_at_last(
 def test_a_deadline_that_nobody_can_meet_is_an_error_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(orchestrator, "WAIT_S", 0.5)
-    monkeypatch.setattr(orchestrator, "LOOK_S", 0.1)
+    monkeypatch.setattr(averaging, "WAIT_S", 0.5)
+    monkeypatch.setattr(averaging, "LOOK_S", 0.1)
     job = changed(scheme="csa", deadline=Seconds(0.2))
     with pytest.raises(InfeasibleError, match=r"0\.2 s"):
         live(job, tmp_path, [Steady(name="a")])
