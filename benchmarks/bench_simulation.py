@@ -68,14 +68,14 @@ PFL = Engine(
     name="pfl",
     title="pfl-research",
     module="pfl_research",
-    packages=["pfl"],
+    packages={"pfl": "pfl"},
     bar=6.0,
 )
 FLOWER = Engine(
     name="flower",
     title="Flower simulation",
     module="flower",
-    packages=["flwr", "ray"],
+    packages={"flwr": "flwr", "ray": "ray"},
     repeats=1,
     cores=2,
     family=True,
@@ -170,7 +170,7 @@ def _table(
         table.add_column(column, justify="right")
     for runs in all_runs:
         if not runs.measured:
-            why = "not installed" if runs.missing else "broke off"
+            why = "not installed" if runs.lack else "broke off"
             table.add_row(runs.engine.title, why)
             continue
         table.add_row(
