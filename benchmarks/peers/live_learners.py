@@ -1,4 +1,4 @@
-"""Learners for the live benchmark: one of four by the clock, or many in one process."""
+"""Learners of the live benchmark: one that times itself, or many in one process."""
 
 import json
 import sys
@@ -13,14 +13,14 @@ import typer
 from melisma import rpc
 from melisma.learning.training import use_threads
 from melisma.runtime.learner import Learner
-from melisma.runtime.pace import Pace
+from melisma.runtime.owner import Owner, State
 from melisma.runtime.wire import Errand, Update
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Timed(Learner):
-    """Writes down how long each errand took."""
+    """Measures how long it is busy in each cycle."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -28,7 +28,7 @@ class Timed(Learner):
 
     @rpc.expose
     def carry_out(self, errand: Errand) -> Update:
-        """Carry out, by the clock."""
+        """Carry out the request, and keep its duration."""
         began = time.monotonic()
         update = super().carry_out(errand)
         self.busy_s[errand.cycle] = time.monotonic() - began
@@ -36,7 +36,7 @@ class Timed(Learner):
 
 
 class Hasty(Learner):
-    """One of a crowd: does one step, however long the deadline."""
+    """Trains one step, however long the deadline."""
 
     @rpc.expose
     def carry_out(self, errand: Errand) -> Update:
@@ -46,9 +46,10 @@ class Hasty(Learner):
 
 @app.command()
 def learner(address: str, name: str, rate: float, bandwidth: float, file: Path) -> None:
-    """Be one of the four."""
+    """Be one learner; write its busy seconds by cycle to a file in the end."""
     use_threads(1)
-    own = Timed(name=name, pace=Pace(rate, bandwidth))
+    emulated = State(samples_per_s=rate, bytes_per_s=bandwidth)
+    own = Timed(name=name, owner=Owner([emulated]))
     with rpc.connect(address, own, name=name, patience_s=30.0) as line:
         sys.stdin.read()  # until the benchmark is over
         line.close()
@@ -57,7 +58,7 @@ def learner(address: str, name: str, rate: float, bandwidth: float, file: Path) 
 
 @app.command()
 def crowd(address: str, first: int, number: int) -> None:
-    """Be many."""
+    """Be many learners, until standard input ends."""
     use_threads(1)
     with ExitStack() as lines:
         for k in range(first, first + number):
