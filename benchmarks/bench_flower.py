@@ -18,6 +18,7 @@ from typing import Annotated
 
 import typer
 from peers.environments import lack_of
+from peers.provenance import provenance
 from rich.console import Console
 
 from melisma.config import Job, LearnersTable
@@ -86,6 +87,7 @@ def show(name: str, happened: list[Record]) -> None:
 
 def main(cycles: Annotated[int, typer.Option(min=2)] = 13) -> None:
     """Run both, and say how busy the machine was before."""
+    print(provenance(), flush=True)
     ways = {"Flower": by_flower, "ours": by_ours}
     if lack := lack_of({"flwr": "flwr"}):
         out.print(f"Flower is left out: {lack}", markup=False)

@@ -39,6 +39,7 @@ import msgspec
 import numpy as np
 import typer
 from peers.processes import running
+from peers.provenance import provenance
 from rich.console import Console
 
 from melisma import rpc
@@ -175,6 +176,7 @@ def main(
     learners: Annotated[int, typer.Option(min=1, help="In the crowd.")] = 500,
 ) -> None:
     """Measure overhead, bytes and the crowd; exit code 1 if a bar is missed."""
+    print(provenance(), flush=True)
     with TemporaryDirectory() as folder:
         overhead, sent, received = four(
             msgspec.structs.replace(FOUR, cycles=cycles), Path(folder)

@@ -37,6 +37,7 @@ import numpy as np
 import typer
 from peers.environments import python_of
 from peers.med_instance import Outcome, problem_of, run_peer
+from peers.provenance import provenance
 
 from melisma.schemes.multitask import solve
 from melisma.system import MultiTaskProblem
@@ -93,6 +94,7 @@ def main(
     bound_to: Annotated[int, typer.Option(help="learners, peers with a budget")] = 200,
 ) -> None:
     """Print the table."""
+    print(provenance(), flush=True)
     pythons = pythons_of(peer for peer in peers.split(",") if peer)
     first, *others = [int(seed) for seed in seeds.split(",")]
     print(

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from peers.environments import lack_of
+from peers.provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
@@ -134,6 +135,7 @@ def _kind(record: Record) -> Any:
 
 def main() -> None:
     """Measure both for each model, and print a table."""
+    print(provenance(), flush=True)
     table = Table("model, learners by", "fetch (ms)", "hand over (ms)", "cycle (ms)")
     ways: dict[str, Way] = {"own connections": over_rpc}
     lack = lack_of({"ray": "ray"})

@@ -26,6 +26,7 @@ from typing import Annotated
 import numpy as np
 import typer
 from peers.environments import lack_of
+from peers.provenance import provenance
 from peers.rpc_measure import Calls, Measured
 from peers.rpc_running import BrokeOffError, Stack, run_round, server
 from rich.console import Console
@@ -160,6 +161,7 @@ def main(
     calls_s: Seconds = 0.6,
 ) -> None:
     """Time remote calls; exit code 1 if a bar is missed or a stack breaks off."""
+    print(provenance(), flush=True)
     stacks = [stack for name in only.split(",") if (stack := _stack(name))]
     rounds = QUICK_ROUNDS if quick else rounds
     load = os.getloadavg()[0]

@@ -57,6 +57,7 @@ import typer
 from peers import sweep_cost
 from peers.environments import lack_of
 from peers.live_cost import MILLION, Cost, measure
+from peers.provenance import provenance
 from peers.sweep_cost import Make, SweepCost
 from rich.console import Console
 from rich.table import Table
@@ -74,8 +75,9 @@ out, err = Console(width=120), Console(stderr=True)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was measured."""
+    """All that was measured, and where."""
 
+    provenance: str = ""
     live: list[Cost] = []
     sweeps: list[SweepCost] = []
 
@@ -106,6 +108,7 @@ def main(
         return
     if only not in ("", "live", "sweeps"):
         raise typer.BadParameter(f"--only {only}: live or sweeps")
+    print(provenance(), flush=True)
     live, sweeps, sound = list[Cost](), list[SweepCost](), list[bool]()
     if only != "sweeps":
         for name in MODELS:
@@ -120,8 +123,8 @@ def main(
         sweeps = list(swept())
         out.print(table_of(sweeps))
     if json:
-        figures = msgspec.json.encode(Figures(live=live, sweeps=sweeps))
-        json.write_bytes(msgspec.json.format(figures, indent=1))
+        figures = Figures(provenance=provenance(), live=live, sweeps=sweeps)
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1))
     raise typer.Exit(0 if all(sound) else 1)
 
 

@@ -55,6 +55,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from peers.provenance import provenance
 from peers.running import Engine, Runs, run_here, run_in_turn
 from rich.console import Console
 from rich.table import Table
@@ -115,7 +116,9 @@ def main(
     sizes = learners or [BARS_AT]
     if into is not None:  # this is the process of one engine
         run_here(chosen[0], sizes[0], cycles, into)
-    elif models:
+        return
+    print(provenance(), flush=True)
+    if models:
         show_models(repeats)
     elif big:
         show_big(cycles)
