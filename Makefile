@@ -33,26 +33,26 @@ check: .venv/ready  ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# The peers pin other versions of what we use, so they live apart.
+# Ours beside most peers, which pin other versions of what we use.
 .venv-bench/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	touch $@
 
+# A peer that conflicts with the others, alone: benchmarks call it in a process.
+.venv-%/ready: benchmarks/peers/%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+BENCHES := csa simulation rpc live checks med uncertain coding coded_training fog scale ray flower
 bench: .venv-bench/ready  ## run the benchmarks beside their peers
-	.venv-bench/bin/python benchmarks/bench_csa.py
-	.venv-bench/bin/python benchmarks/bench_simulation.py
-	.venv-bench/bin/python benchmarks/bench_rpc.py
-	.venv-bench/bin/python benchmarks/bench_live.py
-	.venv-bench/bin/python benchmarks/bench_checks.py
-	.venv-bench/bin/python benchmarks/bench_med.py
-	.venv-bench/bin/python benchmarks/bench_uncertain.py
-	.venv-bench/bin/python benchmarks/bench_coding.py
-	.venv-bench/bin/python benchmarks/bench_coded_training.py
-	.venv-bench/bin/python benchmarks/bench_fog.py
-	.venv-bench/bin/python benchmarks/bench_scale.py
-	.venv-bench/bin/python benchmarks/bench_ray.py
-	.venv-bench/bin/python -m benchmarks.bench_flower
+	-$(MAKE) --no-print-directory .venv-ortools/ready  # without it, no rows of CP-SAT
+	@failed=; for name in $(BENCHES); do \
+		echo "== bench_$$name.py"; \
+		PYTHONPATH=$(CURDIR) .venv-bench/bin/python benchmarks/bench_$$name.py || failed="$$failed $$name"; \
+	done; \
+	test -z "$$failed" || { echo "broke off, or missed a bar:$$failed"; exit 1; }
 
 papers: .venv/ready  ## regenerate the papers' figures and claims, quick variants
 	$(BIN)/melisma papers run csa --quick

@@ -16,6 +16,7 @@ from typing import Annotated
 
 import msgspec
 import typer
+from peers.provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
@@ -116,6 +117,7 @@ def main(
     only: Annotated[str, typer.Option(help="Of costs,schemes.")] = "costs,schemes",
 ) -> None:
     """Print what owners cost, and what the schemes make of them."""
+    print(provenance(), flush=True)
     with TemporaryDirectory() as root:
         if "costs" in only:
             show_costs(Path(root))

@@ -57,6 +57,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from peers.provenance import provenance
 from peers.running import Engine, Runs, run_here, run_in_turn
 from rich.console import Console
 from rich.table import Table
@@ -70,14 +71,14 @@ PFL = Engine(
     name="pfl",
     title="pfl-research",
     module="pfl_research",
-    packages=["pfl"],
+    packages={"pfl": "pfl"},
     bar=6.0,
 )
 FLOWER = Engine(
     name="flower",
     title="Flower simulation",
     module="flower",
-    packages=["flwr", "ray"],
+    packages={"flwr": "flwr", "ray": "ray"},
     repeats=1,
     cores=2,
     family=True,
@@ -120,7 +121,9 @@ def main(
     sizes = learners or [BARS_AT]
     if into is not None:  # this is the process of one engine
         run_here(chosen[0], sizes[0], cycles, into)
-    elif models:
+        return
+    print(provenance(), flush=True)
+    if models:
         show_models(repeats)
     elif big:
         show_big(cycles)
@@ -175,7 +178,7 @@ def _table(
         table.add_column(column, justify="right")
     for runs in all_runs:
         if not runs.measured:
-            why = "not installed" if runs.missing else "broke off"
+            why = "not installed" if runs.lack else "broke off"
             table.add_row(runs.engine.title, why)
             continue
         table.add_row(

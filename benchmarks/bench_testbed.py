@@ -22,6 +22,7 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from peers.provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
@@ -85,6 +86,7 @@ def main(
     model: Annotated[str, typer.Option()] = "ConvNet",
 ) -> None:
     """Measure truancy and foresight; exit code 1 if a bar is missed."""
+    print(provenance(), flush=True)
     job = job_of(data, model, cycles=cycles)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)

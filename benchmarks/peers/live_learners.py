@@ -1,4 +1,4 @@
-"""Learners for the live benchmark: one of four by the clock, or many in one process."""
+"""Learners of the live benchmark: one that times itself, or many in one process."""
 
 import json
 import sys
@@ -12,23 +12,24 @@ import typer
 
 from melisma import rpc
 from melisma.fleets.messages import TrainRequest, Update
+from melisma.learner.background import BackgroundLoad, State
 from melisma.learner.learner import Learner
+from melisma.learner.service import Service
 from melisma.learner.source import Caller
-from melisma.learner.throttle import Throttle
 from melisma.learning.training import use_threads
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Timed(Learner):
-    """Writes down how long each request took."""
+    """Measures how long it is busy in each cycle."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.busy_s: dict[int, float] = {}
 
     def train(self, request: TrainRequest, caller: Caller) -> Update:
-        """Carry out, by the clock."""
+        """Carry out the request, and keep its duration."""
         began = time.monotonic()
         update = super().train(request, caller)
         self.busy_s[request.cycle] = time.monotonic() - began
@@ -36,7 +37,7 @@ class Timed(Learner):
 
 
 class Hasty(Learner):
-    """One of a crowd: does one step, however long the deadline."""
+    """Trains one step, however long the deadline."""
 
     def train(self, request: TrainRequest, caller: Caller) -> Update:
         """Carry out one step."""
@@ -45,10 +46,11 @@ class Hasty(Learner):
 
 @app.command()
 def learner(address: str, name: str, rate: float, bandwidth: float, file: Path) -> None:
-    """Be one of the four."""
+    """Be one learner; write its busy seconds by cycle to a file in the end."""
     use_threads(1)
-    own = Timed(name=name, pace=Throttle(rate, bandwidth))
-    with rpc.connect(address, own, name=name, patience_s=30.0) as line:
+    emulated = State(samples_per_s=rate, bytes_per_s=bandwidth)
+    own = Timed(name=name, background=BackgroundLoad([emulated]))
+    with rpc.connect(address, Service(own), name=name, patience_s=30.0) as line:
         sys.stdin.read()  # until the benchmark is over
         line.close()
     file.write_text(json.dumps(own.busy_s))
@@ -56,13 +58,13 @@ def learner(address: str, name: str, rate: float, bandwidth: float, file: Path) 
 
 @app.command()
 def crowd(address: str, first: int, number: int) -> None:
-    """Be many."""
+    """Be many learners, until standard input ends."""
     use_threads(1)
     with ExitStack() as lines:
         for k in range(first, first + number):
             one = Hasty(name=f"learner-{k}")
             lines.enter_context(
-                rpc.connect(address, one, name=f"learner-{k}", patience_s=60.0)
+                rpc.connect(address, Service(one), name=f"learner-{k}", patience_s=60.0)
             )
         sys.stdin.read()
 
