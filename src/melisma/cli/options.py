@@ -35,7 +35,7 @@ Runs = Annotated[
         file_okay=False,
         writable=True,
         metavar="DIR",
-        help="Folder in which the run gets a folder.",
+        help="Folder in which to make the run's own.",
     ),
 ]
 Json = Annotated[
