@@ -128,11 +128,14 @@ def test_jains_index_is_one_for_equals_and_one_over_m_for_one() -> None:
     ("change", "said"),
     [
         ({"rate_mbps": np.array([[1.0]])}, r"rate_mbps has shape \(1, 1\): give one"),
-        ({"power_w": 0.0}, r"power_w holds 0\.0: give a finite number above 0"),
+        ({"power_w": 0.0}, r"power_w is 0: give finite numbers above 0"),
         ({"arrival_mbit": np.ones(4)}, r"arrival_mbit has shape \(4,\)"),
-        ({"harvest_j": -1.0}, r"harvest_j holds -1\.0: .* at least 0"),
-        ({"channels": 0}, r"channels holds 0: .* at least 1"),
-        ({"utility_weight": inf}, r"utility_weight holds inf: .* above 0"),
+        ({"harvest_j": -1.0}, r"harvest_j is -1: .* at least 0"),
+        ({"channels": 0}, r"channels is 0: give a whole number of at least 1"),
+        (
+            {"utility_weight": inf},
+            r"utility_weight is inf: give a finite number above 0",
+        ),
     ],
 )
 def test_a_setting_that_is_none_is_named(change: dict[str, Any], said: str) -> None:
