@@ -1,4 +1,4 @@
-"""Local training: τ passes over d samples, batch by batch, until told to halt."""
+"""Local training: τ passes over d samples, batch by batch, until halted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from melisma.maths.arrays import Ints
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What a learner really did."""
+    """How much a learner has trained."""
 
     batches: int  #: batches trained
     samples: int  #: samples seen at least once
@@ -42,7 +42,7 @@ def batch_plan(
 
 
 class Session:
-    """Trains a model in place, in one part or in several, with one optimiser."""
+    """Trains a model in place, in one or several calls, with one optimiser."""
 
     def __init__(self, model: nn.Module, training: Training) -> None:
         self._model, self._step = model, _optimiser(model, training)
@@ -82,7 +82,7 @@ class Session:
         return self._passes
 
     def trained(self) -> Trained:
-        """What was done so far; parts are taken to have no sample in common."""
+        """Return the work so far; calls are assumed to have no sample in common."""
         return Trained(
             batches=self._batches,
             samples=self._samples,
@@ -100,8 +100,7 @@ def train(
 ) -> Trained:
     """Train ``model`` in place on the rows of ``plan``; ask ``halt`` before each batch.
 
-    The model keeps what it learnt until then: a halted learner's update is partial,
-    not lost.
+    A halted model keeps what it has learnt: its update is partial, not lost.
     """
     session = Session(model, training)
     session.train(x, y, plan, halt)
@@ -109,7 +108,7 @@ def train(
 
 
 def use_threads(threads: int) -> None:
-    """Train on that many cores of this machine."""
+    """Let torch use ``threads`` cores."""
     torch.set_num_threads(threads)
 
 
