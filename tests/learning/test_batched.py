@@ -96,6 +96,18 @@ def test_threads_change_nothing(
         assert all(map(torch.equal, a.parameters.values(), b.parameters.values()))
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_caller_computes_on_one_core_whatever_the_threads(threads: int) -> None:
+    # It evaluates what the learners trained, and kernels on two cores round otherwise.
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    plans = unlike_plans(Training())
+    list(train_many(lesson(TANH, Training()), plans, threads))
+    left = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert left == 1
+
+
 #: All that a chain may consist of, with unlike heights and widths.
 CHAIN = nn.Sequential(
     nn.Conv2d(1, 3, (3, 5), padding=(2, 1)),

@@ -92,6 +92,9 @@ def train_many(
         torch.set_num_threads(1)
         return _chunk(lesson, plans, range(start, start + size), engine)
 
+    # Each thread has its own setting. The caller's must not depend on ``threads``
+    # either: it evaluates the result, and kernels on two cores round differently.
+    torch.set_num_threads(1)
     starts = range(0, len(plans), size)
     if threads == 1:
         yield from map(work, starts)
