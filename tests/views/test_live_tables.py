@@ -17,7 +17,7 @@ from melisma.runs.records import Moved, Record
 from melisma.runs.store import RECORDS
 from melisma.views import fog, ledger
 from melisma.views.document import Document, document
-from melisma.views.live_tables import Growing
+from melisma.views.live_tables import LiveTables
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -27,7 +27,7 @@ maybe_seconds = st.none() | seconds
 
 
 @st.composite
-def turns_of(draw: st.DrawFn, cycle: int, began_s: float) -> list[Record]:
+def learner_records(draw: st.DrawFn, cycle: int, began_s: float) -> list[Record]:
     """What may happen to one learner in one cycle, in any order, ordered or not."""
     name = draw(st.sampled_from(["a", "b", "<i>c</i>"]))
     about: dict[str, Any] = {"task": "t", "cycle": cycle, "learner": name}
@@ -68,7 +68,9 @@ def runs(draw: st.DrawFn) -> list[Record]:
         about: dict[str, Any] = {"time_s": 4.0 * cycle, "task": "t", "cycle": cycle}
         if draw(st.booleans()):
             happened.append(records.Steered(deadline_s=draw(seconds), **about))
-        happened += draw(st.lists(turns_of(cycle, 4.0 * cycle), max_size=4).map(flat))
+        happened += draw(
+            st.lists(learner_records(cycle, 4.0 * cycle), max_size=4).map(flat)
+        )
         if cycle == cycles and draw(st.booleans()):
             break
         happened.append(
@@ -94,10 +96,10 @@ def flat(lists: list[list[Record]]) -> list[Record]:
     return [record for some in lists for record in some]
 
 
-def seen(happened: list[Record]) -> Growing:
-    growing = Growing([2.0])
-    growing.see(0, happened)
-    return growing
+def seen(happened: list[Record]) -> LiveTables:
+    tables = LiveTables([2.0])
+    tables.see(0, happened)
+    return tables
 
 
 def same(told: Any, true: Any) -> bool:
@@ -107,23 +109,27 @@ def same(told: Any, true: Any) -> bool:
     return math.isclose(told, true, rel_tol=1e-5, abs_tol=6e-4)
 
 
-def check_turns(told: dict[str, Any], task: int, happened: list[Record]) -> None:
+def check_learner_cycles(
+    told: dict[str, Any], task: int, happened: list[Record]
+) -> None:
     mine = {
         (row["cycle"], told["learners"][row["learner"]]): row
         for row in rows(told["turns"])
         if row["task"] == task
     }
-    expected = {(turn.cycle, turn.learner): turn for turn in ledger.turns(happened)}
+    expected = {
+        (row.cycle, row.learner): row for row in ledger.learner_cycles(happened)
+    }
     assert mine.keys() == expected.keys()
-    for key, turn in expected.items():
+    for key, true in expected.items():
         row = mine[key] | {"outcome": told["outcomes"][mine[key]["outcome"]]}
         for name in row.keys() - {"task", "cycle", "learner"}:
-            assert same(row[name], getattr(turn, name)), (key, name)
+            assert same(row[name], getattr(true, name)), (key, name)
 
 
 def check_cycles(told: dict[str, Any], task: int, happened: list[Record]) -> None:
     mine = {row["cycle"]: row for row in rows(told["cycles"]) if row["task"] == task}
-    expected = ledger.cycles(happened, ledger.turns(happened))
+    expected = ledger.cycles(happened, ledger.learner_cycles(happened))
     for cycle in expected:
         if cycle.cycle_s is not None:
             row = mine.pop(cycle.cycle)
@@ -150,7 +156,7 @@ def check_incidents(told: dict[str, Any], task: int, happened: list[Record]) -> 
 @given(runs())
 def test_rows_are_those_of_the_ledger(happened: list[Record]) -> None:
     told = msgspec.json.decode(msgspec.json.encode(seen(happened).since(0)))
-    check_turns(told, 0, happened)
+    check_learner_cycles(told, 0, happened)
     check_cycles(told, 0, happened)
     check_incidents(told, 0, happened)
 
@@ -159,25 +165,25 @@ def test_rows_are_those_of_the_ledger(happened: list[Record]) -> None:
 def test_changes_come_to_the_whole_wherever_one_looks(
     happened: list[Record], looks: set[int]
 ) -> None:
-    growing, told, after = Growing([2.0]), [], 0
+    tables, told, after = LiveTables([2.0]), [], 0
     for number, record in enumerate(happened, start=1):
-        growing.see(0, [record])
+        tables.see(0, [record])
         if number in looks or number == len(happened):
-            change = growing.since(after) | {"after": after}
+            change = tables.since(after) | {"after": after}
             told.append(msgspec.json.decode(msgspec.json.encode(change)))
             after = number
-    whole = msgspec.json.decode(msgspec.json.encode(growing.since(0)))
-    check_turns(whole, 0, happened)  # also when it was looked at meanwhile
+    whole = msgspec.json.decode(msgspec.json.encode(tables.since(0)))
+    check_learner_cycles(whole, 0, happened)  # also when it was looked at meanwhile
     if told:
         assert page_of(*told) == page_of(whole | {"after": 0})
 
 
 @given(runs(), st.integers(0, 60))
 def test_no_change_is_told_that_was_known(happened: list[Record], after: int) -> None:
-    growing = seen(happened)
-    growing.settle()
+    tables = seen(happened)
+    tables.settle()
     if after >= len(happened) > 0:
-        assert growing.since(len(happened)) == {}
+        assert tables.since(len(happened)) == {}
 
 
 @pytest.fixture(scope="module", params=["demo", "tasks", "coded", "fog"])
@@ -201,7 +207,7 @@ def test_a_real_run_has_the_rows_of_the_ledger(run: tuple[Job, Path]) -> None:
     for task, path in enumerate(files(*run)):
         happened = records.read(path)
         assert len(happened) > 10
-        check_turns(told, task, happened)
+        check_learner_cycles(told, task, happened)
         check_cycles(told, task, happened)
         check_incidents(told, task, happened)
 
@@ -233,7 +239,7 @@ def test_what_was_cut_short_is_told_as_far_as_it_goes(
     told = document(tmp_path)
     assert told["run"]["state"] == "cut short"
     for task, path in enumerate(files(job, tmp_path)):
-        check_turns(told, task, records.read(path))
+        check_learner_cycles(told, task, records.read(path))
 
 
 def test_a_fog_is_told_by_slot_link_and_device(tmp_path: Path) -> None:
@@ -269,13 +275,13 @@ def test_a_growing_run_is_read_on_where_it_was(
     for path in paths:
         path.parent.mkdir(exist_ok=True)
     page = page_of(Document(tmp_path).since(0) | {"fog": None})
-    growing, after, epoch = Document(tmp_path), 0, None
+    tables, after, epoch = Document(tmp_path), 0, None
     for step in range(1, 8):
         for path, source in zip(paths, files(job, folder), strict=True):
             content = source.read_bytes()
             path.write_bytes(content[: len(content) * step // 7])
-        growing.refresh()
-        told = msgspec.json.decode(msgspec.json.encode(growing.since(after, epoch)))
+        tables.refresh()
+        told = msgspec.json.decode(msgspec.json.encode(tables.since(after, epoch)))
         after, epoch = told["position"], told["epoch"]
         page.take(told)
     whole = document(folder)

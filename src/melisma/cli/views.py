@@ -27,7 +27,7 @@ def report(run: RunFolder, as_json: Json = False) -> None:
                 "report": str(page),
                 "cycles": rows.cycles,
                 "learners": rows.learners,
-                "turns": rows.turns,
+                "turns": rows.learner_cycles,
                 "incidents": rows.incidents,
                 **moves(records),
             }

@@ -19,7 +19,7 @@ from melisma.jobs.schema import Job, load, tasks_of
 from melisma.runs.files import CONFIG, RECORDS
 from melisma.runs.lock import is_held
 from melisma.runs.tail import Tail
-from melisma.views.live_tables import Growing
+from melisma.views.live_tables import LiveTables
 
 RUNNING, FINISHED, CUT_SHORT = "running", "finished", "cut short"
 
@@ -70,7 +70,7 @@ class Document:
         self.tasks = tasks_of(self.job)
         folders = folders_of(self.job, self.folder)
         self.tail = Tail([folder / RECORDS for folder in folders])
-        self.rows = Growing([float(task.deadline) for task in self.tasks])
+        self.rows = LiveTables([float(task.deadline) for task in self.tasks])
 
     def refresh(self) -> None:
         """Read what is new; DataError if it cannot be read."""
@@ -87,8 +87,8 @@ class Document:
     def is_whole(self) -> bool:
         """Whether all cycles of all tasks that were let in are there."""
         return all(
-            course.refused or course.done >= task.cycles
-            for course, task in zip(self.rows.courses, self.tasks, strict=True)
+            progress.refused or progress.done >= task.cycles
+            for progress, task in zip(self.rows.progress, self.tasks, strict=True)
         )
 
     @property
@@ -109,7 +109,7 @@ class Document:
             "kind": family_of(job).kind,
             "seed": job.seed,
             "cycles": sum(task.cycles for task in self.tasks),
-            "deadline_s": self.rows.courses[0].deadline_s,
+            "deadline_s": self.rows.progress[0].deadline_s,
             "budget": job.budget,
             "state": state or self.state,
             "config": self._config,
@@ -141,9 +141,9 @@ class Document:
                 "name": task.name,
                 "scheme": task.scheme,
                 "cycles": task.cycles,
-                "deadline_s": course.deadline_s,
+                "deadline_s": progress.deadline_s,
             }
-            for task, course in zip(self.tasks, self.rows.courses, strict=True)
+            for task, progress in zip(self.tasks, self.rows.progress, strict=True)
         ]
 
     def raw(self, after: int, limit: int) -> tuple[int, list[bytes]]:

@@ -50,7 +50,7 @@ def _document(job: Job, records: Sequence[Record], folder: Path) -> object:
     return document.document(folder) | {"service": overview.service(job, records)}
 
 
-#: Columns of ``learners.csv``, and the fields of a turn that they are.
+#: Columns of ``learners.csv``, and the fields of `LearnerCycle` that they hold.
 _LEARNERS = {
     **{name: name for name in ("cycle", "learner", "samples")},
     "epochs": "steps",
@@ -62,8 +62,8 @@ _LEARNERS = {
 
 def _write_learners(path: Path, records: Sequence[Record]) -> None:
     rows = (
-        [getattr(turn, field) for field in _LEARNERS.values()]
-        for turn in ledger.turns(records)
+        [getattr(row, field) for field in _LEARNERS.values()]
+        for row in ledger.learner_cycles(records)
     )
     _write_rows(path, list(_LEARNERS), rows)
 

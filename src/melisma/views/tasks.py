@@ -7,7 +7,7 @@ from statistics import fmean
 
 from melisma.jobs.schema import Job
 from melisma.runs.records import Allocated, Evaluated, Record, Refused
-from melisma.views.ledger import Turn, turns
+from melisma.views.ledger import LearnerCycle, learner_cycles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ def service(
     cycles = [
         _Cycle(some, deadline_s[task], batch[task])
         for task, theirs in by_task.items()
-        for some in _by_cycle(turns(theirs)).values()
+        for some in _by_cycle(learner_cycles(theirs)).values()
     ]
     prices = [fmean(costs) for theirs in by_task.values() if (costs := _costs(theirs))]
     updates = sum(cycle.learners for cycle in cycles)
@@ -51,25 +51,25 @@ def service(
 class _Cycle:
     """One cycle of one task."""
 
-    def __init__(self, some: list[Turn], deadline_s: float, batch: int) -> None:
+    def __init__(self, some: list[LearnerCycle], deadline_s: float, batch: int) -> None:
         seconds = [
-            deadline_s if turn.halted or turn.measured_s is None else turn.measured_s
-            for turn in some
+            deadline_s if row.halted or row.measured_s is None else row.measured_s
+            for row in some
         ]
         self.time_s, self.learners = max(seconds), len(some)
-        self.halted = sum(turn.halted for turn in some)
+        self.halted = sum(row.halted for row in some)
         self.occupancy = fmean(seconds) / self.time_s
-        due = [turn.steps * -(-turn.samples // batch) for turn in some]
+        due = [row.steps * -(-row.samples // batch) for row in some]
         # A probed learner's first shard ends with a batch of its own.
-        done = [min(turn.batches or 0, n) for turn, n in zip(some, due, strict=True)]
+        done = [min(row.batches or 0, n) for row, n in zip(some, due, strict=True)]
         self.due, self.done = sum(due), sum(done)
 
 
-def _by_cycle(some: Iterable[Turn]) -> dict[int, list[Turn]]:
-    cycles: dict[int, list[Turn]] = defaultdict(list)
-    for turn in some:
-        if turn.samples:
-            cycles[turn.cycle].append(turn)
+def _by_cycle(some: Iterable[LearnerCycle]) -> dict[int, list[LearnerCycle]]:
+    cycles: dict[int, list[LearnerCycle]] = defaultdict(list)
+    for row in some:
+        if row.samples:
+            cycles[row.cycle].append(row)
     return cycles
 
 
