@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from melisma.views import plots
-from melisma.views.web import offline
+from melisma.views import offline, plots
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "src" / "melisma" / "dashboard" / "static"

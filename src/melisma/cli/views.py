@@ -72,7 +72,7 @@ def _list_runs(root: Path, as_json: bool) -> None:
     """Print a line for each run, the latest first."""
     from datetime import datetime
 
-    from melisma.views.web.library import Library
+    from melisma.views.library import Library
 
     summaries = Library(root).summaries()
     if as_json:

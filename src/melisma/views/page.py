@@ -15,9 +15,8 @@ from melisma.errors import DataError
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job, tasks_of
 from melisma.runs.records import Moved, Record
-from melisma.views import document, fog, ledger, overview, parts
+from melisma.views import document, fog, ledger, offline, overview, parts
 from melisma.views.accounts import read
-from melisma.views.web import offline
 
 PAGE, ROWS, MOVES = "report.html", "learners.csv", "moves.csv"
 

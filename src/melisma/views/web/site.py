@@ -25,9 +25,9 @@ from melisma.rpc import Server
 from melisma.rpc.http import problem
 from melisma.rpc.listener import Identify
 from melisma.views.document import Document
+from melisma.views.library import Library
 from melisma.views.web import control, events, metrics
 from melisma.views.web.access import Access
-from melisma.views.web.library import Library
 from melisma.views.web.live import NONE, Live
 
 STATIC = Path(__file__).parent / "static"

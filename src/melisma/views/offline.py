@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-_STATIC = files("melisma.views.web") / "static"
+_STATIC = files("melisma.views") / "web" / "static"
 _STYLES = ("style.css",)
 _FIRST = "main.js"
 _IMPORT = re.compile(r'(\bfrom\s+|\bimport\s+)"\./([\w./-]+\.js)"')
