@@ -35,12 +35,12 @@ def read(folder: Path) -> tuple[Job, list[Record]]:
     job = load(folder / CONFIG)
     if not job.task:
         return job, records.read(folder / RECORDS)
-    folders = [folder / one.name for one in tasks_of(job)]
+    folders = [folder / task.name for task in tasks_of(job)]
     return job, [
         record
-        for one in folders
-        if (one / RECORDS).is_file()
-        for record in records.read(one / RECORDS)
+        for task in folders
+        if (task / RECORDS).is_file()
+        for record in records.read(task / RECORDS)
     ]
 
 

@@ -39,7 +39,7 @@ def encoded(folder: Path) -> bytes:
 
 def folders_of(job: Job, folder: Path) -> list[Path]:
     """Return where the records of each task are."""
-    return [folder / one.name for one in tasks_of(job)] if job.task else [folder]
+    return [folder / task.name for task in tasks_of(job)] if job.task else [folder]
 
 
 @contextmanager
@@ -123,19 +123,19 @@ class Document:
         All of it, too, if ``epoch`` is another one: the run was begun anew.
         """
         with self._lock:
-            rows, found = self.rows, dict[str, Any]()
+            rows, changes = self.rows, dict[str, Any]()
             if epoch not in (None, self.epoch) or after > rows.position:
                 after = 0
             if epoch != self.epoch or after != rows.position:
-                found = rows.since(after)
+                changes = rows.since(after)
                 if after == 0:
-                    found["run"] = self.header(state)
+                    changes["run"] = self.header(state)
                 if after == 0 or rows.steered > after:
-                    found["tasks"] = self._told_tasks()
-            found |= {"after": after, "epoch": self.epoch}
-            return found | {"position": rows.position}
+                    changes["tasks"] = self._task_headers()
+            changes |= {"after": after, "epoch": self.epoch}
+            return changes | {"position": rows.position}
 
-    def _told_tasks(self) -> list[dict[str, Any]]:
+    def _task_headers(self) -> list[dict[str, Any]]:
         return [
             {
                 "name": task.name,

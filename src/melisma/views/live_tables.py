@@ -62,7 +62,7 @@ class TaskProgress:
         self.last: Evaluated | None = None
         self.samples = 0  #: of updates that count
         self.updates: Counter[str] = Counter()  #: counted and lost
-        self._held: dict[int, list[Record]] = {}
+        self._pending: dict[int, list[Record]] = {}
         self._stale: set[int] = set()  # cycles with records that are new
         self._facts: dict[int, Facts] = {}  # as of the last time asked
         self._merged: dict[int, Aggregated] = {}
@@ -74,9 +74,9 @@ class TaskProgress:
 
     def hold(self, records: Sequence[Record]) -> None:
         """Keep learners' records until their cycles are over."""
-        for cycle, some in groupby(records, attrgetter("cycle")):
+        for cycle, group in groupby(records, attrgetter("cycle")):
             self._stale.add(cycle)
-            self._held.setdefault(cycle, []).extend(some)
+            self._pending.setdefault(cycle, []).extend(group)
 
     def merge(self, record: Aggregated) -> None:
         """Keep what a cycle came to."""
@@ -88,7 +88,7 @@ class TaskProgress:
         found = []
         for cycle in sorted(self._stale):
             before = self._facts.get(cycle)
-            self._facts[cycle] = facts = ledger.facts_of(self._held[cycle])
+            self._facts[cycle] = facts = ledger.facts_of(self._pending[cycle])
             found.append(_new(facts, before) if before else facts)
         self._stale.clear()
         return found
@@ -103,12 +103,12 @@ class TaskProgress:
 
     def let_go(self) -> None:
         """Forget the records of cycles that are over."""
-        for number in [n for n in self._held if n <= self.done]:
+        for number in [n for n in self._pending if n <= self.done]:
             facts = self._facts.pop(number)
             counted = facts["outcome"].count(COUNTED)
             self.updates["counted"] += counted
             self.updates["lost"] += sum(map(bool, facts["samples"])) - counted
-            del self._held[number]
+            del self._pending[number]
             self._merged.pop(number, None)
 
 

@@ -30,8 +30,8 @@ def write(folder: Path) -> Path:
     job, records = read(folder)
     try:
         if job.task:
-            for one in tasks_of(job):
-                write(folder / one.name)
+            for task in tasks_of(job):
+                write(folder / task.name)
         else:
             _write_learners(folder / ROWS, records)
             if family_of(job).moves_data:

@@ -17,7 +17,7 @@ def text(document: Document, status: Mapping[str, Any], metrics: Metrics | None)
     def by_task(read: Any) -> list[Sample]:
         return [({"task": task.name}, read(progress)) for task, progress in tasks]
 
-    connected = [one for one in status["learners"].values() if one["connected"]]
+    connected = [state for state in status["learners"].values() if state["connected"]]
     families = [
         ("cycle", "gauge", "Whole cycles", by_task(lambda c: c.done)),
         ("accuracy", "gauge", "Test accuracy", by_task(_last("accuracy"))),
