@@ -52,17 +52,17 @@ class Visitor:
         content = response.read()
         line.close()
         kind = response.headers.get_content_type()
-        told = json.loads(content) if kind == "application/json" else content
-        return response.status, told, response.headers
+        answer = json.loads(content) if kind == "application/json" else content
+        return response.status, answer, response.headers
 
     def get(self, path: str) -> Any:
-        status, told, _ = self.ask(path)
-        assert status == 200, told
-        return told
+        status, answer, _ = self.ask(path)
+        assert status == 200, answer
+        return answer
 
     def steer(self, action: str, **facts: Any) -> tuple[int, Any]:
-        status, told, _ = self.ask("/api/control", {"action": action, **facts})
-        return status, told
+        status, answer, _ = self.ask("/api/control", {"action": action, **facts})
+        return status, answer
 
     def events(self, path: str) -> Iterator[tuple[str, Any]]:
         """Yield events until the server ends the stream."""

@@ -30,7 +30,7 @@ def report(run: RunFolder, as_json: Json = False) -> None:
                 "report": str(page),
                 "cycles": rows.cycles,
                 "learners": rows.learners,
-                "turns": rows.turns,
+                "turns": rows.learner_cycles,
                 "incidents": rows.incidents,
                 **moves(records),
             }
@@ -75,7 +75,7 @@ def _list_runs(root: Path, as_json: bool) -> None:
     """Print a line for each run, the latest first."""
     from datetime import datetime
 
-    from melisma.views.web.library import Library
+    from melisma.views.library import Library
 
     summaries = Library(root).summaries()
     if as_json:
