@@ -8,15 +8,23 @@ BIN := .venv/bin
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
 
-.venv/ready: pyproject.toml constraints.txt
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# What running needs, and no more.
+.venv/runs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -e .
 	touch $@
 
-demo: .venv/ready  ## train for real: an orchestrator and four unlike learners
+# Engines, exporters, linters and test tools besides.
+.venv/ready: .venv/runs
+	$(PIP) -e '.[dev]'
+	touch $@
+
+demo: .venv/runs  ## train for real: an orchestrator and four unlike learners
 	$(BIN)/melisma run
 
-compare: .venv/ready  ## compare the schemes on ten simulated learners
+compare: .venv/runs  ## compare the schemes on ten simulated learners
 	$(BIN)/melisma compare examples/demo.toml --schemes csa,eta,sync,dab --seeds 5
 
 test: .venv/ready  ## run the tests (the slow ones apart)
@@ -33,28 +41,28 @@ check: .venv/ready  ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# The peers pin other versions of what we use, so they live apart.
+# Ours beside most peers, which pin other versions of what we use.
 .venv-bench/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	touch $@
 
-bench: .venv-bench/ready  ## run the benchmarks beside their peers
-	.venv-bench/bin/python benchmarks/bench_csa.py
-	.venv-bench/bin/python benchmarks/bench_simulation.py
-	.venv-bench/bin/python benchmarks/bench_rpc.py
-	.venv-bench/bin/python benchmarks/bench_live.py
-	.venv-bench/bin/python benchmarks/bench_checks.py
-	.venv-bench/bin/python benchmarks/bench_med.py
-	.venv-bench/bin/python benchmarks/bench_uncertain.py
-	.venv-bench/bin/python benchmarks/bench_coding.py
-	.venv-bench/bin/python benchmarks/bench_coded_training.py
-	.venv-bench/bin/python benchmarks/bench_fog.py
-	.venv-bench/bin/python benchmarks/bench_scale.py
-	.venv-bench/bin/python benchmarks/bench_ray.py
-	.venv-bench/bin/python -m benchmarks.bench_flower
+# A peer that conflicts with the others, alone: benchmarks call it in a process.
+.venv-%/ready: benchmarks/peers/%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
 
-papers: .venv/ready  ## regenerate the papers' figures and claims, quick variants
+BENCHES := csa simulation rpc live checks med uncertain coding coded_training fog scale ray flower
+bench: .venv-bench/ready  ## run the benchmarks beside their peers
+	-$(MAKE) --no-print-directory .venv-ortools/ready  # without it, no rows of CP-SAT
+	@failed=; for name in $(BENCHES); do \
+		echo "== bench_$$name.py"; \
+		PYTHONPATH=$(CURDIR) .venv-bench/bin/python benchmarks/bench_$$name.py || failed="$$failed $$name"; \
+	done; \
+	test -z "$$failed" || { echo "broke off, or missed a bar:$$failed"; exit 1; }
+
+papers: .venv/runs  ## regenerate the papers' figures and claims, quick variants
 	$(BIN)/melisma papers run csa --quick
 	$(BIN)/melisma papers run dab --quick
 	$(BIN)/melisma papers run med --quick

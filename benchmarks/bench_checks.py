@@ -30,6 +30,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from peers.provenance import provenance
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -449,6 +450,7 @@ def main() -> None:
     parser.add_argument("--optimiser", type=Optimiser, default=Optimiser.SGD)
     parser.add_argument("--rate", type=float, default=0.05)
     asked = parser.parse_args()
+    print(provenance(), flush=True)
     torch.set_num_threads(1)
     training = Training(optimiser=asked.optimiser, rate=asked.rate)
     data = load("mnist-5k")

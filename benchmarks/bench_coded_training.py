@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 import typer
+from peers.provenance import provenance
 
 from melisma.algorithms.loop import train
 from melisma.errors import DataError
@@ -128,6 +129,7 @@ def main(
     only: Annotated[str, typer.Option(help="Of digits,cifar.")] = "digits,cifar",
 ) -> None:
     """Print the tables."""
+    print(provenance(), flush=True)
     slow, two = StragglingTable(number=1), StragglingTable(number=2)
     dead = StragglingTable(number=1, slower=math.inf)
     gone = StragglingTable(number=2, slower=math.inf)

@@ -33,6 +33,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
+from peers.provenance import provenance
 
 from melisma.coding import (
     CODES,
@@ -483,6 +484,7 @@ def main(
     epochs: Annotated[int, typer.Option(help="epochs of the testbed")] = 2000,
 ) -> None:
     """Print the tables."""
+    print(provenance(), flush=True)
     torch.set_num_threads(1)
     parts: dict[str, Callable[[], None]] = {
         "decode": decode,

@@ -20,6 +20,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from peers.provenance import provenance
 from scipy.optimize import minimize
 
 from melisma.maths.apportion import nearest
@@ -155,6 +156,7 @@ def verdict(claim: str, met: bool) -> str:
 
 def main() -> None:
     """Print the table and hold it against the bars."""
+    print(provenance(), flush=True)
     print(
         f"{'learners':>9}  {'case':<6}  {'scheme':<14}{'time':>15}{'of csa':>12}"
         f"{'max':>7}{'mean':>8}{'Σ τ':>12}"

@@ -1,6 +1,6 @@
 """What Flower takes for a cycle, and what our own runtime takes for the same one.
 
-    python -m benchmarks.bench_flower        # in the project's folder
+    PYTHONPATH=. python benchmarks/bench_flower.py    # in the project's folder
 
 Two learners on loopback train TwoNN by DAB on one shard of 50 samples each, which is
 done in a hundredth of a second: a cycle is as long as the messages of it take, and
@@ -17,8 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
+from peers.environments import lack_of
+from peers.provenance import provenance
 from rich.console import Console
-from tests.flower.federation import federation
 
 from melisma.jobs.schema import Job, LearnersTable
 from melisma.launch.local import run_locally
@@ -36,6 +37,8 @@ out = Console()
 
 def by_flower(cycles: int, folder: Path) -> list[Record]:
     """Run it on two SuperNodes."""
+    from tests.flower.federation import federation  # needs flwr
+
     with federation(folder) as flower:
         for name in ("a", "b"):
             flower.start_node(name=name)
@@ -84,7 +87,12 @@ def show(name: str, happened: list[Record]) -> None:
 
 def main(cycles: Annotated[int, typer.Option(min=2)] = 13) -> None:
     """Run both, and say how busy the machine was before."""
-    for name, run in (("Flower", by_flower), ("ours", by_ours)):
+    print(provenance(), flush=True)
+    ways = {"Flower": by_flower, "ours": by_ours}
+    if lack := lack_of({"flwr": "flwr"}):
+        out.print(f"Flower is left out: {lack}", markup=False)
+        del ways["Flower"]
+    for name, run in ways.items():
         load = os.getloadavg()[0]
         with TemporaryDirectory() as folder:
             happened = run(cycles, Path(folder))

@@ -26,6 +26,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from peers.provenance import provenance
 
 from melisma.errors import SolverError
 from melisma.fog import Flows, Links, Movement, check, cost, move, move_lp
@@ -287,6 +288,7 @@ def main(
     costs: Annotated[bool, typer.Option("--paper", help="the paper's costs")] = False,
 ) -> None:
     """Print the table."""
+    print(provenance(), flush=True)
     if costs:
         paper()
         return

@@ -43,6 +43,7 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
+from peers.provenance import provenance
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -78,6 +79,7 @@ def main(
     device: Device = "cuda", learners: Learners = None, repeats: Repeats = 3
 ) -> None:
     """Time learners side by side; exit code 1 if their weights are not the CPU's."""
+    print(provenance(), flush=True)
     sizes = learners or ([100, 1000, 10_000] if device != "cpu" else [2])
     gpu = device != "cpu"
     name = torch.cuda.get_device_name(device) if gpu else "one core of the CPU"

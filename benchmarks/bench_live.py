@@ -1,18 +1,23 @@
 """What the orchestrator itself costs in a live run: time, bytes and losses.
 
-    python benchmarks/bench_live.py
+    python benchmarks/bench_live.py                            three minutes
+    python benchmarks/bench_live.py --cycles 3 --learners 20   to see it run
 
 Overhead: four unlike learners, a process each, slow themselves down to 4,000 to 400
-samples/s and 8 to 1 MB/s and train TwoNN by csa, two seconds a cycle. Each writes down
-how long it was busy with a request, by its own clock: from its arrival until the update
-is handed over, transfers included. A cycle's time, from one evaluation to the next,
-holds all else as well: waiting for learners, allocation, calls, aggregation,
-evaluation, checkpoint. Their ratio is measured in every cycle; the median counts.
+samples/s and 8 to 1 MB/s and train TwoNN by csa, two seconds a cycle. Each measures by
+its own clock how long it was busy in a cycle: from the arrival of the request until the
+update is handed over, transfers included. The cycle itself, from one evaluation to the
+next, also has the orchestrator's work in it: asking who is ready, allocation, calls,
+aggregation, evaluation, checkpoint. Overhead is the cycle's time over the busy time of
+the slowest learner; the median over cycles counts.
 
-Bytes: what the orchestrator sent and received in those cycles, over the model once per
-request each way and every shard once per learner.
+Bytes: what the orchestrator sent and received in those cycles, over the least that will
+do: the model once per request each way, and every shard once per learner.
 
 Crowd: 500 learners in four processes join, benchmark themselves and train one cycle.
+
+Exit code 1 if a bar is missed, or at once if a learner's process dies; its own error is
+shown.
 
 Shown here on two cores of a shared Xeon, other work beside it:
 
@@ -22,11 +27,9 @@ Shown here on two cores of a shared Xeon, other work beside it:
 """
 
 import json
-import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -35,6 +38,8 @@ from typing import Annotated
 import msgspec
 import numpy as np
 import typer
+from peers.processes import running
+from peers.provenance import provenance
 from rich.console import Console
 
 from melisma import rpc
@@ -51,7 +56,7 @@ from melisma.system.problem import Allocation
 from melisma.units import Seconds
 
 OVERHEAD_BAR, BYTES_BAR = 1.05, 1.05
-FOUR = msgspec.structs.replace(DEMO, scheme="csa", cycles=12, samples=1000)
+FOUR = msgspec.structs.replace(DEMO, scheme="csa", samples=1000)
 CROWD = Job(
     name="crowd", scheme="eta", cycles=1, deadline=Seconds(180.0), shard=8, most=1
 )
@@ -61,44 +66,23 @@ LEARNERS = Path(__file__).parent / "peers" / "live_learners.py"
 out = Console()
 
 
-@contextmanager
-def processes(commands: Sequence[Sequence[object]]) -> Iterator[None]:
-    """Learners that end with the block."""
-    running = [
-        subprocess.Popen(
-            [sys.executable, LEARNERS, *map(str, command)], stdin=subprocess.PIPE
-        )
-        for command in commands
-    ]
-    try:
-        yield
-    finally:
-        for process in running:
-            assert process.stdin is not None
-            process.stdin.close()
-        for process in running:
-            process.wait(60.0)
-
-
-def four(folder: Path) -> tuple[list[float], float, float]:
+def four(job: Job, folder: Path) -> tuple[list[float], float, float]:
     """Return each cycle's overhead, and bytes sent and received over those needed."""
-    files = {group.name: folder / f"{group.name}.json" for group in FOUR.learners}
+    busy_files = {group.name: folder / f"{group.name}.json" for group in job.learners}
     traffic: list[tuple[int, int]] = []
+    servers: list[rpc.Server] = []
     with ExitStack() as stack:
 
         def start(server: rpc.Server) -> None:
-            stack.enter_context(
-                processes(
-                    [
-                        (
-                            *("learner", server.address, group.name),
-                            *(float(group.rate or 0), float(group.bandwidth or 0)),
-                            files[group.name],
-                        )
-                        for group in FOUR.learners
-                    ]
+            commands = [
+                (
+                    *(LEARNERS, "learner", server.address, group.name),
+                    *(float(group.rate or 0), float(group.bandwidth or 0)),
+                    busy_files[group.name],
                 )
-            )
+                for group in job.learners
+            ]
+            stack.enter_context(running(commands))
             servers.append(server)
 
         def watch(record: Record) -> None:
@@ -106,25 +90,24 @@ def four(folder: Path) -> tuple[list[float], float, float]:
                 metrics = servers[0].metrics
                 traffic.append((metrics.sent_bytes, metrics.received_bytes))
 
-        servers: list[rpc.Server] = []
         happened = orchestrate(
-            FOUR,
+            job,
             folder,
-            learners=len(files),
+            learners=len(busy_files),
             at_once=1,
             watch=watch,
             ready=start,
             port=0,
             say=lambda text: None,
         )
-    busy_s = [json.loads(file.read_text()) for file in files.values()]
+    busy_s = [json.loads(file.read_text()) for file in busy_files.values()]
     ended_s = [record.time_s for record in records.evaluations(happened)]
     overhead = [
         (ended_s[cycle - 1] - ended_s[cycle - 2])
         / max(own[str(cycle)] for own in busy_s if str(cycle) in own)
-        for cycle in range(2, FOUR.cycles + 1)
+        for cycle in range(2, job.cycles + 1)
     ]
-    sent, received = _needed(happened, folder)
+    sent, received = _needed(job, happened, folder)
     return (
         overhead,
         (traffic[-1][0] - traffic[0][0]) / sent,
@@ -132,18 +115,17 @@ def four(folder: Path) -> tuple[list[float], float, float]:
     )
 
 
-def _needed(happened: list[Record], folder: Path) -> tuple[int, int]:
+def _needed(job: Job, happened: list[Record], folder: Path) -> tuple[int, int]:
     """Bytes that had to be sent and received after the first cycle.
 
     Which shards a learner was sent is drawn again here from the job's seed.
     """
-
     model_bytes = sum(t.nbytes for t in load(folder / MODEL).values())
-    task = task_of(FOUR)
+    task = task_of(job)
     shard_bytes = task.shard * (task.data.sample_bytes + 1)
     had: dict[str, set[int]] = defaultdict(lambda: set(range(8)))  # the benchmark's
     sent = received = 0
-    for cycle in range(1, FOUR.cycles + 1):
+    for cycle in range(1, job.cycles + 1):
         given = [
             r for r in happened if isinstance(r, records.Allocated) and r.cycle == cycle
         ]
@@ -168,18 +150,19 @@ def many(folder: Path, learners: int) -> tuple[int, float, float]:
     """Return how many updates counted, and the seconds to get ready and to train."""
     share = -(-learners // PROCESSES)
     with ExitStack() as stack:
+
+        def start(server: rpc.Server) -> None:
+            commands = [
+                (LEARNERS, "crowd", server.address, first, min(share, learners - first))
+                for first in range(0, learners, share)
+            ]
+            stack.enter_context(running(commands))
+
         happened = orchestrate(
             msgspec.structs.replace(CROWD, samples=8 * learners),
             folder,
             learners=learners,
-            ready=lambda server: stack.enter_context(
-                processes(
-                    [
-                        ("crowd", server.address, first, min(share, learners - first))
-                        for first in range(0, learners, share)
-                    ]
-                )
-            ),
+            ready=start,
             port=0,
             say=lambda text: None,
         )
@@ -189,11 +172,15 @@ def many(folder: Path, learners: int) -> tuple[int, float, float]:
 
 
 def main(
-    learners: Annotated[int, typer.Option(min=4, help="In the crowd.")] = 500,
+    cycles: Annotated[int, typer.Option(min=2, help="Of the four.")] = 12,
+    learners: Annotated[int, typer.Option(min=1, help="In the crowd.")] = 500,
 ) -> None:
     """Measure overhead, bytes and the crowd; exit code 1 if a bar is missed."""
+    print(provenance(), flush=True)
     with TemporaryDirectory() as folder:
-        overhead, sent, received = four(Path(folder))
+        overhead, sent, received = four(
+            msgspec.structs.replace(FOUR, cycles=cycles), Path(folder)
+        )
     out.print(
         f"cycle over the slowest learner's own time: {median(overhead):.3f}"
         f" (cycles: {min(overhead):.3f} to {max(overhead):.3f})"

@@ -4,9 +4,10 @@
     python benchmarks/bench_med.py --limit 5           peers stop after 5 s each
     python benchmarks/bench_med.py --peers ''          ours alone
 
-CP-SAT needs an interpreter with ortools and numpy (``--cpsat-python``), without which
-its rows say so. HiGHS is the one in scipy. A budget is given in parts of what the best
-assignment without one costs; ours is the best of five runs up to 50 learners.
+HiGHS is the one in scipy. CP-SAT has an environment of its own, which ``make bench``
+sets up, or ``make .venv-ortools/ready``; without it there are no rows of CP-SAT. A
+budget is given in parts of what the best assignment without one costs; ours is the best
+of five runs up to 50 learners.
 
 Shown here on two cores of a shared Xeon, 60 s for each peer, seed 7:
 
@@ -27,17 +28,22 @@ Shown here on two cores of a shared Xeon, 60 s for each peer, seed 7:
 
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
+from peers.environments import python_of
 from peers.med_instance import Outcome, problem_of, run_peer
+from peers.provenance import provenance
 
 from melisma.schemes.multitask import solve
 from melisma.system import MultiTaskProblem
 
 SIZES = [(10, 3), (10, 4), (50, 5), (200, 10), (1000, 10), (10_000, 20)]
+ENVIRONMENTS = {"highs": "", "cpsat": "ortools"}  #: "": this one
 BUDGETS = [0.95, 0.85]  #: of what the best assignment without a budget costs
 
 
@@ -66,19 +72,30 @@ def line(size: str, budget: str, solver: str, outcome: Outcome) -> str:
     )
 
 
+def pythons_of(peers: Iterable[str]) -> dict[str, Path]:
+    """Return the Python of each peer; say which are left out, and why."""
+    pythons = {}
+    for peer in peers:
+        try:
+            own = ENVIRONMENTS[peer]
+            pythons[peer] = python_of(own) if own else Path(sys.executable)
+        except FileNotFoundError as error:
+            print(f"{peer} is left out: {error}")
+    return pythons
+
+
 def main(
     limit: Annotated[float, typer.Option(help="seconds for each peer")] = 60.0,
     seeds: Annotated[
         str, typer.Option(help="seeds, of which peers get the first")
     ] = "7",
     peers: Annotated[str, typer.Option(help="of highs,cpsat")] = "highs,cpsat",
-    cpsat_python: Annotated[str, typer.Option(help="has ortools")] = sys.executable,
     largest: Annotated[int, typer.Option(help="learners at most")] = 10_000,
     bound_to: Annotated[int, typer.Option(help="learners, peers with a budget")] = 200,
 ) -> None:
     """Print the table."""
-    pythons = {"highs": sys.executable, "cpsat": cpsat_python}
-    chosen = [peer for peer in peers.split(",") if peer]
+    print(provenance(), flush=True)
+    pythons = pythons_of(peer for peer in peers.split(",") if peer)
     first, *others = [int(seed) for seed in seeds.split(",")]
     print(
         f"{'learners':>11}  {'budget':<6}  {'solver':<8}{'time':>12}{'Σz':>14}"
@@ -91,15 +108,17 @@ def main(
             repeats = 5 if n <= 50 else 1
             outcome, cost = ours(free, repeats)
             print(line(size, "none", "ours", outcome), flush=True)
-            for peer in chosen if seed == first else []:
-                found = run_peer(pythons[peer], f"med_{peer}", free, limit)
+            for peer, python in pythons.items() if seed == first else ():
+                found = run_peer(python, f"med_{peer}", free, limit)
                 print(line(size, "none", peer, found), flush=True)
             for part in BUDGETS:
                 bound = replace(free, budget=part * cost)
                 outcome, _ = ours(bound, repeats)
                 print(line(size, f"{part:.0%}", "ours", outcome), flush=True)
-                for peer in chosen if seed == first and n <= bound_to else []:
-                    found = run_peer(pythons[peer], f"med_{peer}", bound, limit)
+                if seed != first or n > bound_to:
+                    continue
+                for peer, python in pythons.items():
+                    found = run_peer(python, f"med_{peer}", bound, limit)
                     print(line(size, f"{part:.0%}", peer, found), flush=True)
 
 

@@ -16,6 +16,7 @@ from typing import Annotated
 
 import msgspec
 import typer
+from peers.provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
@@ -31,7 +32,7 @@ from melisma.launch.local import run_on_testbed
 from melisma.learner.background import Activity
 from melisma.runs.records import Record
 from melisma.units import Seconds
-from melisma.views.ledger import turns
+from melisma.views.ledger import learner_cycles
 from melisma.views.tasks import COLUMNS, together
 
 DEVICES = ("pi2", "pi3", "pi1", "jetson-nano")
@@ -76,13 +77,13 @@ def ran(job: Job, folder: Path) -> list[Record]:
 def costs(records: list[Record], job: Job) -> tuple[float, float]:
     """Seconds of training for a thousand samples, and of transfers in a cycle."""
     done = [
-        turn
+        row
         for one in tasks_of(job)
-        for turn in turns([r for r in records if r.task == one.name])
-        if turn.samples and turn.measured_s and turn.trained_s and turn.downloaded_s
+        for row in learner_cycles([r for r in records if r.task == one.name])
+        if row.samples and row.measured_s and row.trained_s and row.downloaded_s
     ]
     training_s = sum((t.trained_s or 0.0) - (t.downloaded_s or 0.0) for t in done)
-    passes = sum(turn.samples * turn.steps for turn in done)
+    passes = sum(row.samples * row.steps for row in done)
     transfer_s = fmean(
         (t.measured_s or 0.0) - (t.trained_s or 0.0) + (t.downloaded_s or 0.0)
         for t in done
@@ -116,6 +117,7 @@ def main(
     only: Annotated[str, typer.Option(help="Of costs,schemes.")] = "costs,schemes",
 ) -> None:
     """Print what owners cost, and what the schemes make of them."""
+    print(provenance(), flush=True)
     with TemporaryDirectory() as root:
         if "costs" in only:
             show_costs(Path(root))

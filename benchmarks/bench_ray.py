@@ -11,14 +11,16 @@ learner's training. Medians over all requests, or cycles, but the first.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ray.cluster_utils import Cluster
+from peers.environments import lack_of
+from peers.provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
@@ -36,6 +38,8 @@ from melisma.units import Seconds
 NAMES = ("a", "b", "c")
 MODELS = ("TwoNN", "ConvNet")
 out = Console()
+
+Way = Callable[[Job, Path], list[Record]]
 
 
 def job_of(model: str) -> Job:
@@ -73,6 +77,8 @@ def over_rpc(job: Job, folder: Path) -> list[Record]:
 @contextmanager
 def raylets() -> Iterator[str]:
     """A cluster of three nodes; its address."""
+    from ray.cluster_utils import Cluster  # may not be installed
+
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     cluster: Any = Cluster()
     try:
@@ -129,14 +135,20 @@ def _kind(record: Record) -> Any:
 
 def main() -> None:
     """Measure both for each model, and print a table."""
+    print(provenance(), flush=True)
     table = Table("model, learners by", "fetch (ms)", "hand over (ms)", "cycle (ms)")
-    with raylets() as address, TemporaryDirectory() as root:
+    ways: dict[str, Way] = {"own connections": over_rpc}
+    lack = lack_of({"ray": "ray"})
+    if lack:
+        out.print(f"Ray is left out: {lack}", markup=False)
+    with ExitStack() as stack:
+        root = stack.enter_context(TemporaryDirectory())
+        if not lack:
+            address = stack.enter_context(raylets())
+            ways["Ray"] = partial(run_on_ray, address=address)
         for model in MODELS:
             job, size = job_of(model), model_bytes(build(model, 0))
-            for name, run in (
-                ("own connections", over_rpc),
-                ("Ray", lambda job, to: run_on_ray(job, to, address=address)),
-            ):
+            for name, run in ways.items():
                 folder = Path(root, f"{model}-{name}")
                 folder.mkdir()
                 found = [f"{1e3 * s:.1f}" for s in seconds(run(job, folder))]

@@ -17,7 +17,6 @@ taken within each round, and its median is held against the bar, for what else r
 the machine then slows down both. Exit code 1 if a bar is missed.
 """
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -26,6 +25,8 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from peers.environments import lack_of
+from peers.provenance import provenance
 from peers.rpc_measure import Calls, Measured
 from peers.rpc_running import BrokeOffError, Stack, run_round, server
 from rich.console import Console
@@ -160,7 +161,8 @@ def main(
     calls_s: Seconds = 0.6,
 ) -> None:
     """Time remote calls; exit code 1 if a bar is missed or a stack breaks off."""
-    stacks = [_stack(name) for name in only.split(",")]
+    print(provenance(), flush=True)
+    stacks = [stack for name in only.split(",") if (stack := _stack(name))]
     rounds = QUICK_ROUNDS if quick else rounds
     load = os.getloadavg()[0]
     if load > IDLE_LOAD:
@@ -183,17 +185,14 @@ def main(
     raise typer.Exit(0 if sound else 1)
 
 
-def _stack(name: str) -> Stack:
+def _stack(name: str) -> Stack | None:
+    """Return a stack by its name; None if its packages are not installed."""
     if name not in STACKS:
         raise typer.BadParameter(f"{name} is none of {', '.join(STACKS)}")
-    stack = STACKS[name]
-    for module, package in stack.packages.items():
-        if not importlib.util.find_spec(module):
-            raise typer.BadParameter(
-                f"{name} needs the package {package}: run `make bench`, which installs"
-                " the peers, or leave it out with --only"
-            )
-    return stack
+    lack = lack_of(STACKS[name].packages)
+    if lack:
+        err.print(f"{name} is left out: {lack}", markup=False)
+    return None if lack else STACKS[name]
 
 
 def run_in_turn(

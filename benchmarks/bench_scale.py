@@ -47,6 +47,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
@@ -54,8 +55,10 @@ from typing import Annotated
 import msgspec
 import typer
 from peers import sweep_cost
+from peers.environments import lack_of
 from peers.live_cost import MILLION, Cost, measure
-from peers.sweep_cost import SweepCost
+from peers.provenance import provenance
+from peers.sweep_cost import Make, SweepCost
 from rich.console import Console
 from rich.table import Table
 
@@ -72,8 +75,9 @@ out, err = Console(width=120), Console(stderr=True)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was measured."""
+    """All that was measured, and where."""
 
+    provenance: str = ""
     live: list[Cost] = []
     sweeps: list[SweepCost] = []
 
@@ -104,6 +108,7 @@ def main(
         return
     if only not in ("", "live", "sweeps"):
         raise typer.BadParameter(f"--only {only}: live or sweeps")
+    print(provenance(), flush=True)
     live, sweeps, sound = list[Cost](), list[SweepCost](), list[bool]()
     if only != "sweeps":
         for name in MODELS:
@@ -118,8 +123,8 @@ def main(
         sweeps = list(swept())
         out.print(table_of(sweeps))
     if json:
-        figures = msgspec.json.encode(Figures(live=live, sweeps=sweeps))
-        json.write_bytes(msgspec.json.format(figures, indent=1))
+        figures = Figures(provenance=provenance(), live=live, sweeps=sweeps)
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1))
     raise typer.Exit(0 if all(sound) else 1)
 
 
@@ -180,14 +185,18 @@ def slope(fewer: Cost, more: Cost) -> float:
 
 def swept() -> Iterator[SweepCost]:
     """Measure each engine."""
-    from melisma.ray.sweeps import over_ray  # would be in the orchestrator's memory
+    engines: list[tuple[str, Make, int]] = [
+        ("one process", partial(over_processes, 1), 1),
+        ("two processes", partial(over_processes, 2), 2),
+    ]
+    if lack := lack_of({"ray": "ray"}):
+        err.print(f"Ray is left out: {lack}", markup=False)
+    else:
+        from melisma.ray.sweeps import over_ray  # the orchestrator has no use for it
 
+        engines.append(("Ray, two workers", partial(over_ray, cpus=2), 2))
     alone_s = sweep_cost.alone()
-    for name, make, workers in (
-        ("one process", lambda: over_processes(1), 1),
-        ("two processes", lambda: over_processes(2), 2),
-        ("Ray, two workers", lambda: over_ray(cpus=2), 2),
-    ):
+    for name, make, workers in engines:
         err.print(f"{TRIALS} trials: {name}")
         yield sweep_cost.measure(name, make, workers, TRIALS, alone_s)
 

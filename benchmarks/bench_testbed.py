@@ -22,10 +22,12 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from peers.provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
-from melisma.jobs.schema import DataTable, Job, TrainingTable, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import DataTable, Job, TrainingTable
 from melisma.launch.local import run_on_testbed
 from melisma.learning.benchmark import predicted_by_flops
 from melisma.learning.settings import Late
@@ -85,6 +87,7 @@ def main(
     model: Annotated[str, typer.Option()] = "ConvNet",
 ) -> None:
     """Measure truancy and foresight; exit code 1 if a bar is missed."""
+    print(provenance(), flush=True)
     job = job_of(data, model, cycles=cycles)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -25,6 +25,7 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
+from peers.provenance import provenance
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -231,6 +232,7 @@ def main(
     ] = 0.0,
 ) -> None:
     """Measure all points and print a table."""
+    print(provenance(), flush=True)
     table = Table("learners", "tasks", "trials", "scheme", "time (s)", "tasks (%)")
     for title in (
         "learners (%)",

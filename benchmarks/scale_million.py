@@ -231,7 +231,9 @@ def main(
     ] = None,
 ) -> None:
     """Print walls and trees for a million learners."""
-    models = calibrated(msgspec.json.decode(figures.read_bytes(), type=Figures).live)
+    measured = msgspec.json.decode(figures.read_bytes(), type=Figures)
+    print(measured.provenance, flush=True)
+    models = calibrated(measured.live)
     for own in models:
         out.print(walls(own))
         out.print(trees(own))

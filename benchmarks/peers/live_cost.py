@@ -1,11 +1,8 @@
 """What a live orchestrator spends in a cycle, measured in its own process."""
 
 import resource
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +20,7 @@ from melisma.runs.files import RECORDS
 from melisma.runs.records import Aggregated, Allocated, Evaluated, Record
 from melisma.system.law import Mode
 from melisma.units import Seconds
+from peers.processes import running
 
 LIGHT = Path(__file__).parent / "light_learners.py"
 PROCESSES = 2  #: that the learners share
@@ -158,7 +156,12 @@ def measure(model: str, learners: int, cycles: int, folder: Path) -> Cost:
 
         def ready(server: rpc.Server) -> None:
             meters.begin(server)
-            stack.enter_context(_crowd(server.invite(), learners))
+            share = -(-learners // PROCESSES)
+            commands = [
+                (LIGHT, server.invite(), first, min(share, learners - first))
+                for first in range(0, learners, share)
+            ]
+            stack.enter_context(running(commands))
 
         happened = orchestrate(
             job,
@@ -188,28 +191,6 @@ def measure(model: str, learners: int, cycles: int, folder: Path) -> Cost:
         connected_bytes=meters.connected_bytes,
         cycle_bytes=meters.cycle_bytes,
     )
-
-
-@contextmanager
-def _crowd(address: str, learners: int) -> Iterator[None]:
-    """Light learners in processes that end with the block."""
-    share = -(-learners // PROCESSES)
-    running = [
-        subprocess.Popen(
-            [sys.executable, LIGHT, address, str(first), str(number)],
-            stdin=subprocess.PIPE,
-        )
-        for first in range(0, learners, share)
-        if (number := min(share, learners - first))
-    ]
-    try:
-        yield
-    finally:
-        for process in running:
-            assert process.stdin is not None
-            process.stdin.close()
-        for process in running:
-            process.wait(60.0)
 
 
 def memory(what: str) -> int:

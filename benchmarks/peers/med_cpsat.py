@@ -1,8 +1,8 @@
-"""The same on OR-tools CP-SAT: ``python med_cpsat.py problem.npz seconds``.
+"""The integer program on CP-SAT: ``python med_cpsat.py problem.npz seconds``.
 
-Needs ortools and numpy only, in an environment of their own: ortools and highspy load
-two versions of one library. Times and prices are whole ten-thousandths, rounded down,
-so that the bound holds for the problem as it is.
+Needs ortools and numpy only, in an environment of their own (``ortools.txt``). Times
+and prices are whole ten-thousandths, rounded down, so that the bound holds for the
+problem as it is.
 """
 
 import json

@@ -75,9 +75,9 @@ class Outcome:
 
 
 def run_peer(
-    python: str, module: str, problem: MultiTaskProblem, limit_s: float
+    python: Path, module: str, problem: MultiTaskProblem, limit_s: float
 ) -> Outcome:
-    """Run ``peers/<module>.py`` with an interpreter of its own."""
+    """Run ``peers/<module>.py`` in a process of this Python."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "problem.npz"
         fields = ["shard_s", "fixed_s", "shards", "deadline_s", "price"]

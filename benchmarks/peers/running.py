@@ -1,13 +1,12 @@
 """Running the engines in turn, each time in a process of its own."""
 
 import importlib
-import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from peers.environments import lack_of
 from peers.meter import Measured, Meter
 
 Weights = dict[str, NDArray[np.float32]]
@@ -31,7 +31,8 @@ class Engine:
     name: str
     title: str
     module: str  #: in ``peers``
-    packages: Sequence[str] = ()  #: it needs, and may not find installed
+    #: What it imports, and the package that has it, which may not be installed.
+    packages: Mapping[str, str] = field(default_factory=dict)
     repeats: int | None = None  #: at most, where a run takes long
     cores: int = 1  #: that it keeps busy
     family: bool = False  #: whether it works in several processes
@@ -43,7 +44,7 @@ class Runs:
     """All runs of one engine with the same number of learners."""
 
     engine: Engine
-    missing: str = ""  #: packages, without which there are none
+    lack: str = ""  #: of packages, without which there are none
     failure: str = ""  #: what the engine said when it broke off
     measured: list[Measured] = field(default_factory=list)
     weights: list[Weights] = field(default_factory=list)
@@ -51,7 +52,7 @@ class Runs:
     @property
     def can_run(self) -> bool:
         """Whether another run is worth a try."""
-        return not (self.missing or self.failure)
+        return not (self.lack or self.failure)
 
     @property
     def first_s(self) -> float:
@@ -97,18 +98,16 @@ def run_in_turn(
     say: Callable[[str], None],
 ) -> list[Runs]:
     """Repeat all engines in turn, so that the machine's load falls on all alike."""
-    all_runs = [Runs(engine, missing=_missing(engine)) for engine in engines]
+    all_runs = [Runs(engine, lack=lack_of(engine.packages)) for engine in engines]
+    for runs in all_runs:
+        if runs.lack:
+            say(f"{runs.engine.title} is left out: {runs.lack}")
     for repeat in range(1, repeats + 1):
         for runs in all_runs:
             if runs.can_run and repeat <= (runs.engine.repeats or repeats):
                 say(f"{learners} learners, run {repeat}: {runs.engine.title}")
                 _add_run(runs, learners, cycles)
     return all_runs
-
-
-def _missing(engine: Engine) -> str:
-    absent = [name for name in engine.packages if not importlib.util.find_spec(name)]
-    return ", ".join(absent)
 
 
 def _add_run(runs: Runs, learners: int, cycles: int) -> None:

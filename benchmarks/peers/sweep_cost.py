@@ -10,6 +10,8 @@ import msgspec
 
 from melisma.comparison.sweeps import Engine, LostError, Tick
 
+Make = Callable[[], AbstractContextManager[Engine]]
+
 ROUNDS = 300_000  #: of hashing in a trial: a tenth of a second of one core, or so
 
 
@@ -54,7 +56,7 @@ def alone() -> float:
 
 def measure(
     name: str,
-    make: Callable[[], AbstractContextManager[Engine]],
+    make: Make,
     workers: int,
     trials: int,
     alone_s: float,

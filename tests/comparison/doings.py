@@ -13,7 +13,7 @@ from melisma.errors import ConfigError, RemoteError
 from melisma.maths.arrays import Floats
 
 
-class Told(NamedTuple):
+class Item(NamedTuple):
     number: int
     marks: Path  #: a folder in which trials leave marks
 
@@ -23,24 +23,24 @@ def drawn(seed: int, tick: Tick) -> Floats:
     return np.random.default_rng(seed).normal(size=3)
 
 
-def dies_at_first(told: Told, tick: Tick) -> int:
+def dies_at_first(item: Item, tick: Tick) -> int:
     tick()
     try:
-        (told.marks / str(told.number)).mkdir()
+        (item.marks / str(item.number)).mkdir()
     except FileExistsError:
         tick()
-        return told.number
+        return item.number
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("it is dead")
 
 
-def first_dies(told: Told, tick: Tick) -> int:
+def first_dies(item: Item, tick: Tick) -> int:
     """The first of all dies, every time that it is tried."""
-    if told.number == 0:
-        with (told.marks / "tries").open("a") as file:
+    if item.number == 0:
+        with (item.marks / "tries").open("a") as file:
             file.write("x")
         os.kill(os.getpid(), signal.SIGKILL)
-    return told.number
+    return item.number
 
 
 def leaves(number: int, tick: Tick) -> int:
@@ -67,26 +67,26 @@ def threads_of(number: int, tick: Tick) -> str | None:
     return os.environ.get("OMP_NUM_THREADS")
 
 
-def waits(told: Told, tick: Tick) -> int:
+def waits(item: Item, tick: Tick) -> int:
     """Wait until somebody says go, which nobody may."""
-    while not (told.marks / "go").exists():
+    while not (item.marks / "go").exists():
         time.sleep(0.05)
-    return told.number
+    return item.number
 
 
-def waits_but_first(told: Told, tick: Tick) -> int:
-    return told.number if told.number == 0 else waits(told, tick)
+def waits_but_first(item: Item, tick: Tick) -> int:
+    return item.number if item.number == 0 else waits(item, tick)
 
 
-def caught_where_doomed(told: Told, tick: Tick) -> int:
+def caught_where_doomed(item: Item, tick: Tick) -> int:
     """Never end below the doomed process; elsewhere, once somebody is caught there."""
-    (told.marks / f"{told.number} by {os.getpid()}").touch()
-    if os.getppid() == int((told.marks / "doomed").read_text()):
-        (told.marks / "caught").touch()
+    (item.marks / f"{item.number} by {os.getpid()}").touch()
+    if os.getppid() == int((item.marks / "doomed").read_text()):
+        (item.marks / "caught").touch()
         time.sleep(600.0)
-    while not (told.marks / "caught").exists():
+    while not (item.marks / "caught").exists():
         time.sleep(0.05)
-    return told.number
+    return item.number
 
 
 def goes_on(marks: Path, tick: Tick) -> None:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from melisma import cli
 from melisma.comparison.outcomes import compare
 from melisma.errors import ConfigError
-from melisma.jobs.schema import load
+from melisma.jobs.files import load
 
 MELISMA = (sys.executable, "-m", "melisma")
 
@@ -50,11 +50,11 @@ def test_a_folder_without_a_comparison_is_not_resumed(in_tmp: Path) -> None:
 
 @pytest.mark.parametrize("command", ["compare", "papers run"])
 def test_help_tells_of_engines(command: str) -> None:
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli.app, [*command.split(), "--help"], env={"COLUMNS": "99"}
     )
     for flag in ("--engine", "[processes|ray]", "--address", "--processes"):
-        assert flag in told.stdout
+        assert flag in result.stdout
 
 
 def test_ray_that_is_not_installed_is_said(
@@ -83,15 +83,15 @@ def stopped(words: list[str], folder: Path, begun: Callable[[], bool]) -> list[s
             assert process.poll() is None, process.communicate()
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        told, said = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 130
-    assert told == ""
-    assert said.count("\n") == 1, said
-    found = re.match("Stopped; what has ended is kept. Go on with: melisma (.*)", said)
-    assert found, said
+    assert out == ""
+    assert err.count("\n") == 1, err
+    found = re.match("Stopped; what has ended is kept. Go on with: melisma (.*)", err)
+    assert found, err
     return shlex.split(found[1])
 
 

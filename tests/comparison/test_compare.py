@@ -39,9 +39,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def compared(folder: Path, engine: Engine = in_turn, **options: Any) -> bytes:
     """Compare, and leave the result where the report does."""
-    told = msgspec.json.encode(compare(JOB, SCHEMES, 1, folder, engine, **options))
-    (folder / "comparison.json").write_bytes(told)
-    return told
+    results = msgspec.json.encode(compare(JOB, SCHEMES, 1, folder, engine, **options))
+    (folder / "comparison.json").write_bytes(results)
+    return results
 
 
 def stopped_after(ended: int, done: list[Job]) -> Engine:
@@ -178,9 +178,9 @@ def losing(*names: str) -> Engine:
     def engine(
         trial: Callable[..., Any], todo: Sequence[Any], tick: Tick = lambda: None
     ) -> Iterator[tuple[int, Any]]:
-        for place, one in enumerate(todo):
+        for place, item in enumerate(todo):
             lost = LostError("lost 3 times: no memory")
-            yield place, lost if one.scheme in names else trial(one, tick)
+            yield place, lost if item.scheme in names else trial(item, tick)
 
     return engine
 

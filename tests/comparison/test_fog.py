@@ -62,9 +62,9 @@ def outcome(scheme: str, *runs: list[Record]) -> Outcome:
     return Outcome(scheme=scheme, histories=[history(run) for run in runs])
 
 
-def table(told: Outcome) -> dict[str, float]:
+def table(of: Outcome) -> dict[str, float]:
     titles = [column.title for column in FOG_COLUMNS]
-    means = [figure.mean for figure in told.figures()]
+    means = [figure.mean for figure in of.figures()]
     return dict(zip(titles, means, strict=True))
 
 
@@ -76,25 +76,25 @@ def test_alone_costs_what_processing_all_data_costs(
     law = asyncio.run(devices.law())
     movement = fog.settings.environment(devices.learners, devices.own_samples, law)
     unit = (movement.process_cost * movement.data).sum() / movement.data.sum()
-    told = table(outcome("fog:alone", ran["fog:alone"]))
-    assert told["unit cost"] == pytest.approx(float(unit))
-    assert told["process cost"] == told["unit cost"]
-    assert (told["offloaded (%)"], told["discarded (%)"]) == (0.0, 0.0)
-    assert told["trained (%)"] == 100.0
+    figures = table(outcome("fog:alone", ran["fog:alone"]))
+    assert figures["unit cost"] == pytest.approx(float(unit))
+    assert figures["process cost"] == figures["unit cost"]
+    assert (figures["offloaded (%)"], figures["discarded (%)"]) == (0.0, 0.0)
+    assert figures["trained (%)"] == 100.0
 
 
 def test_figures_are_sums_over_records(ran: dict[str, list[Record]]) -> None:
     rows = [row for row in ran["fog:known"] if isinstance(row, Moved)]
     collected = sum(row.collected for row in rows)
     offloaded = sum(n for row in rows for n in row.sent.values())
-    told = table(outcome("fog:known", ran["fog:known"]))
-    assert 0.0 < told["offloaded (%)"] == pytest.approx(100 * offloaded / collected)
+    figures = table(outcome("fog:known", ran["fog:known"]))
+    assert 0.0 < figures["offloaded (%)"] == pytest.approx(100 * offloaded / collected)
     parts = [
         row.process_cost + row.transfer_cost + row.error_cost for row in reversed(rows)
     ]
-    assert told["unit cost"] == pytest.approx(sum(parts) / collected)
+    assert figures["unit cost"] == pytest.approx(sum(parts) / collected)
     transfer = sum(row.transfer_cost for row in rows)
-    assert told["transfer cost"] == pytest.approx(transfer / collected)
+    assert figures["transfer cost"] == pytest.approx(transfer / collected)
 
 
 def test_knowing_the_future_costs_no_more_than_working_alone(
@@ -132,17 +132,17 @@ def test_the_page_holds_curves_costs_and_table(
     report.write(found, "", tmp_path)
     text = (tmp_path / "report.html").read_text("utf-8")
     (held,) = json.loads(re.findall(r'id="documents">(.*?)</script>', text, re.S)[0])
-    told = held["comparison"]
+    shown = held["comparison"]
     assert {p.name for p in tmp_path.glob("*.png")} == {"accuracy.png", "costs.png"}
-    assert "fog:federated averages after every slot" in told["notes"]
-    assert "staleness" not in json.dumps(told)
-    rows = {name: cells for name, *cells in told["rows"]}
+    assert "fog:federated averages after every slot" in shown["notes"]
+    assert "staleness" not in json.dumps(shown)
+    rows = {name: cells for name, *cells in shown["rows"]}
     unit = table(outcomes[1])["unit cost"]
     assert rows["fog:known"][2] == f"{unit:,.3f}"
-    costs = {row.pop("scheme"): sum(row.values()) for row in told["costs"]}
+    costs = {row.pop("scheme"): sum(row.values()) for row in shown["costs"]}
     assert costs["fog:known"] == pytest.approx(unit)
     assert "fog:central" not in costs
-    curve = next(c for c in told["curves"] if c["scheme"] == "fog:known")
+    curve = next(c for c in shown["curves"] if c["scheme"] == "fog:known")
     assert curve["mean"] == [100 * a for a in outcomes[1].histories[0].accuracy]
     assert set(curve["half"]) == {None}  # one seed
 

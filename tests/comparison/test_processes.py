@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.comparison import doings
-from tests.comparison.doings import Told
+from tests.comparison.doings import Item
 
 from melisma.comparison.sweeps import TRIES, Engine, in_turn, over_processes
 from melisma.errors import ConfigError, LostError, RemoteError
@@ -35,13 +35,13 @@ def test_results_are_those_of_one_process_after_another(processes: int) -> None:
 
 
 def test_what_a_dead_process_did_is_done_again(two: Engine, tmp_path: Path) -> None:
-    todo = [Told(number, tmp_path) for number in range(4)]
+    todo = [Item(number, tmp_path) for number in range(4)]
     assert dict(two(doings.dies_at_first, todo)) == {0: 0, 1: 1, 2: 2, 3: 3}
 
 
 def test_ticks_of_what_is_done_again_are_told_once(two: Engine, tmp_path: Path) -> None:
     ticks: list[None] = []
-    todo = [Told(number, tmp_path) for number in range(2)]
+    todo = [Item(number, tmp_path) for number in range(2)]
     list(two(doings.dies_at_first, todo, lambda: ticks.append(None)))
     assert len(ticks) == 2 * 2  # one before each death, and one after
 
@@ -49,7 +49,7 @@ def test_ticks_of_what_is_done_again_are_told_once(two: Engine, tmp_path: Path) 
 def test_a_trial_that_always_kills_its_process_is_lost_and_the_others_are_not(
     two: Engine, tmp_path: Path
 ) -> None:
-    found = dict(two(doings.first_dies, [Told(n, tmp_path) for n in range(6)]))
+    found = dict(two(doings.first_dies, [Item(n, tmp_path) for n in range(6)]))
     lost = found.pop(0)
     assert found == {n: n for n in range(1, 6)}
     assert isinstance(lost, LostError)
@@ -89,18 +89,18 @@ def test_a_sweep_that_is_given_up_leaves_the_engine_to_the_next(two: Engine) -> 
 
 def test_processes_are_kept_for_the_next_sweep() -> None:
     with over_processes(1) as engine:
-        ((_, one),) = engine(doings.process_of, [0])
+        ((_, first),) = engine(doings.process_of, [0])
         ((_, other),) = engine(doings.process_of, [0])
-    assert one == other != os.getpid()
+    assert first == other != os.getpid()
 
 
 def test_a_process_that_died_between_sweeps_is_replaced() -> None:
     with over_processes(1) as engine:
-        ((_, one),) = engine(doings.process_of, [0])
-        assert isinstance(one, int)
-        os.kill(one, signal.SIGKILL)
+        ((_, first),) = engine(doings.process_of, [0])
+        assert isinstance(first, int)
+        os.kill(first, signal.SIGKILL)
         ((_, other),) = engine(doings.process_of, [0])
-    assert one != other
+    assert first != other
 
 
 def test_processes_end_with_the_block() -> None:

@@ -14,7 +14,7 @@ import ray
 from papers import store
 from ray.cluster_utils import Cluster
 from tests.comparison import doings
-from tests.comparison.doings import Told
+from tests.comparison.doings import Item
 from tests.papers import toy
 
 from melisma.comparison.outcomes import compare
@@ -123,7 +123,7 @@ def test_results_of_a_paper_are_those_of_one_process(
 
 def test_what_a_dead_worker_did_is_done_again(over: Engine, tmp_path: Path) -> None:
     ticks: list[None] = []
-    todo = [Told(number, tmp_path) for number in range(3)]
+    todo = [Item(number, tmp_path) for number in range(3)]
     found = over(doings.dies_at_first, todo, lambda: ticks.append(None))
     assert dict(found) == {0: 0, 1: 1, 2: 2}
     assert len(ticks) == 3 * 2
@@ -132,7 +132,7 @@ def test_what_a_dead_worker_did_is_done_again(over: Engine, tmp_path: Path) -> N
 def test_a_trial_that_always_kills_its_worker_is_lost_and_the_others_are_not(
     over: Engine, tmp_path: Path
 ) -> None:
-    found = dict(over(doings.first_dies, [Told(n, tmp_path) for n in range(4)]))
+    found = dict(over(doings.first_dies, [Item(n, tmp_path) for n in range(4)]))
     lost = found.pop(0)
     assert found == {1: 1, 2: 2, 3: 3}
     assert isinstance(lost, LostError)
@@ -156,7 +156,7 @@ def test_a_sweep_that_is_given_up_leaves_the_engine_to_the_next(
     over: Engine, tmp_path: Path
 ) -> None:
     # All but the first wait, and are never told to go.
-    results = over(doings.waits_but_first, [Told(n, tmp_path) for n in range(4)])
+    results = over(doings.waits_but_first, [Item(n, tmp_path) for n in range(4)])
     assert next(results) == (0, 0)
     results.close()  # type: ignore[attr-defined]
     assert len(list(over(doings.drawn, range(3)))) == 3
@@ -177,7 +177,7 @@ def test_a_lost_node_costs_its_trials_a_try(
     killer = Thread(target=lose)
     killer.start()
     found = dict(
-        over(doings.caught_where_doomed, [Told(n, tmp_path) for n in range(6)])
+        over(doings.caught_where_doomed, [Item(n, tmp_path) for n in range(6)])
     )
     killer.join()
     assert found == {n: n for n in range(6)}

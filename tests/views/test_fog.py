@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from melisma import views as runs
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.runs import records
 from melisma.runs.records import Moved
 from melisma.system.law import Mode
@@ -77,38 +78,43 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def told_of(run: Path) -> Any:
+def shown_in(run: Path) -> Any:
     """What a run's page holds of its data."""
     text = (run / "report.html").read_text("utf-8")
-    (told,) = json.loads(re.findall(r'id="documents">(.*?)</script>', text, re.S)[0])
-    return told["fog"]
+    (shown,) = json.loads(re.findall(r'id="documents">(.*?)</script>', text, re.S)[0])
+    return shown["fog"]
 
 
 def test_totals_are_sums_over_the_rows_of_the_file(written: Path) -> None:
     lines = (written / "records.jsonl").read_text("utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["event"] == "moved"]
     _, kept = runs.read(written)
-    told = [row for row in kept if isinstance(row, Moved)]
-    for key, grouped in (("slot", fog.by_slot(told)), ("learner", fog.by_device(told))):
+    moves = [row for row in kept if isinstance(row, Moved)]
+    for key, grouped in (
+        ("slot", fog.by_slot(moves)),
+        ("learner", fog.by_device(moves)),
+    ):
         for figure in ("collected", "trained", "arrived", "discarded", "error_cost"):
             sums: Counter[Any] = Counter()
             for row in rows:
                 sums[row[key]] += row[figure]
-            assert {k: getattr(one, figure) for k, one in grouped.items()} == dict(sums)
-    assert fog.total(told).sent == sum(fog.flows(told).values()) == 24
+            assert {
+                k: getattr(totals, figure) for k, totals in grouped.items()
+            } == dict(sums)
+    assert fog.total(moves).sent == sum(fog.flows(moves).values()) == 24
 
 
 def test_the_page_holds_what_became_of_data_and_what_that_cost(written: Path) -> None:
     # Collected 4 · 20. Sent 24; discarded 4 · 5; kept 80 − 24 − 20 = 36, trained with
     # the 12 that had arrived: 48. Costs: 48 / 2, 24 / 4, 20 · 2.
-    told = told_of(written)
-    sums = {name: sum(values) for name, values in told["slots"].items()}
+    shown = shown_in(written)
+    sums = {name: sum(values) for name, values in shown["slots"].items()}
     assert (sums["collected"], sums["kept"], sums["trained"]) == (80, 36, 48)
     assert (sums["sent"], sums["discarded"]) == (24, 20)
     assert (sums["process"], sums["transfer"], sums["error"]) == (24.0, 6.0, 40.0)
-    assert told["flows"] == {"source": [0], "target": [1], "samples": [24]}
+    assert shown["flows"] == {"source": [0], "target": [1], "samples": [24]}
     # Device a: 40 collected, 6 trained, 24 sent, 10 discarded; costs 3, 6 and 20.
-    first = {name: values[0] for name, values in told["devices"].items()}
+    first = {name: values[0] for name, values in shown["devices"].items()}
     assert first == first | {"collected": 40, "trained": 6, "sent": 24, "arrived": 0}
     assert (first["discarded"], first["cost"]) == (10, 29.0)
 
@@ -131,12 +137,12 @@ def test_moves_are_a_line_for_each_device_and_slot(written: Path) -> None:
 def test_an_unfinished_run_shows_what_there_is(tmp_path: Path, kept: int) -> None:
     run = leave(tmp_path / "made", happened()[:kept])
     runs.write(run)
-    slots = (told_of(run) or {"slots": {}})["slots"]
+    slots = (shown_in(run) or {"slots": {}})["slots"]
     assert sum(slots.get("collected", [])) == 20 * min(kept, 4)
     assert (run / "moves.csv").read_text("utf-8").count("\n") == 1 + min(kept, 4)
 
 
 def test_a_course_has_the_moves_of_ended_cycles_alone() -> None:
-    told = history([*happened(), moved(3, "a", {})])
-    assert (told.collected, told.trained, told.sent) == ([80], [48], [24])
-    assert told.cost == pytest.approx([24.0 + 6.0 + 40.0])
+    figures = history([*happened(), moved(3, "a", {})])
+    assert (figures.collected, figures.trained, figures.sent) == ([80], [48], [24])
+    assert figures.cost == pytest.approx([24.0 + 6.0 + 40.0])

@@ -8,7 +8,7 @@ import pytest
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.views import ledger
-from melisma.views.ledger import Incident, Turn
+from melisma.views.ledger import Incident, LearnerCycle
 
 
 def at(time_s: float, kind: Callable[..., Record], cycle: int = 1, **facts: Any) -> Any:
@@ -32,25 +32,25 @@ def back(name: str, *times_s: float, halted: bool = False, cycle: int = 1) -> li
     ]
 
 
-def a_turn(**facts: Any) -> Turn:
+def a_row(**facts: Any) -> LearnerCycle:
     given: dict[str, Any] = {"cycle": 1, "learner": "a", "samples": 80, "steps": 3}
-    return Turn(**{**given, "predicted_s": None, **facts})
+    return LearnerCycle(**{**given, "predicted_s": None, **facts})
 
 
 def test_times_count_from_the_order() -> None:
     # Ordered at 10 s; 10.25 − 10 = 0.25, 11 − 10 = 1, 11.25 − 10 = 1.25.
-    (turn,) = ledger.turns([order("a"), *back("a", 10.25, 11.0, 11.25)])
-    assert (turn.downloaded_s, turn.trained_s, turn.measured_s) == (0.25, 1.0, 1.25)
-    assert (turn.samples, turn.trained, turn.batches) == (80, 60, 7)
-    assert (turn.outcome, turn.halted) == (ledger.COUNTED, False)
+    (row,) = ledger.learner_cycles([order("a"), *back("a", 10.25, 11.0, 11.25)])
+    assert (row.downloaded_s, row.trained_s, row.measured_s) == (0.25, 1.0, 1.25)
+    assert (row.samples, row.trained, row.batches) == (80, 60, 7)
+    assert (row.outcome, row.halted) == (ledger.COUNTED, False)
 
 
 def test_who_keeps_its_times_is_measured_and_no_more() -> None:
     given = order("a", predicted_s=None)
-    (turn,) = ledger.turns([given, *back("a", 11.5, 11.5, 11.5, halted=True)])
-    assert (turn.downloaded_s, turn.trained_s, turn.measured_s) == (None, None, 1.5)
-    assert turn.halted
-    assert turn.off_percent is None
+    (row,) = ledger.learner_cycles([given, *back("a", 11.5, 11.5, 11.5, halted=True)])
+    assert (row.downloaded_s, row.trained_s, row.measured_s) == (None, None, 1.5)
+    assert row.halted
+    assert row.off_percent is None
 
 
 def test_every_outcome_has_its_words() -> None:
@@ -62,15 +62,15 @@ def test_every_outcome_has_its_words() -> None:
         at(10.3, records.Checked, learner="refused", distance=0.9),
         at(10.3, records.Dropped, learner="refused", reason="false", offence=True),
     ]
-    turns = {turn.learner: turn for turn in ledger.turns(happened)}
-    outcomes = {name: turn.outcome for name, turn in turns.items()}
+    rows = {row.learner: row for row in ledger.learner_cycles(happened)}
+    outcomes = {name: row.outcome for name, row in rows.items()}
     assert outcomes == {
         "counts": ledger.COUNTED,
         "refused": "false",
         "not back": ledger.UNDER_WAY,
         "idle": ledger.SITS_OUT,
     }
-    assert (turns["refused"].offence, turns["refused"].distance) == (True, 0.9)
+    assert (rows["refused"].offence, rows["refused"].distance) == (True, 0.9)
 
 
 @pytest.mark.parametrize(
@@ -81,28 +81,28 @@ def test_every_outcome_has_its_words() -> None:
 def test_a_prediction_is_off_by_a_share_of_the_measured_time(
     predicted_s: float | None, measured_s: float | None, off: float | None
 ) -> None:
-    turn = a_turn(predicted_s=predicted_s, measured_s=measured_s)
-    assert turn.off_percent == pytest.approx(off)
+    row = a_row(predicted_s=predicted_s, measured_s=measured_s)
+    assert row.off_percent == pytest.approx(off)
 
 
 def test_a_learners_means_are_over_cycles_in_which_it_had_work() -> None:
     # Samples (80 + 40) / 2, measured (1 + 2) / 2; off |1/1 − 1| = 0 and |1/2 − 1| = 50.
-    turns = [
-        a_turn(predicted_s=1.0, measured_s=1.0, trained=80),
-        a_turn(samples=40, predicted_s=1.0, measured_s=2.0, trained=20, halted=True),
-        a_turn(samples=0, steps=0, outcome=ledger.SITS_OUT),
+    rows = [
+        a_row(predicted_s=1.0, measured_s=1.0, trained=80),
+        a_row(samples=40, predicted_s=1.0, measured_s=2.0, trained=20, halted=True),
+        a_row(samples=0, steps=0, outcome=ledger.SITS_OUT),
     ]
-    (tally,) = ledger.tallies(turns)
-    assert (tally.cycles, tally.samples, tally.trained) == (2, 60.0, 50.0)
-    assert (tally.predicted_s, tally.measured_s, tally.off_percent) == (1.0, 1.5, 25.0)
-    assert (tally.halted, tally.lost, tally.checked) == (1, 0, 0)
+    (total,) = ledger.totals(rows)
+    assert (total.cycles, total.samples, total.trained) == (2, 60.0, 50.0)
+    assert (total.predicted_s, total.measured_s, total.off_percent) == (1.0, 1.5, 25.0)
+    assert (total.halted, total.lost, total.checked) == (1, 0, 0)
 
 
 def test_a_learner_that_never_came_back_has_no_means() -> None:
-    lost = a_turn(predicted_s=1.0, outcome="gone", dropped_s=2.0, offence=True)
-    (tally,) = ledger.tallies([lost])
-    assert (tally.measured_s, tally.off_percent, tally.trained) == (None, None, None)
-    assert (tally.lost, tally.offences) == (1, 1)
+    lost = a_row(predicted_s=1.0, outcome="gone", dropped_s=2.0, offence=True)
+    (total,) = ledger.totals([lost])
+    assert (total.measured_s, total.off_percent, total.trained) == (None, None, None)
+    assert (total.lost, total.offences) == (1, 1)
 
 
 def test_a_cycle_that_was_cut_short_has_no_accuracy() -> None:
@@ -123,7 +123,7 @@ def test_a_cycle_that_was_cut_short_has_no_accuracy() -> None:
         at(12.0, records.Evaluated, accuracy=0.9, loss=None),
         at(13.0, records.Allocated, 2, learner="a", samples=1, steps=1, predicted_s=1),
     ]
-    first, second = ledger.cycles(happened, ledger.turns(happened))
+    first, second = ledger.cycles(happened, ledger.learner_cycles(happened))
     assert (first.learners, first.counted, first.samples) == (1, 1, 60)
     assert (first.accuracy, first.loss, first.off_percent) == (0.9, None, 100.0)
     assert (second.learners, second.counted, second.accuracy) == (1, 0, None)

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.web.documents import page_of, rows
 
-from melisma.jobs.schema import Job, load, tasks_of
+from melisma.jobs.files import load
+from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.simulate import build
 from melisma.runs import records
 from melisma.runs.records import Moved, Record
 from melisma.runs.store import RECORDS
 from melisma.views import fog, ledger
 from melisma.views.document import Document, document
-from melisma.views.live_tables import Growing
+from melisma.views.live_tables import LiveTables
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -27,7 +28,7 @@ maybe_seconds = st.none() | seconds
 
 
 @st.composite
-def turns_of(draw: st.DrawFn, cycle: int, began_s: float) -> list[Record]:
+def learner_records(draw: st.DrawFn, cycle: int, began_s: float) -> list[Record]:
     """What may happen to one learner in one cycle, in any order, ordered or not."""
     name = draw(st.sampled_from(["a", "b", "<i>c</i>"]))
     about: dict[str, Any] = {"task": "t", "cycle": cycle, "learner": name}
@@ -68,7 +69,9 @@ def runs(draw: st.DrawFn) -> list[Record]:
         about: dict[str, Any] = {"time_s": 4.0 * cycle, "task": "t", "cycle": cycle}
         if draw(st.booleans()):
             happened.append(records.Steered(deadline_s=draw(seconds), **about))
-        happened += draw(st.lists(turns_of(cycle, 4.0 * cycle), max_size=4).map(flat))
+        happened += draw(
+            st.lists(learner_records(cycle, 4.0 * cycle), max_size=4).map(flat)
+        )
         if cycle == cycles and draw(st.booleans()):
             break
         happened.append(
@@ -91,39 +94,43 @@ def runs(draw: st.DrawFn) -> list[Record]:
 
 
 def flat(lists: list[list[Record]]) -> list[Record]:
-    return [record for some in lists for record in some]
+    return [record for group in lists for record in group]
 
 
-def seen(happened: list[Record]) -> Growing:
-    growing = Growing([2.0])
-    growing.see(0, happened)
-    return growing
+def seen(happened: list[Record]) -> LiveTables:
+    tables = LiveTables([2.0])
+    tables.see(0, happened)
+    return tables
 
 
-def same(told: Any, true: Any) -> bool:
-    """Whether a value is told as it is, to the digits that are told."""
-    if told is None or true is None or isinstance(true, str):
-        return bool(told == true)
-    return math.isclose(told, true, rel_tol=1e-5, abs_tol=6e-4)
+def same(shown: Any, true: Any) -> bool:
+    """Whether a value is shown as it is, to the digits that are shown."""
+    if shown is None or true is None or isinstance(true, str):
+        return bool(shown == true)
+    return math.isclose(shown, true, rel_tol=1e-5, abs_tol=6e-4)
 
 
-def check_turns(told: dict[str, Any], task: int, happened: list[Record]) -> None:
+def check_learner_cycles(
+    shown: dict[str, Any], task: int, happened: list[Record]
+) -> None:
     mine = {
-        (row["cycle"], told["learners"][row["learner"]]): row
-        for row in rows(told["turns"])
+        (row["cycle"], shown["learners"][row["learner"]]): row
+        for row in rows(shown["turns"])
         if row["task"] == task
     }
-    expected = {(turn.cycle, turn.learner): turn for turn in ledger.turns(happened)}
+    expected = {
+        (row.cycle, row.learner): row for row in ledger.learner_cycles(happened)
+    }
     assert mine.keys() == expected.keys()
-    for key, turn in expected.items():
-        row = mine[key] | {"outcome": told["outcomes"][mine[key]["outcome"]]}
+    for key, true in expected.items():
+        row = mine[key] | {"outcome": shown["outcomes"][mine[key]["outcome"]]}
         for name in row.keys() - {"task", "cycle", "learner"}:
-            assert same(row[name], getattr(turn, name)), (key, name)
+            assert same(row[name], getattr(true, name)), (key, name)
 
 
-def check_cycles(told: dict[str, Any], task: int, happened: list[Record]) -> None:
-    mine = {row["cycle"]: row for row in rows(told["cycles"]) if row["task"] == task}
-    expected = ledger.cycles(happened, ledger.turns(happened))
+def check_cycles(shown: dict[str, Any], task: int, happened: list[Record]) -> None:
+    mine = {row["cycle"]: row for row in rows(shown["cycles"]) if row["task"] == task}
+    expected = ledger.cycles(happened, ledger.learner_cycles(happened))
     for cycle in expected:
         if cycle.cycle_s is not None:
             row = mine.pop(cycle.cycle)
@@ -133,58 +140,58 @@ def check_cycles(told: dict[str, Any], task: int, happened: list[Record]) -> Non
     assert not {row["counted"] for row in mine.values()} - {0}
 
 
-def check_incidents(told: dict[str, Any], task: int, happened: list[Record]) -> None:
-    mine = [row for row in rows(told["incidents"]) if row["task"] == task]
+def check_incidents(shown: dict[str, Any], task: int, happened: list[Record]) -> None:
+    mine = [row for row in rows(shown["incidents"]) if row["task"] == task]
     expected = ledger.incidents(happened)
     assert [
         (
             row["cycle"],
-            told["learners"][row["learner"]] if row["learner"] is not None else "",
+            shown["learners"][row["learner"]] if row["learner"] is not None else "",
             row["what"],
             row["why"],
         )
         for row in mine
-    ] == [(one.cycle, one.learner, one.what, one.detail) for one in expected]
+    ] == [(i.cycle, i.learner, i.what, i.detail) for i in expected]
 
 
 @given(runs())
 def test_rows_are_those_of_the_ledger(happened: list[Record]) -> None:
-    told = msgspec.json.decode(msgspec.json.encode(seen(happened).since(0)))
-    check_turns(told, 0, happened)
-    check_cycles(told, 0, happened)
-    check_incidents(told, 0, happened)
+    shown = msgspec.json.decode(msgspec.json.encode(seen(happened).since(0)))
+    check_learner_cycles(shown, 0, happened)
+    check_cycles(shown, 0, happened)
+    check_incidents(shown, 0, happened)
 
 
 @given(runs(), st.sets(st.integers(0, 60)))
 def test_changes_come_to_the_whole_wherever_one_looks(
     happened: list[Record], looks: set[int]
 ) -> None:
-    growing, told, after = Growing([2.0]), [], 0
+    tables, changes, after = LiveTables([2.0]), [], 0
     for number, record in enumerate(happened, start=1):
-        growing.see(0, [record])
+        tables.see(0, [record])
         if number in looks or number == len(happened):
-            change = growing.since(after) | {"after": after}
-            told.append(msgspec.json.decode(msgspec.json.encode(change)))
+            change = tables.since(after) | {"after": after}
+            changes.append(msgspec.json.decode(msgspec.json.encode(change)))
             after = number
-    whole = msgspec.json.decode(msgspec.json.encode(growing.since(0)))
-    check_turns(whole, 0, happened)  # also when it was looked at meanwhile
-    if told:
-        assert page_of(*told) == page_of(whole | {"after": 0})
+    whole = msgspec.json.decode(msgspec.json.encode(tables.since(0)))
+    check_learner_cycles(whole, 0, happened)  # also when it was looked at meanwhile
+    if changes:
+        assert page_of(*changes) == page_of(whole | {"after": 0})
 
 
 @given(runs(), st.integers(0, 60))
 def test_no_change_is_told_that_was_known(happened: list[Record], after: int) -> None:
-    growing = seen(happened)
-    growing.settle()
+    tables = seen(happened)
+    tables.settle()
     if after >= len(happened) > 0:
-        assert growing.since(len(happened)) == {}
+        assert tables.since(len(happened)) == {}
 
 
 @pytest.fixture(scope="module", params=["demo", "tasks", "coded", "fog"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Job, Path]:
     """A real run of each kind."""
     job = load(EXAMPLES / f"{request.param}.toml")
-    tasks = tuple(msgspec.structs.replace(one, cycles=2) for one in job.task)
+    tasks = tuple(msgspec.structs.replace(task, cycles=2) for task in job.task)
     job = msgspec.structs.replace(job, cycles=2, task=tasks)
     folder: Path = tmp_path_factory.mktemp(request.param)
     build(job).run(folder)
@@ -197,25 +204,25 @@ def files(job: Job, folder: Path) -> list[Path]:
 
 
 def test_a_real_run_has_the_rows_of_the_ledger(run: tuple[Job, Path]) -> None:
-    told = document(run[1])
+    shown = document(run[1])
     for task, path in enumerate(files(*run)):
         happened = records.read(path)
         assert len(happened) > 10
-        check_turns(told, task, happened)
-        check_cycles(told, task, happened)
-        check_incidents(told, task, happened)
+        check_learner_cycles(shown, task, happened)
+        check_cycles(shown, task, happened)
+        check_incidents(shown, task, happened)
 
 
 def test_a_real_run_is_finished_and_has_its_job_in_it(run: tuple[Job, Path]) -> None:
     job, folder = run
-    told = document(folder)
-    header = told["run"]
+    shown = document(folder)
+    header = shown["run"]
     assert (header["state"], header["id"]) == ("finished", folder.name)
     kind = {"csa": "single", "med": "tasks"}.get(job.scheme, job.scheme)
     assert header["kind"] == kind
     assert header["config"] == (folder / "config.toml").read_text()
-    assert [task["name"] for task in told["tasks"]] == [t.name for t in tasks_of(job)]
-    assert (told["fog"] is not None) == (kind == "fog")
+    assert [task["name"] for task in shown["tasks"]] == [t.name for t in tasks_of(job)]
+    assert (shown["fog"] is not None) == (kind == "fog")
 
 
 def test_what_was_cut_short_is_told_as_far_as_it_goes(
@@ -230,31 +237,31 @@ def test_what_was_cut_short_is_told_as_far_as_it_goes(
             copy.write_bytes(
                 content[: len(content) // 3] if path.name == RECORDS else content
             )
-    told = document(tmp_path)
-    assert told["run"]["state"] == "cut short"
+    shown = document(tmp_path)
+    assert shown["run"]["state"] == "cut short"
     for task, path in enumerate(files(job, tmp_path)):
-        check_turns(told, task, records.read(path))
+        check_learner_cycles(shown, task, records.read(path))
 
 
 def test_a_fog_is_told_by_slot_link_and_device(tmp_path: Path) -> None:
     job = msgspec.structs.replace(load(EXAMPLES / "fog.toml"), cycles=2)
     moved = [r for r in build(job).run(tmp_path) if isinstance(r, Moved)]
-    told = document(tmp_path)
-    names = told["learners"]
-    slots = {row["slot"]: row for row in rows(told["fog"]["slots"])}
+    shown = document(tmp_path)
+    names = shown["learners"]
+    slots = {row["slot"]: row for row in rows(shown["fog"]["slots"])}
     for slot, total in fog.by_slot(moved).items():
         assert slots[slot]["kept"] == total.kept
         assert same(slots[slot]["transfer"], total.transfer_cost)
     flows = {
         (names[row["source"]], names[row["target"]]): row["samples"]
-        for row in rows(told["fog"]["flows"])
+        for row in rows(shown["fog"]["flows"])
     }
     assert flows == dict(fog.flows(moved))
-    devices = {names[row["learner"]]: row for row in rows(told["fog"]["devices"])}
+    devices = {names[row["learner"]]: row for row in rows(shown["fog"]["devices"])}
     for name, total in fog.by_device(moved).items():
         assert devices[name]["trained"] == total.trained
         assert same(devices[name]["cost"], total.cost)
-    costs = {row["cycle"]: row["cost"] for row in rows(told["cycles"])}
+    costs = {row["cycle"]: row["cost"] for row in rows(shown["cycles"])}
     for cycle, total in fog.by_cycle(moved).items():
         assert same(costs[cycle], total.cost)
 
@@ -269,15 +276,15 @@ def test_a_growing_run_is_read_on_where_it_was(
     for path in paths:
         path.parent.mkdir(exist_ok=True)
     page = page_of(Document(tmp_path).since(0) | {"fog": None})
-    growing, after, epoch = Document(tmp_path), 0, None
+    tables, after, epoch = Document(tmp_path), 0, None
     for step in range(1, 8):
         for path, source in zip(paths, files(job, folder), strict=True):
             content = source.read_bytes()
             path.write_bytes(content[: len(content) * step // 7])
-        growing.refresh()
-        told = msgspec.json.decode(msgspec.json.encode(growing.since(after, epoch)))
-        after, epoch = told["position"], told["epoch"]
-        page.take(told)
+        tables.refresh()
+        shown = msgspec.json.decode(msgspec.json.encode(tables.since(after, epoch)))
+        after, epoch = shown["position"], shown["epoch"]
+        page.take(shown)
     whole = document(folder)
     assert page.rest["position"] == whole["position"]
     if not job.task:  # of several, positions and places go by who wrote first
@@ -293,10 +300,10 @@ def test_a_run_begun_anew_is_told_anew(run: tuple[Job, Path], tmp_path: Path) ->
             (tmp_path / path.relative_to(folder)).write_bytes(path.read_bytes())
     grown = Document(tmp_path)
     grown.refresh()
-    told = grown.since(0)
+    shown = grown.since(0)
     paths = files(job, tmp_path)
     paths[0].write_bytes(b"".join(paths[0].read_bytes().splitlines(keepends=True)[:5]))
     grown.refresh()
-    again = grown.since(told["position"], told["epoch"])
-    assert (again["after"], again["epoch"] != told["epoch"]) == (0, True)
-    assert again["position"] < told["position"]
+    again = grown.since(shown["position"], shown["epoch"])
+    assert (again["after"], again["epoch"] != shown["epoch"]) == (0, True)
+    assert again["position"] < shown["position"]

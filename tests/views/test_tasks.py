@@ -13,7 +13,7 @@ from melisma.runs.records import (
 from melisma.views.tasks import service
 
 
-def turn(
+def learner_cycle(
     task: str, cycle: int, learner: str, *, back_s: float, batches: int, halted: bool
 ) -> list[Record]:
     """40 samples in batches of 10, two passes: 8 batches, for a price of 3."""
@@ -29,9 +29,9 @@ def turn(
 
 
 RECORDS = [
-    *turn("a", 1, "x", back_s=4.0, batches=8, halted=False),
-    *turn("a", 1, "y", back_s=8.0, batches=8, halted=False),
-    *turn("b", 1, "z", back_s=9.5, batches=6, halted=True),
+    *learner_cycle("a", 1, "x", back_s=4.0, batches=8, halted=False),
+    *learner_cycle("a", 1, "y", back_s=8.0, batches=8, halted=False),
+    *learner_cycle("b", 1, "z", back_s=9.5, batches=6, halted=True),
 ]
 
 

@@ -53,25 +53,25 @@ class Page:
         )
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                told = await self._line.receive_json()
-                if told.get("id") == self._calls:
-                    assert "error" not in told, told
-                    return told["result"]
-                self._hear(told.get("method"), told.get("params", {}))
+                answer = await self._line.receive_json()
+                if answer.get("id") == self._calls:
+                    assert "error" not in answer, answer
+                    return answer["result"]
+                self._hear(answer.get("method"), answer.get("params", {}))
 
-    def _hear(self, event: str | None, told: dict[str, Any]) -> None:
+    def _hear(self, event: str | None, params: dict[str, Any]) -> None:
         match event:
             case "Runtime.exceptionThrown":
-                self.errors.append(str(told["exceptionDetails"]))
-            case "Runtime.consoleAPICalled" if told["type"] in ("error", "warning"):
-                self.errors.append(str(told["args"]))
-            case "Log.entryAdded" if told["entry"]["level"] == "error":
-                self.errors.append(str(told["entry"]))
+                self.errors.append(str(params["exceptionDetails"]))
+            case "Runtime.consoleAPICalled" if params["type"] in ("error", "warning"):
+                self.errors.append(str(params["args"]))
+            case "Log.entryAdded" if params["entry"]["level"] == "error":
+                self.errors.append(str(params["entry"]))
             case "Network.responseReceived":
-                self._urls[told["requestId"]] = told["response"]["url"]
+                self._urls[params["requestId"]] = params["response"]["url"]
             case "Network.dataReceived":
-                if "/api/" not in self._urls.get(told["requestId"], ""):
-                    self.weight += told["dataLength"]
+                if "/api/" not in self._urls.get(params["requestId"], ""):
+                    self.weight += params["dataLength"]
 
     def go(self, url: str) -> None:
         """Open an address."""
@@ -79,11 +79,11 @@ class Page:
 
     def look(self, script: str) -> Any:
         """Return what a script comes to; a promise is awaited."""
-        told = self.call(
+        answer = self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def until(self, script: str, patience_s: float = PATIENCE_S) -> Any:
         """Look until a script comes to something, and return that."""
@@ -118,8 +118,8 @@ class Page:
 
     def picture(self, path: Path) -> None:
         """Write what is seen as a PNG."""
-        told = self.call("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(told["data"]))
+        answer = self.call("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(answer["data"]))
 
 
 @contextmanager
@@ -169,6 +169,6 @@ async def _dial(
         async with session.get(f"http://127.0.0.1:{number}/json/list") as answer:
             pages = await answer.json()
         url = next(
-            one["webSocketDebuggerUrl"] for one in pages if one["type"] == "page"
+            tab["webSocketDebuggerUrl"] for tab in pages if tab["type"] == "page"
         )
         return session, await session.ws_connect(url, max_msg_size=0)

@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from melisma import rpc
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.rpc.address import Address
 from melisma.runs import records
 from melisma.runs.store import CONFIG, RECORDS
@@ -51,17 +52,17 @@ class Visitor:
         content = response.read()
         line.close()
         kind = response.headers.get_content_type()
-        told = json.loads(content) if kind == "application/json" else content
-        return response.status, told, response.headers
+        answer = json.loads(content) if kind == "application/json" else content
+        return response.status, answer, response.headers
 
     def get(self, path: str) -> Any:
-        status, told, _ = self.ask(path)
-        assert status == 200, told
-        return told
+        status, answer, _ = self.ask(path)
+        assert status == 200, answer
+        return answer
 
     def steer(self, action: str, **facts: Any) -> tuple[int, Any]:
-        status, told, _ = self.ask("/api/control", {"action": action, **facts})
-        return status, told
+        status, answer, _ = self.ask("/api/control", {"action": action, **facts})
+        return status, answer
 
     def events(self, path: str) -> Iterator[tuple[str, Any]]:
         """Yield events until the server ends the stream."""

@@ -21,7 +21,7 @@ def rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 class Page:
-    """Keeps what it was told: a later row of a key takes the place of the one before;
+    """Keeps what it was sent: a later row of a key takes the place of the one before;
     incidents are added.
     """
 
@@ -29,12 +29,12 @@ class Page:
         self.tables: dict[str, dict[Any, dict[str, Any]]] = {}
         self.rest: dict[str, Any] = {}
 
-    def take(self, told: dict[str, Any]) -> None:
-        if told["after"] == 0:
+    def take(self, document: dict[str, Any]) -> None:
+        if document["after"] == 0:
             self.tables, self.rest = {}, {}
-        told = dict(told)
-        told |= told.pop("fog", None) or {}
-        for name, value in told.items():
+        document = dict(document)
+        document |= document.pop("fog", None) or {}
+        for name, value in document.items():
             if name in KEYS:
                 self._take_rows(name, value)
             elif name != "after":
@@ -54,8 +54,8 @@ class Page:
         return {name: table for name, table in self.tables.items() if table}
 
 
-def page_of(*told: dict[str, Any]) -> Page:
+def page_of(*documents: dict[str, Any]) -> Page:
     page = Page()
-    for one in told:
-        page.take(one)
+    for document in documents:
+        page.take(document)
     return page

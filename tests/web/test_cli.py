@@ -27,7 +27,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def melisma(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -53,8 +53,8 @@ def test_who_writes_a_run_is_seen(runs: Path) -> None:
 
 
 def test_two_runs_stand_side_by_side(runs: Path) -> None:
-    told = melisma("runs", runs / "one", runs / "two")
-    rows = {line[:32].strip(): line[32:].split() for line in told.splitlines()}
+    output = melisma("runs", runs / "one", runs / "two")
+    rows = {line[:32].strip(): line[32:].split() for line in output.splitlines()}
     assert rows[""] == ["one", "two"]
     assert rows["scheme"] == ["csa", "eta"]
     assert rows["accuracy in the end (%)"] == ["30.00", "20.00"]
@@ -86,8 +86,8 @@ def test_saved_runs_are_served_without_an_orchestrator_and_without_torch(
         assert process.stderr is not None
         said = process.stderr.readline()
         visitor = Visitor(said.split()[1].rstrip("/"))
-        told = visitor.get("/api/runs/one")
-        assert told["run"]["state"] == "finished"
+        answer = visitor.get("/api/runs/one")
+        assert answer["run"]["state"] == "finished"
         assert visitor.steer("stop")[0] == 401
     finally:
         process.send_signal(2)
@@ -105,9 +105,9 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
 
 def test_every_figure_that_is_known_is_exported(runs: Path) -> None:
     found = list(export.scalars(document(runs / "one")))
-    accuracy = [(one.cycle, one.value) for one in found if one.name == "accuracy"]
+    accuracy = [(s.cycle, s.value) for s in found if s.name == "accuracy"]
     assert accuracy == [(1, 0.1), (2, 0.2), (3, 0.3)]
-    assert not [one for one in found if one.name == "error"]
+    assert not [s for s in found if s.name == "error"]
 
 
 def test_an_extra_that_is_missing_is_named(
@@ -129,13 +129,15 @@ def test_tensorboard_reads_what_was_exported(runs: Path, tmp_path: Path) -> None
         "tensorboard.backend.event_processing.event_accumulator",
         reason="needs tensorboard, to read it again",
     )
-    told = melisma("export", runs / "one", "--to", "tensorboard", "--folder", tmp_path)
-    assert "figures" in told
+    output = melisma(
+        "export", runs / "one", "--to", "tensorboard", "--folder", tmp_path
+    )
+    assert "figures" in output
     events = reading.EventAccumulator(str(tmp_path))
     events.Reload()
     scalars = events.Scalars("accuracy")
-    assert [one.step for one in scalars] == [1, 2, 3]
-    assert [one.value for one in scalars] == pytest.approx([0.1, 0.2, 0.3])
+    assert [s.step for s in scalars] == [1, 2, 3]
+    assert [s.value for s in scalars] == pytest.approx([0.1, 0.2, 0.3])
     # Two seconds a cycle, on the run's clock.
     assert scalars[2].wall_time - scalars[0].wall_time == pytest.approx(4.0, abs=0.01)
 
@@ -152,7 +154,7 @@ def test_mlflow_reads_what_was_exported(runs: Path, tmp_path: Path) -> None:
     assert run.info.run_name == "one"
     assert run.data.params["scheme"] == "csa"
     history = client.get_metric_history(run.info.run_id, "accuracy")
-    assert sorted((one.step, one.value) for one in history) == [
+    assert sorted((s.step, s.value) for s in history) == [
         (1, 0.1),
         (2, 0.2),
         (3, 0.3),

@@ -94,25 +94,25 @@ def until(true: Callable[[], bool]) -> None:
 
 @pytest.mark.slow
 def test_the_final_figures_are_those_of_the_records(tmp_path: Path) -> None:
-    told: list[Any] = []
+    answers: list[Any] = []
     happened = live(
         JOB,
         tmp_path / "run",
         pair(),
-        (is_a(Evaluated, 2), lambda v: told.append(v.get("/api/runs/run"))),
+        (is_a(Evaluated, 2), lambda v: answers.append(v.get("/api/runs/run"))),
     )
     tested = of(Evaluated, happened)
-    assert told[0]["cycles"]["accuracy"] == [
-        pytest.approx(one.accuracy) for one in tested
+    assert answers[0]["cycles"]["accuracy"] == [
+        pytest.approx(record.accuracy) for record in tested
     ]
-    assert told[0]["run"]["state"] == "running"  # it is not over until it is
+    assert answers[0]["run"]["state"] == "running"  # it is not over until it is
     assert document(tmp_path / "run")["run"]["state"] == "finished"
 
 
 @pytest.mark.slow
 def test_status_tells_who_is_there_and_what_is_under_way(tmp_path: Path) -> None:
-    told: list[Any] = []
-    look = lambda v: told.append(v.get("/api/status"))  # noqa: E731
+    answers: list[Any] = []
+    look = lambda v: answers.append(v.get("/api/status"))  # noqa: E731
     live(
         JOB,
         tmp_path / "run",
@@ -121,18 +121,18 @@ def test_status_tells_who_is_there_and_what_is_under_way(tmp_path: Path) -> None
         (is_a(Evaluated, 1), look),
         (is_a(Evaluated, 2), lambda v: None),
     )
-    (status,) = told
+    (status,) = answers
     assert (status["live"], status["state"]) == ("run", "running")
     assert (status["cycle"], status["deadline_s"]) == (1, 30.0)
     assert 0 <= status["cycle_began_s"] <= status["now_s"]
     assert status["may_control"] is True
     assert status["received_bytes"] > 1000  # a model at least
-    assert {name: one["connected"] for name, one in status["learners"].items()} == {
+    assert {name: state["connected"] for name, state in status["learners"].items()} == {
         "a": True,
         "b": True,
     }
     assert all(
-        0 <= one["seen_s"] <= status["now_s"] for one in status["learners"].values()
+        0 <= state["seen_s"] <= status["now_s"] for state in status["learners"].values()
     )
 
 
@@ -146,14 +146,14 @@ def scraped(text: str) -> dict[tuple[str, ...], float]:
 
 
 def test_metrics_are_what_prometheus_reads(tmp_path: Path) -> None:
-    told: list[bytes] = []
+    answers: list[bytes] = []
     happened = live(
         JOB,
         tmp_path / "run",
         pair(),
-        (is_a(Evaluated, 2), lambda v: told.append(v.get("/metrics"))),
+        (is_a(Evaluated, 2), lambda v: answers.append(v.get("/metrics"))),
     )
-    samples = scraped(told[0].decode())
+    samples = scraped(answers[0].decode())
     last = of(Evaluated, happened)[-1]
     assert samples["melisma_accuracy", "gauge", "test"] == last.accuracy
     assert samples["melisma_cycle", "gauge", "test"] == 2
@@ -179,11 +179,11 @@ def watching(link: str, run: str) -> Iterator[tuple[Page, list[Any]]]:
     page, statuses = Page(), list[Any]()
 
     def follow() -> None:
-        for event, told in Visitor(link).events(f"/api/runs/{run}/events?after=0"):
+        for event, data in Visitor(link).events(f"/api/runs/{run}/events?after=0"):
             if event == "rows":
-                page.take(told)
+                page.take(data)
             else:
-                statuses.append(told)
+                statuses.append(data)
 
     thread = threading.Thread(target=follow)
     thread.start()
@@ -227,7 +227,7 @@ def test_a_paused_run_waits_until_it_is_resumed(tmp_path: Path) -> None:
     happened = live(JOB, tmp_path / "run", pair(), (is_a(Evaluated, 1), pause))
     assert [status["state"] for status in seen] == ["paused", "paused"]
     assert [status["cycle"] for status in seen] == [1, 1]
-    assert [one.cycle for one in of(Evaluated, happened)] == [1, 2]
+    assert [record.cycle for record in of(Evaluated, happened)] == [1, 2]
 
 
 @pytest.mark.slow
@@ -242,13 +242,13 @@ def test_a_stopped_run_is_whole_and_can_be_resumed(tmp_path: Path) -> None:
         (is_a(Evaluated, 2), lambda v: states.append(v.get("/api/status")["state"])),
     )
     assert states == ["stopping"]
-    assert [one.cycle for one in of(Evaluated, first)] == [1, 2]
+    assert [record.cycle for record in of(Evaluated, first)] == [1, 2]
     assert (folder / MODEL).exists()
     assert (folder / "report.html").exists()
     assert document(folder)["run"]["state"] == "cut short"
     before = load(folder / MODEL)
     second = live(job, folder, pair())
-    assert [one.cycle for one in of(Evaluated, second)] == [1, 2, 3]
+    assert [record.cycle for record in of(Evaluated, second)] == [1, 2, 3]
     assert second[: len(first)] == first
     assert document(folder)["run"]["state"] == "finished"
     assert any((load(folder / MODEL)[name] != before[name]).any() for name in before)
@@ -272,11 +272,11 @@ def test_who_is_expelled_is_gone_at_once_and_for_good(tmp_path: Path) -> None:
     (gone,) = of(Expelled, happened)
     assert (gone.learner, gone.cycle) == ("b", 1)
     assert "dashboard" in gone.reason
-    assert [one.learner for one in of(Left, happened)] == ["b"]
-    later = {one.learner for one in of(Allocated, happened) if one.cycle > 1}
+    assert [record.learner for record in of(Left, happened)] == ["b"]
+    later = {record.learner for record in of(Allocated, happened) if record.cycle > 1}
     assert later == {"a"}
-    told = document(folder)
-    assert "expelled" in told["incidents"]["what"]
+    shown = document(folder)
+    assert "expelled" in shown["incidents"]["what"]
 
 
 @pytest.mark.slow
@@ -296,18 +296,20 @@ def test_another_deadline_holds_and_a_resumed_run_goes_on_with_it(
             lambda v: deadlines.append(v.get("/api/status")["deadline_s"]),
         ),
     )
-    assert [(one.cycle, one.deadline_s) for one in of(Steered, happened)] == [(2, 20.0)]
+    assert [(record.cycle, record.deadline_s) for record in of(Steered, happened)] == [
+        (2, 20.0)
+    ]
     assert deadlines == [20.0]
     live(job, folder, pair())
-    told = document(folder)
-    assert told["cycles"]["deadline_s"] == [30.0, 20.0, 20.0, 20.0]
-    assert told["tasks"][0]["deadline_s"] == told["run"]["deadline_s"] == 20.0
-    incidents = {row["what"]: row["why"] for row in rows(told["incidents"])}
+    shown = document(folder)
+    assert shown["cycles"]["deadline_s"] == [30.0, 20.0, 20.0, 20.0]
+    assert shown["tasks"][0]["deadline_s"] == shown["run"]["deadline_s"] == 20.0
+    incidents = {row["what"]: row["why"] for row in rows(shown["incidents"])}
     assert incidents["steered"] == "deadline 20 s"
 
 
 def test_what_cannot_be_done_is_refused_with_a_reason(tmp_path: Path) -> None:
-    told: dict[str, tuple[int, str]] = {}
+    answers: dict[str, tuple[int, str]] = {}
 
     def ask(visitor: Visitor) -> None:
         for name, action, facts in (
@@ -319,13 +321,13 @@ def test_what_cannot_be_done_is_refused_with_a_reason(tmp_path: Path) -> None:
             ("unknown key", "pause", {"why": 1}),
         ):
             status, answer = visitor.steer(action, **facts)
-            told[name] = status, answer["error"]["message"]
+            answers[name] = status, answer["error"]["message"]
         asks("stop")(visitor)
         status, answer = visitor.steer("pause")
-        told["stopping"] = status, answer["error"]["message"]
+        answers["stopping"] = status, answer["error"]["message"]
 
     live(JOB, tmp_path / "run", pair(), (is_a(Evaluated, 1), ask))
-    assert {name: status for name, (status, _) in told.items()} == {
+    assert {name: status for name, (status, _) in answers.items()} == {
         "no such action": 400,
         "no seconds": 400,
         "no deadline": 400,
@@ -334,21 +336,21 @@ def test_what_cannot_be_done_is_refused_with_a_reason(tmp_path: Path) -> None:
         "unknown key": 400,
         "stopping": 409,
     }
-    assert "seconds above 0" in told["no seconds"][1]
+    assert "seconds above 0" in answers["no seconds"][1]
 
 
 @pytest.mark.slow
 def test_several_tasks_keep_their_deadlines_and_stop_together(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    told: list[Any] = []
+    answers: list[Any] = []
 
     def ask(visitor: Visitor) -> None:
-        told.append(visitor.steer("deadline", deadline_s=5.0))
-        told.append(visitor.get("/api/runs/run"))
+        answers.append(visitor.steer("deadline", deadline_s=5.0))
+        answers.append(visitor.get("/api/runs/run"))
         asks("stop")(visitor)
 
     happened = live(TASKS, folder, pair(), (is_a(Allocated, 1), ask))
-    (status, answer), whole = told
+    (status, answer), whole = answers
     assert (status, "begin another run" in answer["error"]["message"]) == (409, True)
     assert (whole["run"]["kind"], len(whole["tasks"])) == ("tasks", len(TASKS.task))
     begun = {(r.task, r.cycle) for r in of(Allocated, happened)}
@@ -399,4 +401,4 @@ def test_steering_over_tls_takes_the_printed_secret(tmp_path: Path) -> None:
             folder=tmp_path / "home",
         )
     assert answers == [401, 401, True]
-    assert [one.cycle for one in of(Evaluated, happened)] == [1]
+    assert [record.cycle for record in of(Evaluated, happened)] == [1]

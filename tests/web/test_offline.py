@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from melisma.views import plots
-from melisma.views.web import offline
+from melisma.views import offline, plots
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "src" / "melisma" / "dashboard" / "static"
@@ -76,7 +75,7 @@ def colours(table: str) -> dict[str, str]:
 
 
 def test_a_scheme_has_the_colour_that_it_has_in_pictures() -> None:
-    told = colours("SCHEMES")
+    on_page = colours("SCHEMES")
     black = {name for name, look in plots.LOOKS.items() if look.colour == "#000000"}
-    assert told == {n: k.colour for n, k in plots.LOOKS.items() if n not in black}
+    assert on_page == {n: k.colour for n, k in plots.LOOKS.items() if n not in black}
     assert colours("COSTS") == plots.COSTS

@@ -35,7 +35,8 @@ from tests.web.sights import (
 )
 
 from melisma import rpc
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.runs.lock import hold
 from melisma.units import Seconds
 from melisma.views.web import Dashboard
@@ -147,7 +148,7 @@ def watched(browser: Page, tmp_path_factory: pytest.TempPathFactory) -> Watched:
         )
 
 
-def told(accuracy: float) -> str:
+def as_shown(accuracy: float) -> str:
     """Accuracy as the page prints it."""
     return f"{100 * accuracy:.1f} %"
 
@@ -174,7 +175,7 @@ def test_who_may_steer_pauses_and_resumes_and_is_asked_before_a_stop(
 
 
 def test_the_final_accuracy_is_that_of_the_records(watched: Watched) -> None:
-    assert watched.accuracy == told(final(watched.folder))
+    assert watched.accuracy == as_shown(final(watched.folder))
 
 
 def test_markup_in_a_name_is_text(watched: Watched) -> None:

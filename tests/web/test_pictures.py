@@ -19,7 +19,8 @@ from tests.web.browser import PATIENCE_S, Page
 from tests.web.sights import events, frame, press, report, shown, tab, tile
 
 from melisma import views as runs
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.runs.records import Record
 from melisma.units import Seconds
 
@@ -53,7 +54,7 @@ def drawing(page: Page, folder: Path, place: int = 0) -> ElementTree.Element:
 
 
 def texts(root: ElementTree.Element) -> list[str]:
-    return [one.text or "" for one in root.iter(f"{SVG}text")]
+    return [text.text or "" for text in root.iter(f"{SVG}text")]
 
 
 def area(path: str) -> float:
@@ -133,12 +134,14 @@ def test_a_line_goes_through_the_accuracies(
 ) -> None:
     report(page, made / "demo", "curves")
     root = drawing(page, tmp_path)
-    (line,) = [one for one in root.iter(f"{SVG}path") if one.get("stroke") == "#0072B2"]
+    (line,) = [
+        path for path in root.iter(f"{SVG}path") if path.get("stroke") == "#0072B2"
+    ]
     points = np.array(re.findall(r"[ML]([\d.]+) ([\d.]+)", line.get("d", "")), float)
     _, records = runs.read(made / "demo")
-    told = [row.accuracy for row in records if hasattr(row, "accuracy")]
+    accuracies = [row.accuracy for row in records if hasattr(row, "accuracy")]
     # Pixels are a linear map of accuracies, upside down.
-    assert np.corrcoef(points[:, 1], told)[0, 1] == pytest.approx(-1.0, abs=1e-4)
+    assert np.corrcoef(points[:, 1], accuracies)[0, 1] == pytest.approx(-1.0, abs=1e-4)
     assert np.diff(points[:, 0], n=2) == pytest.approx(0.0, abs=0.02)
 
 
@@ -202,11 +205,11 @@ def test_of_a_long_run_cells_show_what_was_lost(page: Page, tmp_path: Path) -> N
     assert {"used of the deadline 0", "100 %", "does not count"} <= set(texts(root))
     lost = sum((cycle + i) % 50 == 0 for cycle in range(1, 61) for i in range(40))
     cells = [
-        one
-        for one in root.iter(f"{SVG}path")
-        if one.get("shape-rendering") == "crispEdges"
+        path
+        for path in root.iter(f"{SVG}path")
+        if path.get("shape-rendering") == "crispEdges"
     ]
-    areas = {one.get("fill"): area(one.get("d", "")) for one in cells}
+    areas = {path.get("fill"): area(path.get("d", "")) for path in cells}
     share = areas["#d55e00"] / sum(areas.values())
     assert share == pytest.approx(lost / (40 * 60), rel=0.01)
 
@@ -270,8 +273,8 @@ def test_of_many_arrows_the_widest_are_shown(page: Page, tmp_path: Path) -> None
     report(page, fog(tmp_path / "made", rows))
     assert page.look("document.querySelectorAll('svg path.flow').length") == 120
     share = round(100 * (1 - 78 / (132 * 133 / 2)))
-    told = f"the 120 widest of 132 arrows, {share} % of what was sent"
-    assert told in page.text()
+    note = f"the 120 widest of 132 arrows, {share} % of what was sent"
+    assert note in page.text()
 
 
 def test_many_devices_are_a_matrix_of_groups(page: Page, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.runs import records
 from melisma.runs.store import CONFIG, RECORDS
 
@@ -96,8 +97,8 @@ def write(folder: Path, learners: int, cycles: int) -> Path:
 
 def measured(folder: Path) -> dict[str, float]:
     command = [sys.executable, "-c", MEASURE, str(folder)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True)
-    figures: dict[str, float] = json.loads(told.stdout)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    figures: dict[str, float] = json.loads(done.stdout)
     print({name: round(value, 4) for name, value in figures.items()})
     return figures
 

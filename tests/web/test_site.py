@@ -1,4 +1,4 @@
-"""The routes over real sockets: what is told, to whom, and what is not."""
+"""The routes over real sockets: what is sent, to whom, and what is not."""
 
 import http.client
 import re
@@ -38,9 +38,9 @@ def visitor(runs: Path) -> Iterator[Visitor]:
 
 
 def test_runs_are_listed_with_what_they_came_to(visitor: Visitor) -> None:
-    told = visitor.get("/api/runs")
-    assert told["live"] is None
-    one, two = sorted(told["runs"], key=lambda run: run["id"])
+    answer = visitor.get("/api/runs")
+    assert answer["live"] is None
+    one, two = sorted(answer["runs"], key=lambda run: run["id"])
     assert (one["id"], one["state"], one["cycles_done"]) == ("one", "finished", 3)
     assert (one["accuracy"], one["loss"]) == (0.3, 1 / 3)
     assert (one["time_s"], one["learners"]) == (7.0, 1)
@@ -48,17 +48,17 @@ def test_runs_are_listed_with_what_they_came_to(visitor: Visitor) -> None:
 
 
 def test_a_run_is_its_document(visitor: Visitor, runs: Path) -> None:
-    told, saved = visitor.get("/api/runs/one"), document(runs / "one")
-    del told["epoch"], saved["epoch"]
-    assert told == saved
-    assert [row["measured_s"] for row in rows(told["turns"])] == [1.0] * 3
-    assert told["cycles"]["accuracy"] == [0.1, 0.2, 0.3]
-    assert told["position"] == len(happened(3))
+    answer, saved = visitor.get("/api/runs/one"), document(runs / "one")
+    del answer["epoch"], saved["epoch"]
+    assert answer == saved
+    assert [row["measured_s"] for row in rows(answer["turns"])] == [1.0] * 3
+    assert answer["cycles"]["accuracy"] == [0.1, 0.2, 0.3]
+    assert answer["position"] == len(happened(3))
 
 
 def test_names_with_markup_are_json_as_they_are(visitor: Visitor) -> None:
-    _, told, headers = visitor.ask("/api/runs/one")
-    assert told["learners"] == [MARKUP]
+    _, answer, headers = visitor.ask("/api/runs/one")
+    assert answer["learners"] == [MARKUP]
     assert headers["Content-Type"].startswith("application/json")
     assert headers["X-Content-Type-Options"] == "nosniff"
 
@@ -74,34 +74,38 @@ def test_a_document_is_compressed_for_who_takes_it(visitor: Visitor) -> None:
 def test_records_come_as_they_were_written(
     visitor: Visitor, runs: Path, after: int, limit: int
 ) -> None:
-    told = visitor.get(f"/api/runs/one/records?after={after}&limit={limit}")
+    answer = visitor.get(f"/api/runs/one/records?after={after}&limit={limit}")
     typed = records.read(runs / "one" / RECORDS)[after : after + limit]
     lines = records.decode(b"".join(records._ENCODER.encode(r) + b"\n" for r in typed))
-    assert [row["event"] for row in told["records"]] == [
+    assert [row["event"] for row in answer["records"]] == [
         type(r).__struct_config__.tag for r in lines
     ]
-    assert [row["time_s"] for row in told["records"]] == [r.time_s for r in typed]
-    assert told["next"] == after + len(typed)
+    assert [row["time_s"] for row in answer["records"]] == [r.time_s for r in typed]
+    assert answer["next"] == after + len(typed)
 
 
 @pytest.mark.parametrize("query", ["after=-1", "after=x", "limit=1e9", "after=²"])
 def test_a_query_that_is_no_number_is_refused(visitor: Visitor, query: str) -> None:
     path = f"/api/runs/one/records?{query}".replace("²", "%C2%B2")
-    status, told, _ = visitor.ask(path)
-    assert (status, "whole number" in told["error"]["message"]) == (400, True)
+    status, answer, _ = visitor.ask(path)
+    assert (status, "whole number" in answer["error"]["message"]) == (400, True)
 
 
 def test_without_a_live_run_there_is_nothing_to_steer(visitor: Visitor) -> None:
-    told = visitor.get("/api/status")
-    assert (told["live"], told["state"], told["may_control"]) == (None, None, False)
+    answer = visitor.get("/api/status")
+    assert (answer["live"], answer["state"], answer["may_control"]) == (
+        None,
+        None,
+        False,
+    )
     assert visitor.ask("/metrics")[0] == 404
     assert visitor.steer("stop")[0] == 401
 
 
 def test_who_has_the_link_is_told_that_there_is_nothing_to_steer(runs: Path) -> None:
     with serving(runs) as (server, site):
-        status, told = Visitor(site.attend(server)).steer("stop")
-    assert (status, told["error"]["message"]) == (409, "no run goes on here")
+        status, answer = Visitor(site.attend(server)).steer("stop")
+    assert (status, answer["error"]["message"]) == (409, "no run goes on here")
 
 
 def test_the_page_has_no_data_and_a_strict_policy(visitor: Visitor) -> None:
@@ -144,9 +148,9 @@ def test_data_is_kept_by_no_cache(visitor: Visitor, path: str) -> None:
     ],
 )
 def test_paths_lead_nowhere_else(visitor: Visitor, path: str) -> None:
-    status, told, _ = visitor.ask(path)
+    status, answer, _ = visitor.ask(path)
     assert status in (403, 404)
-    assert b"import" not in str(told).encode()
+    assert b"import" not in str(answer).encode()
 
 
 # Who may look
@@ -177,8 +181,8 @@ def test_a_token_is_needed_and_a_wrong_one_sees_nothing(
 ) -> None:
     server, _ = secured
     for token in (None, "wrong", "00000000.wrong"):
-        status, told, _ = Visitor(server.url, token).ask(path)
-        assert (status, told.keys()) == (401, {"error"})
+        status, answer, _ = Visitor(server.url, token).ask(path)
+        assert (status, answer.keys()) == (401, {"error"})
 
 
 @pytest.mark.parametrize("path", [*DATA, "/api/runs/one/events", "/metrics"])
@@ -198,8 +202,8 @@ def test_who_may_watch_may_look_and_not_steer(secured: tuple[rpc.Server, str]) -
     visitor = Visitor(server.url, token)
     assert [asked(server, token, path) for path in DATA] == [200] * len(DATA)
     assert visitor.get("/api/status")["may_control"] is False
-    status, told = visitor.steer("stop")
-    assert (status, "not steer" in told["error"]["message"]) == (403, True)
+    status, answer = visitor.steer("stop")
+    assert (status, "not steer" in answer["error"]["message"]) == (403, True)
 
 
 def test_who_may_control_may_look_and_is_let_through(
@@ -227,9 +231,9 @@ def test_the_page_itself_needs_no_token(secured: tuple[rpc.Server, str]) -> None
 
 
 def test_a_finished_run_is_told_at_once_and_no_more(visitor: Visitor) -> None:
-    told = list(visitor.events("/api/runs/one/events"))
-    assert [event for event, _ in told] == ["rows"]
-    assert page_of(told[0][1]) == page_of(visitor.get("/api/runs/one"))
+    answer = list(visitor.events("/api/runs/one/events"))
+    assert [event for event, _ in answer] == ["rows"]
+    assert page_of(answer[0][1]) == page_of(visitor.get("/api/runs/one"))
 
 
 def test_who_comes_back_is_told_the_rest_and_nothing_twice(
@@ -245,10 +249,10 @@ def test_who_comes_back_is_told_the_rest_and_nothing_twice(
             records.write(record, file)
             file.flush()
             query = f"after={after}&epoch={epoch}" if epoch else "after=0"
-            for event, told in visitor.events(f"/api/runs/two/events?{query}"):
+            for event, answer in visitor.events(f"/api/runs/two/events?{query}"):
                 assert event == "rows"
-                page.take(told)
-                after, epoch = told["position"], told["epoch"]
+                page.take(answer)
+                after, epoch = answer["position"], answer["epoch"]
                 if after == number:
                     break
         assert page.rest["run"]["state"] in ("running", "finished")
@@ -260,11 +264,11 @@ def test_who_comes_back_is_told_the_rest_and_nothing_twice(
 def test_a_page_of_another_time_is_told_all_anew(visitor: Visitor) -> None:
     whole = visitor.get("/api/runs/one")
     for query in ("after=3&epoch=other", "after=9999"):
-        ((_, told),) = visitor.events(f"/api/runs/one/events?{query}")
-        assert (told["after"], told["turns"]) == (0, whole["turns"])
+        ((_, answer),) = visitor.events(f"/api/runs/one/events?{query}")
+        assert (answer["after"], answer["turns"]) == (0, whole["turns"])
     query = f"after=3&epoch={whole['epoch']}"
-    ((_, told),) = visitor.events(f"/api/runs/one/events?{query}")
-    assert told["after"] == 3
+    ((_, answer),) = visitor.events(f"/api/runs/one/events?{query}")
+    assert answer["after"] == 3
 
 
 def test_watchers_have_a_limit(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,8 +278,8 @@ def test_watchers_have_a_limit(runs: Path, monkeypatch: pytest.MonkeyPatch) -> N
         visitor = Visitor(server.url)
         watching = visitor.events("/api/runs/two/events")
         assert next(watching)[0] == "rows"
-        status, told, _ = visitor.ask("/api/runs/two/events")
-        assert (status, "close a page" in told["error"]["message"]) == (503, True)
+        status, answer, _ = visitor.ask("/api/runs/two/events")
+        assert (status, "close a page" in answer["error"]["message"]) == (503, True)
 
 
 def test_a_watcher_who_stops_reading_loses_its_place(
@@ -285,7 +289,9 @@ def test_a_watcher_who_stops_reading_loses_its_place(
     monkeypatch.setattr(events, "STALLED_S", 0.5)
     header = Document.header
     more = {"long": "x" * 20_000_000}  # more than sockets hold
-    monkeypatch.setattr(Document, "header", lambda *told: header(*told) | more)
+    monkeypatch.setattr(
+        Document, "header", lambda *arguments: header(*arguments) | more
+    )
     with serving(runs) as (server, _):
         visitor = Visitor(server.url)
         line, stalled = visitor.open("GET", "/api/runs/one/events")
@@ -300,8 +306,8 @@ def test_a_damaged_run_is_named_and_harms_no_other(
     visitor: Visitor, runs: Path
 ) -> None:
     (runs / "two" / RECORDS).write_bytes(b"nonsense\nmore\n")
-    status, told, _ = visitor.ask("/api/runs/two")
-    assert (status, "not records" in told["error"]["message"]) == (404, True)
+    status, answer, _ = visitor.ask("/api/runs/two")
+    assert (status, "not records" in answer["error"]["message"]) == (404, True)
     assert visitor.ask("/api/runs/one")[0] == 200
 
 
@@ -319,9 +325,9 @@ def test_a_large_run_is_told_in_parts(
         found: list[Any] = []
         after = 0
         while True:
-            told = visitor.get(f"/api/runs/long/records?after={after}&limit=7")
-            if not told["records"]:
+            answer = visitor.get(f"/api/runs/long/records?after={after}&limit=7")
+            if not answer["records"]:
                 break
-            found += told["records"]
-            after = told["next"]
+            found += answer["records"]
+            after = answer["next"]
     assert [row["time_s"] for row in found] == [r.time_s for r in happened(40)]

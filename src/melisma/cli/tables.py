@@ -74,13 +74,13 @@ def _print_tasks(
 
 def _show_learners(records: "list[Record]") -> None:
     """Show what each learner was given and did, over all cycles."""
-    from melisma.views.ledger import tallies, turns
+    from melisma.views.ledger import learner_cycles, totals
 
     table = table_of(
         *("learner", "cycles", "samples", "epochs", "predicted\n(s)", "measured\n(s)"),
         *("error\n(%)", "samples\ntrained", "updates\nlost"),
     )
-    learners = tallies(turns(records))
+    learners = totals(learner_cycles(records))
     for learner in learners[:SHOWN]:
         if not learner.cycles:
             table.add_row(learner.learner, "0", "sits out")

@@ -11,7 +11,10 @@ from melisma.errors import ConfigError
 
 
 def report(run: RunFolder, as_json: Json = False) -> None:
-    """Write a run's report into its folder: a page that opens offline, and a CSV."""
+    """Print what a run came to, and write its report: an offline page, and a CSV.
+
+    Both go into the run's folder, which may be of a run that is still under way.
+    """
     from melisma import views
     from melisma.cli.tables import moves, print_run
 
@@ -27,7 +30,7 @@ def report(run: RunFolder, as_json: Json = False) -> None:
                 "report": str(page),
                 "cycles": rows.cycles,
                 "learners": rows.learners,
-                "turns": rows.turns,
+                "turns": rows.learner_cycles,
                 "incidents": rows.incidents,
                 **moves(records),
             }
@@ -72,7 +75,7 @@ def _list_runs(root: Path, as_json: bool) -> None:
     """Print a line for each run, the latest first."""
     from datetime import datetime
 
-    from melisma.views.web.library import Library
+    from melisma.views.library import Library
 
     summaries = Library(root).summaries()
     if as_json:

@@ -21,8 +21,7 @@ from melisma.jobs.columns import FOG_COLUMNS
 from melisma.jobs.families import CENTRAL, FEDERATED, family_of_scheme
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
-from melisma.views import plots
-from melisma.views.web import offline
+from melisma.views import offline, plots
 
 RESULTS, PICTURE, PAGE = "comparison.json", "accuracy.png", "report.html"
 #: Of a fog, beside the other one.

@@ -48,8 +48,8 @@ class _Cluster:
         cpus = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
         return len(self._begun) < max(1, 2 * cpus)
 
-    def begin(self, number: int, trial: Callable[..., Any], one: object) -> None:
-        self._begun[self._do.remote(trial, one)] = number
+    def begin(self, number: int, trial: Callable[..., Any], item: object) -> None:
+        self._begun[self._do.remote(trial, item)] = number
 
     def hear(self) -> Iterator[tuple[int, News]]:
         ended, _ = ray.wait(list(self._begun))
@@ -71,7 +71,7 @@ class _Cluster:
         self._begun.clear()
 
 
-def _counted(trial: Callable[..., Any], one: object) -> tuple[int, Returned | Raised]:
+def _counted(trial: Callable[..., Any], item: object) -> tuple[int, Returned | Raised]:
     """Do one trial; how often it ticked, and what it came to."""
     ticks = 0
 
@@ -79,7 +79,7 @@ def _counted(trial: Callable[..., Any], one: object) -> tuple[int, Returned | Ra
         nonlocal ticks
         ticks += 1
 
-    news = outcome(trial, one, tick)
+    news = outcome(trial, item, tick)
     if isinstance(news, Raised):
         news.error.add_note(f"on {socket.gethostname()}")
     return ticks, news

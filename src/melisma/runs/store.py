@@ -171,8 +171,8 @@ class RunWriter:
     def restore(self, model: Model) -> None:
         """Give the model the checkpoint's parameters, if there is a checkpoint."""
         if self.checkpoint:
-            kept = self.checkpoint.parameters
-            put({name: kept[name] for name in parameters_of(model)}, model)
+            saved = self.checkpoint.parameters
+            put({name: saved[name] for name in parameters_of(model)}, model)
 
     def note(self, record: Record) -> None:
         """Append a record."""

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from melisma.errors import DataError
-from melisma.jobs.schema import Job, load, tasks_of
+from melisma.jobs.files import load
+from melisma.jobs.schema import Job, tasks_of
 from melisma.runs import records
 from melisma.runs.files import CONFIG, RECORDS
 from melisma.runs.records import Record
 from melisma.views import ledger
-from melisma.views.ledger import Cycle, Incident, Tally, Turn
+from melisma.views.ledger import Cycle, Incident, LearnerCycle, LearnerTotals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +19,8 @@ class Account:
     """A run's job, and what its records come to."""
 
     job: Job
-    turns: list[Turn]
-    learners: list[Tally]
+    learner_cycles: list[LearnerCycle]
+    learners: list[LearnerTotals]
     cycles: list[Cycle]
     incidents: list[Incident]
     time_s: float  #: of the last event
@@ -35,23 +36,23 @@ def read(folder: Path) -> tuple[Job, list[Record]]:
     job = load(folder / CONFIG)
     if not job.task:
         return job, records.read(folder / RECORDS)
-    folders = [folder / one.name for one in tasks_of(job)]
+    folders = [folder / task.name for task in tasks_of(job)]
     return job, [
         record
-        for one in folders
-        if (one / RECORDS).is_file()
-        for record in records.read(one / RECORDS)
+        for task in folders
+        if (task / RECORDS).is_file()
+        for record in records.read(task / RECORDS)
     ]
 
 
 def account(job: Job, happened: Sequence[Record]) -> Account:
-    """Turn records into rows."""
-    turns = ledger.turns(happened)
+    """Return the rows that the records add up to."""
+    rows = ledger.learner_cycles(happened)
     return Account(
         job=job,
-        turns=turns,
-        learners=ledger.tallies(turns),
-        cycles=ledger.cycles(happened, turns),
+        learner_cycles=rows,
+        learners=ledger.totals(rows),
+        cycles=ledger.cycles(happened, rows),
         incidents=ledger.incidents(happened),
         time_s=max((record.time_s for record in happened), default=0.0),
     )

@@ -15,11 +15,12 @@ import msgspec
 
 from melisma.errors import DataError
 from melisma.jobs.families import family_of
-from melisma.jobs.schema import Job, load, tasks_of
+from melisma.jobs.files import load
+from melisma.jobs.schema import Job, tasks_of
 from melisma.runs.files import CONFIG, RECORDS
 from melisma.runs.lock import is_held
 from melisma.runs.tail import Tail
-from melisma.views.live_tables import Growing
+from melisma.views.live_tables import LiveTables
 
 RUNNING, FINISHED, CUT_SHORT = "running", "finished", "cut short"
 
@@ -39,7 +40,7 @@ def encoded(folder: Path) -> bytes:
 
 def folders_of(job: Job, folder: Path) -> list[Path]:
     """Return where the records of each task are."""
-    return [folder / one.name for one in tasks_of(job)] if job.task else [folder]
+    return [folder / task.name for task in tasks_of(job)] if job.task else [folder]
 
 
 @contextmanager
@@ -70,7 +71,7 @@ class Document:
         self.tasks = tasks_of(self.job)
         folders = folders_of(self.job, self.folder)
         self.tail = Tail([folder / RECORDS for folder in folders])
-        self.rows = Growing([float(task.deadline) for task in self.tasks])
+        self.rows = LiveTables([float(task.deadline) for task in self.tasks])
 
     def refresh(self) -> None:
         """Read what is new; DataError if it cannot be read."""
@@ -87,8 +88,8 @@ class Document:
     def is_whole(self) -> bool:
         """Whether all cycles of all tasks that were let in are there."""
         return all(
-            course.refused or course.done >= task.cycles
-            for course, task in zip(self.rows.courses, self.tasks, strict=True)
+            progress.refused or progress.done >= task.cycles
+            for progress, task in zip(self.rows.progress, self.tasks, strict=True)
         )
 
     @property
@@ -109,7 +110,7 @@ class Document:
             "kind": family_of(job).kind,
             "seed": job.seed,
             "cycles": sum(task.cycles for task in self.tasks),
-            "deadline_s": self.rows.courses[0].deadline_s,
+            "deadline_s": self.rows.progress[0].deadline_s,
             "budget": job.budget,
             "state": state or self.state,
             "config": self._config,
@@ -123,27 +124,27 @@ class Document:
         All of it, too, if ``epoch`` is another one: the run was begun anew.
         """
         with self._lock:
-            rows, found = self.rows, dict[str, Any]()
+            rows, changes = self.rows, dict[str, Any]()
             if epoch not in (None, self.epoch) or after > rows.position:
                 after = 0
             if epoch != self.epoch or after != rows.position:
-                found = rows.since(after)
+                changes = rows.since(after)
                 if after == 0:
-                    found["run"] = self.header(state)
+                    changes["run"] = self.header(state)
                 if after == 0 or rows.steered > after:
-                    found["tasks"] = self._told_tasks()
-            found |= {"after": after, "epoch": self.epoch}
-            return found | {"position": rows.position}
+                    changes["tasks"] = self._task_headers()
+            changes |= {"after": after, "epoch": self.epoch}
+            return changes | {"position": rows.position}
 
-    def _told_tasks(self) -> list[dict[str, Any]]:
+    def _task_headers(self) -> list[dict[str, Any]]:
         return [
             {
                 "name": task.name,
                 "scheme": task.scheme,
                 "cycles": task.cycles,
-                "deadline_s": course.deadline_s,
+                "deadline_s": progress.deadline_s,
             }
-            for task, course in zip(self.tasks, self.rows.courses, strict=True)
+            for task, progress in zip(self.tasks, self.rows.progress, strict=True)
         ]
 
     def raw(self, after: int, limit: int) -> tuple[int, list[bytes]]:

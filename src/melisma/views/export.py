@@ -31,9 +31,9 @@ class Scalar(msgspec.Struct, frozen=True, kw_only=True):
     time_s: float  #: on the run's clock, when the cycle ended
 
 
-def scalars(told: dict[str, Any]) -> Iterator[Scalar]:
+def scalars(contents: dict[str, Any]) -> Iterator[Scalar]:
     """Yield all figures of a document that are known."""
-    tasks, cycles = told["tasks"], told["cycles"]
+    tasks, cycles = contents["tasks"], contents["cycles"]
     for row, (task, cycle) in enumerate(
         zip(cycles["task"], cycles["cycle"], strict=True)
     ):
@@ -49,12 +49,14 @@ def scalars(told: dict[str, Any]) -> Iterator[Scalar]:
 def to_tensorboard(run: Path, folder: Path) -> int:
     """Write event files into ``folder``; return how many scalars there are."""
     writers = _extra("tensorboardX", "tensorboard")
-    found = list(scalars(document(run)))
-    began = _began(run, found)
+    figures = list(scalars(document(run)))
+    began = _began(run, figures)
     with writers.SummaryWriter(str(folder)) as writer:
-        for one in found:
-            writer.add_scalar(one.name, one.value, one.cycle, began + one.time_s)
-    return len(found)
+        for scalar in figures:
+            writer.add_scalar(
+                scalar.name, scalar.value, scalar.cycle, began + scalar.time_s
+            )
+    return len(figures)
 
 
 def to_mlflow(run: Path, folder: Path) -> int:
@@ -64,27 +66,29 @@ def to_mlflow(run: Path, folder: Path) -> int:
     mlflow, entities = (
         _extra(name, "mlflow") for name in ("mlflow", "mlflow.entities")
     )
-    told = document(run)
-    found, header = list(scalars(told)), told["run"]
-    began, there = _began(run, found), folder.resolve()
-    there.mkdir(parents=True, exist_ok=True)
-    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{there / DATABASE}")
-    made = client.create_run(
-        _experiment(client, header["name"], there / "artifacts"),
+    contents = document(run)
+    figures, header = list(scalars(contents)), contents["run"]
+    began, target = _began(run, figures), folder.resolve()
+    target.mkdir(parents=True, exist_ok=True)
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{target / DATABASE}")
+    created = client.create_run(
+        _experiment(client, header["name"], target / "artifacts"),
         run_name=header["id"],
         start_time=_ms(began),
     )
     facts = {key: header[key] for key in ("scheme", "mode", "seed", "deadline_s")}
     params = [entities.Param(key, str(value)) for key, value in facts.items()]
-    client.log_batch(made.info.run_id, params=params)
+    client.log_batch(created.info.run_id, params=params)
     metrics = [
-        entities.Metric(one.name, one.value, _ms(began + one.time_s), one.cycle)
-        for one in found
+        entities.Metric(
+            scalar.name, scalar.value, _ms(began + scalar.time_s), scalar.cycle
+        )
+        for scalar in figures
     ]
     for start in range(0, len(metrics), AT_ONCE):
-        client.log_batch(made.info.run_id, metrics[start : start + AT_ONCE])
-    client.set_terminated(made.info.run_id)
-    return len(found)
+        client.log_batch(created.info.run_id, metrics[start : start + AT_ONCE])
+    client.set_terminated(created.info.run_id)
+    return len(figures)
 
 
 def _experiment(client: Any, name: str, artifacts: Path) -> str:
@@ -98,9 +102,9 @@ def _experiment(client: Any, name: str, artifacts: Path) -> str:
     return made
 
 
-def _began(run: Path, found: list[Scalar]) -> float:
+def _began(run: Path, figures: list[Scalar]) -> float:
     """When the run began, in seconds since 1970, as far as its folder tells."""
-    last_s = max((one.time_s for one in found), default=0.0)
+    last_s = max((scalar.time_s for scalar in figures), default=0.0)
     return max(path.stat().st_mtime for path in run.rglob(RECORDS)) - last_s
 
 

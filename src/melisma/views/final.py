@@ -35,16 +35,16 @@ class Final(msgspec.Struct, frozen=True, kw_only=True):
 
 def final(folder: Path) -> Final:
     """Return what a run came to; DataError if there is none in ``folder``."""
-    told = document(folder)
-    run, cycles = told["run"], told["cycles"]
-    outcomes = [told["outcomes"][place] for place in told["turns"]["outcome"]]
+    contents = document(folder)
+    run, cycles = contents["run"], contents["cycles"]
+    outcomes = [contents["outcomes"][place] for place in contents["turns"]["outcome"]]
     lost = [o for o in outcomes if o not in (COUNTED, SITS_OUT, UNDER_WAY)]
     return Final(
         id=run["id"],
         scheme=run["scheme"],
         state=run["state"],
         cycles=sum(accuracy is not None for accuracy in cycles["accuracy"]),
-        learners=len(told["learners"]),
+        learners=len(contents["learners"]),
         accuracy=_mean(_last(cycles, "accuracy")),
         loss=_mean(_last(cycles, "loss")),
         time_s=max((s for s in cycles["time_s"] if s is not None), default=None),

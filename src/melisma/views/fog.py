@@ -77,7 +77,7 @@ def _grouped(moved: Iterable[Moved], key: Callable[[Moved], Key]) -> dict[Key, T
     groups: dict[Key, list[Moved]] = {}
     for row in moved:
         groups.setdefault(key(row), []).append(row)
-    return {one: total(group) for one, group in groups.items()}
+    return {name: total(group) for name, group in groups.items()}
 
 
 def flows(moved: Iterable[Moved]) -> Sent:

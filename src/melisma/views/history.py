@@ -54,5 +54,5 @@ def history(records: Sequence[Record]) -> History:
         mean_staleness=[record.mean_staleness for record in merged],
         utilisation=[record.utilisation for record in merged],
         truancy=[record.truancy for record in merged],
-        **{name: [getattr(one, name) for one in ended] for name in _MOVES},
+        **{name: [getattr(totals, name) for totals in ended] for name in _MOVES},
     )

@@ -33,7 +33,7 @@ from melisma.runs.records import (
 COUNTED, SITS_OUT, UNDER_WAY = "counted", "sits out", "under way"
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class LearnerCycle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a learner was given in one cycle, and what became of it.
 
     Times count from its order. None: not known yet, or the learner's own (DAB). A
@@ -70,18 +70,18 @@ def _off_percent(predicted_s: float | None, measured_s: float | None) -> float |
     return 100.0 * abs(predicted_s / measured_s - 1.0)
 
 
-#: Columns of `Turn` by name: a long run is read by cycles, not by rows.
+#: Columns of `LearnerCycle` by name: a long run is read by cycles, not by rows.
 Facts = dict[str, list[Any]]
 
 
-def turns(records: Iterable[Record]) -> list[Turn]:
+def learner_cycles(records: Iterable[Record]) -> list[LearnerCycle]:
     """Return one row for each learner and cycle, in the order of the orders."""
     cycles: dict[int, list[Record]] = {}
     for record in records:
         if isinstance(record, LearnerEvent):
             cycles.setdefault(record.cycle, []).append(record)
     return [
-        Turn(**dict(zip(facts, row, strict=True)))
+        LearnerCycle(**dict(zip(facts, row, strict=True)))
         for happened in cycles.values()
         for facts in [facts_of(happened)]
         for row in zip(*facts.values(), strict=True)
@@ -145,9 +145,9 @@ def _outcome(
     return COUNTED if uploaded is not None else UNDER_WAY
 
 
-def off_percent(turns: Iterable[Turn]) -> float | None:
+def off_percent(rows: Iterable[LearnerCycle]) -> float | None:
     """Mean of how far predictions were off, in %; None where there are none."""
-    return _mean(turn.off_percent for turn in turns)
+    return _mean(row.off_percent for row in rows)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -156,7 +156,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class LearnerTotals:
     """One learner over all cycles in which it had work; means over what is known."""
 
     learner: str
@@ -165,7 +165,7 @@ class Tally:
     steps: float | None
     predicted_s: float | None
     measured_s: float | None
-    off_percent: float | None  #: mean over cycles, see `Turn.off_percent`
+    off_percent: float | None  #: mean over cycles, see `LearnerCycle.off_percent`
     trained: float | None  #: samples, mean
     halted: int
     lost: int  #: updates that do not count
@@ -174,29 +174,29 @@ class Tally:
     distance: float | None  #: the largest
 
 
-def tallies(turns: Iterable[Turn]) -> list[Tally]:
+def totals(rows: Iterable[LearnerCycle]) -> list[LearnerTotals]:
     """Return one row for each learner, in the order in which they came."""
-    groups: dict[str, list[Turn]] = {}
-    for turn in turns:
-        groups.setdefault(turn.learner, []).append(turn)
-    return [_tally(name, group) for name, group in groups.items()]
+    groups: dict[str, list[LearnerCycle]] = {}
+    for row in rows:
+        groups.setdefault(row.learner, []).append(row)
+    return [_totals_of(name, group) for name, group in groups.items()]
 
 
-def _tally(learner: str, group: list[Turn]) -> Tally:
-    busy = [turn for turn in group if turn.samples]
-    distances = [turn.distance for turn in group if turn.distance is not None]
-    return Tally(
+def _totals_of(learner: str, group: list[LearnerCycle]) -> LearnerTotals:
+    busy = [row for row in group if row.samples]
+    distances = [row.distance for row in group if row.distance is not None]
+    return LearnerTotals(
         learner=learner,
         cycles=len(busy),
-        samples=_mean(turn.samples for turn in busy),
-        steps=_mean(turn.steps for turn in busy),
-        predicted_s=_mean(turn.predicted_s for turn in busy),
-        measured_s=_mean(turn.measured_s for turn in busy),
+        samples=_mean(row.samples for row in busy),
+        steps=_mean(row.steps for row in busy),
+        predicted_s=_mean(row.predicted_s for row in busy),
+        measured_s=_mean(row.measured_s for row in busy),
         off_percent=off_percent(busy),
-        trained=_mean(turn.trained for turn in busy),
-        halted=sum(turn.halted for turn in group),
-        lost=sum(turn.dropped_s is not None for turn in group),
-        offences=sum(turn.offence for turn in group),
+        trained=_mean(row.trained for row in busy),
+        halted=sum(row.halted for row in group),
+        lost=sum(row.dropped_s is not None for row in group),
+        offences=sum(row.offence for row in group),
         checked=len(distances),
         distance=max(distances, default=None),
     )
@@ -225,28 +225,28 @@ class Cycle:
     loss: float | None = None  #: None, too, if it is not finite
 
 
-def cycles(records: Sequence[Record], turns: Iterable[Turn]) -> list[Cycle]:
+def cycles(records: Sequence[Record], rows: Iterable[LearnerCycle]) -> list[Cycle]:
     """Return one row for each cycle in which there were orders."""
     merged = {r.cycle: r for r in records if isinstance(r, Aggregated)}
     tested = {r.cycle: r for r in records if isinstance(r, Evaluated)}
-    groups: dict[int, list[Turn]] = {}
-    for turn in turns:
-        groups.setdefault(turn.cycle, []).append(turn)
+    groups: dict[int, list[LearnerCycle]] = {}
+    for row in rows:
+        groups.setdefault(row.cycle, []).append(row)
     return [
         cycle_of(number, _columns(group), merged.get(number), tested.get(number))
         for number, group in sorted(groups.items())
     ]
 
 
-def _columns(group: Sequence[Turn]) -> Facts:
-    names = Turn.__struct_fields__
-    return {name: [getattr(turn, name) for turn in group] for name in names}
+def _columns(group: Sequence[LearnerCycle]) -> Facts:
+    names = LearnerCycle.__struct_fields__
+    return {name: [getattr(row, name) for row in group] for name in names}
 
 
 def cycle_of(
     number: int, facts: Facts, merged: Aggregated | None, tested: Evaluated | None
 ) -> Cycle:
-    """Return what the turns of one cycle come to."""
+    """Return what the rows of one cycle come to."""
     costs = [cost for cost in facts["cost"] if cost is not None]
     row = Cycle(
         cycle=number,

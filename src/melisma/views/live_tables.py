@@ -33,27 +33,27 @@ from melisma.views.ledger import (
     Cycle,
     Facts,
     Incident,
-    Turn,
+    LearnerCycle,
 )
 from melisma.views.names import Names
 from melisma.views.tables import COUNT, NUMBER, SECONDS, TEXT, Table
 
 #: Nearly all records: what a learner does with its orders.
 _WORK = {Allocated, Downloaded, Trained, Halted, Uploaded}
-#: What is known of a turn, as a row has it; its learner and outcome are places there.
-_TURN = Turn.__struct_fields__
+#: Columns of the table of learner cycles; learner and outcome are places in `Names`.
+_FIELDS = LearnerCycle.__struct_fields__
 _CYCLE_COUNTS = ("counted", "samples", "max_staleness")
 _CYCLE_NUMBERS = ("mean_staleness", "truancy", "utilisation", "error")
 
 
 def _kind(name: str) -> str:
-    """What a fact of a turn is."""
+    """Return the kind of column that a field of `LearnerCycle` needs."""
     if name.endswith("_s"):
         return SECONDS
     return NUMBER if name in ("distance", "cost") else COUNT
 
 
-class Course:
+class TaskProgress:
     """How far one task is."""
 
     def __init__(self, deadline_s: float) -> None:
@@ -62,7 +62,7 @@ class Course:
         self.last: Evaluated | None = None
         self.samples = 0  #: of updates that count
         self.updates: Counter[str] = Counter()  #: counted and lost
-        self._held: dict[int, list[Record]] = {}
+        self._pending: dict[int, list[Record]] = {}
         self._stale: set[int] = set()  # cycles with records that are new
         self._facts: dict[int, Facts] = {}  # as of the last time asked
         self._merged: dict[int, Aggregated] = {}
@@ -74,9 +74,9 @@ class Course:
 
     def hold(self, records: Sequence[Record]) -> None:
         """Keep learners' records until their cycles are over."""
-        for cycle, some in groupby(records, attrgetter("cycle")):
+        for cycle, group in groupby(records, attrgetter("cycle")):
             self._stale.add(cycle)
-            self._held.setdefault(cycle, []).extend(some)
+            self._pending.setdefault(cycle, []).extend(group)
 
     def merge(self, record: Aggregated) -> None:
         """Keep what a cycle came to."""
@@ -88,7 +88,7 @@ class Course:
         found = []
         for cycle in sorted(self._stale):
             before = self._facts.get(cycle)
-            self._facts[cycle] = facts = ledger.facts_of(self._held[cycle])
+            self._facts[cycle] = facts = ledger.facts_of(self._pending[cycle])
             found.append(_new(facts, before) if before else facts)
         self._stale.clear()
         return found
@@ -103,12 +103,12 @@ class Course:
 
     def let_go(self) -> None:
         """Forget the records of cycles that are over."""
-        for number in [n for n in self._held if n <= self.done]:
+        for number in [n for n in self._pending if n <= self.done]:
             facts = self._facts.pop(number)
             counted = facts["outcome"].count(COUNTED)
             self.updates["counted"] += counted
             self.updates["lost"] += sum(map(bool, facts["samples"])) - counted
-            del self._held[number]
+            del self._pending[number]
             self._merged.pop(number, None)
 
 
@@ -119,17 +119,19 @@ def _new(facts: Facts, before: Facts) -> Facts:
     return {name: [row[n] for row in rows] for n, name in enumerate(facts)}
 
 
-class Growing:
-    """Tables of turns, cycles and incidents, of one task or several."""
+class LiveTables:
+    """Tables of learner cycles, cycles and incidents, of one task or several."""
 
     def __init__(self, deadlines_s: Sequence[float]) -> None:
         self.position = 0  #: records seen
         self.time_s = 0.0  #: of the latest event
-        self.courses = [Course(deadline_s) for deadline_s in deadlines_s]
+        self.progress = [TaskProgress(deadline_s) for deadline_s in deadlines_s]
         self.learners = Names()
         self.outcomes = Names(COUNTED, SITS_OUT, UNDER_WAY)
         self.fog = FogTables(self.learners)
-        self.turns = Table(task=COUNT, **{name: _kind(name) for name in _TURN})
+        self.learner_cycles = Table(
+            task=COUNT, **{name: _kind(name) for name in _FIELDS}
+        )
         self.cycles = Table(
             **dict.fromkeys(("task", "cycle"), COUNT),
             time_s=SECONDS,
@@ -155,10 +157,10 @@ class Growing:
         began, seen = self.position, 0
         # Nearly all records are of learners' work, which is taken in by the piece.
         for n in [n for n, r in enumerate(records) if type(r) not in _WORK]:
-            self.courses[task].hold(records[seen:n])
+            self.progress[task].hold(records[seen:n])
             self.position, seen = began + n + 1, n + 1
             self._see(task, records[n])
-        self.courses[task].hold(records[seen:])
+        self.progress[task].hold(records[seen:])
         self.position = began + len(records)
         self.time_s = max([self.time_s, *(record.time_s for record in records)])
 
@@ -169,35 +171,35 @@ class Growing:
         if isinstance(record, Moved):
             self.fog.see(record, self.position)
         elif isinstance(record, LearnerEvent):
-            self.courses[task].hold([record])
+            self.progress[task].hold([record])
             self._present[record.learner] = None
         else:
             self._see_task(task, record)
 
     def _see_task(self, task: int, record: Record) -> None:
         """Take in what is no learner's."""
-        course = self.courses[task]
+        progress = self.progress[task]
         match record:
             case Aggregated(cycle=cycle):
-                course.merge(record)
+                progress.merge(record)
                 self._stale_cycles[task, cycle] = None
             case Evaluated(cycle=cycle):
-                course.last = record
+                progress.last = record
                 self._stale_cycles[task, cycle] = None
                 self.settle()
-                course.let_go()
+                progress.let_go()
             case Steered(deadline_s=deadline_s):
-                course.deadline_s, self.steered = deadline_s, self.position
+                progress.deadline_s, self.steered = deadline_s, self.position
             case Refused():
-                course.refused = True
+                progress.refused = True
 
     def settle(self) -> None:
         """Bring the tables up to date with all that was seen."""
-        for task, course in enumerate(self.courses):
-            for facts in course.changed():
-                self._put_turns(task, facts)
+        for task, progress in enumerate(self.progress):
+            for facts in progress.changed():
+                self._put_learner_cycles(task, facts)
         for task, number in self._stale_cycles:
-            if row := self.courses[task].cycle(number):
+            if row := self.progress[task].cycle(number):
                 self._put_cycle(task, row)
         for learner in self._present:
             self.learners.place(learner, self.position)
@@ -214,14 +216,14 @@ class Growing:
         row = (found.time_s, task, found.cycle, learner, found.what, found.detail)
         self.incidents.put(self.position, len(self.incidents), row)
 
-    def _put_turns(self, task: int, facts: Facts) -> None:
+    def _put_learner_cycles(self, task: int, facts: Facts) -> None:
         columns = facts | {"task": [task] * len(facts["cycle"])}
         for name, words in (("learner", self.learners), ("outcome", self.outcomes)):
             columns[name] = [words.place(word, self.position) for word in facts[name]]
         keys = zip(
             *(columns[name] for name in ("task", "cycle", "learner")), strict=True
         )
-        self.turns.put_all(self.position, list(keys), columns)
+        self.learner_cycles.put_all(self.position, list(keys), columns)
 
     def _put_cycle(self, task: int, cycle: Cycle) -> None:
         cost = self.fog.cycle_cost(cycle.cycle)
@@ -231,7 +233,7 @@ class Growing:
             *(getattr(cycle, name) for name in _CYCLE_COUNTS),
             *(getattr(cycle, name) for name in _CYCLE_NUMBERS),
             cycle.cost if cost is None else cost,
-            self.courses[task].deadline_s,
+            self.progress[task].deadline_s,
         )
         self.cycles.put(self.position, (task, cycle.cycle), row)
 
@@ -243,8 +245,13 @@ class Growing:
             names: Names = getattr(self, name)
             if names.grew_after(position):
                 found[name] = list(names)
-        for name in ("turns", "cycles", "incidents"):
-            if rows := getattr(self, name).since(position):
+        tables = {
+            "turns": self.learner_cycles,
+            "cycles": self.cycles,
+            "incidents": self.incidents,
+        }
+        for name, table in tables.items():
+            if rows := table.since(position):
                 found[name] = rows
         fog = self.fog.since(position)
         return found | ({"fog": fog} if fog or position == 0 else {})

@@ -12,14 +12,14 @@ def service(job: Job, records: Sequence[Record]) -> dict[str, object]:
     jobs = tasks_of(job)
     known, refused = served(jobs, records)
     rows = [
-        _cells(one.name, known[one.name])
-        if one.name in known
-        else [one.name, _why_not(refused.get(one.name))]
-        for one in jobs
+        _cells(task.name, known[task.name])
+        if task.name in known
+        else [task.name, _why_not(refused.get(task.name))]
+        for task in jobs
     ]
     if len(known) > 1:
-        some = [one for one in jobs if one.name in known]
-        rows.append(_cells("all", together(some, records)))
+        finished = [task for task in jobs if task.name in known]
+        rows.append(_cells("all", together(finished, records)))
     return {"titles": [column.title for column in COLUMNS], "rows": rows}
 
 
@@ -27,5 +27,5 @@ def _why_not(refused: str | None) -> str:
     return "no cycle has ended" if refused is None else f"refused: {refused}"
 
 
-def _cells(name: str, how: Served) -> list[str]:
-    return [name, *(column.text(how) for column in COLUMNS)]
+def _cells(name: str, results: Served) -> list[str]:
+    return [name, *(column.text(results) for column in COLUMNS)]

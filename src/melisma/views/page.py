@@ -15,9 +15,8 @@ from melisma.errors import DataError
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job, tasks_of
 from melisma.runs.records import Moved, Record
-from melisma.views import document, fog, ledger, overview, parts
+from melisma.views import document, fog, ledger, offline, overview, parts
 from melisma.views.accounts import read
-from melisma.views.web import offline
 
 PAGE, ROWS, MOVES = "report.html", "learners.csv", "moves.csv"
 
@@ -31,8 +30,8 @@ def write(folder: Path) -> Path:
     job, records = read(folder)
     try:
         if job.task:
-            for one in tasks_of(job):
-                write(folder / one.name)
+            for task in tasks_of(job):
+                write(folder / task.name)
         else:
             _write_learners(folder / ROWS, records)
             if family_of(job).moves_data:
@@ -50,7 +49,7 @@ def _document(job: Job, records: Sequence[Record], folder: Path) -> object:
     return document.document(folder) | {"service": overview.service(job, records)}
 
 
-#: Columns of ``learners.csv``, and the fields of a turn that they are.
+#: Columns of ``learners.csv``, and the fields of `LearnerCycle` that they hold.
 _LEARNERS = {
     **{name: name for name in ("cycle", "learner", "samples")},
     "epochs": "steps",
@@ -62,8 +61,8 @@ _LEARNERS = {
 
 def _write_learners(path: Path, records: Sequence[Record]) -> None:
     rows = (
-        [getattr(turn, field) for field in _LEARNERS.values()]
-        for turn in ledger.turns(records)
+        [getattr(row, field) for field in _LEARNERS.values()]
+        for row in ledger.learner_cycles(records)
     )
     _write_rows(path, list(_LEARNERS), rows)
 

@@ -119,14 +119,14 @@ def curves(ax: Axes, lines: Sequence[Line]) -> None:
 
 def costs(ax: Axes, rows: Mapping[str, Mapping[str, tuple[float, float, int]]]) -> None:
     """Draw a bar a scheme: `process_cost` and so on, and the interval of `cost`."""
-    for row, told in enumerate(rows.values()):
+    for row, means in enumerate(rows.values()):
         left = 0.0
         for name, colour in COSTS.items():
-            mean = told[f"{name}_cost"][0]
+            mean = means[f"{name}_cost"][0]
             label = name if row == 0 else ""
             ax.barh(row, mean, 0.65, left, color=colour, label=label)
             left += mean
-        total, half, _ = told["cost"]
+        total, half, _ = means["cost"]
         if not np.isnan(half):
             ax.errorbar(total, row, xerr=half, color="black", capsize=3, linewidth=1.2)
     ax.set(xlabel="cost per sample collected", ylim=(len(rows) - 0.5, -0.5))

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from melisma.errors import ConfigError, DataError
-from melisma.jobs.schema import Job, load, tasks_of
+from melisma.jobs.files import load
+from melisma.jobs.schema import Job, tasks_of
 from melisma.runs import records as rows
 from melisma.runs.files import CONFIG, MODEL, RECORDS
 from melisma.runs.records import Record
 from melisma.views import ledger
 from melisma.views.history import History, history
-from melisma.views.ledger import Turn
+from melisma.views.ledger import LearnerCycle
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -72,9 +73,9 @@ class Run:
         return history(self.records)
 
     @property
-    def learner_cycles(self) -> list[Turn]:
+    def learner_cycles(self) -> list[LearnerCycle]:
         """Return a row for each learner and cycle."""
-        return ledger.turns(self.records)
+        return ledger.learner_cycles(self.records)
 
     @property
     def parameters(self) -> "Parameters":
@@ -106,7 +107,7 @@ class Run:
             raise ConfigError(
                 "pandas is not installed: pip install 'melisma[pandas]'"
             ) from error
-        fields = Turn.__struct_fields__
+        fields = LearnerCycle.__struct_fields__
         by_task = {name: run.learner_cycles for name, run in self.tasks.items()}
         facts: list[dict[str, Any]] = [
             {"task": name, **{field: getattr(row, field) for field in fields}}

@@ -8,15 +8,16 @@ import msgspec
 
 from melisma.errors import DataError
 from melisma.jobs.families import family_of
-from melisma.jobs.schema import Job, load, tasks_of
+from melisma.jobs.files import load
+from melisma.jobs.schema import Job, tasks_of
 from melisma.runs import records
 from melisma.runs.files import CONFIG, RECORDS
 from melisma.runs.lock import is_held
 from melisma.runs.records import Evaluated, Joined, Record, Refused
 from melisma.views.document import CUT_SHORT, FINISHED, RUNNING, folders_of
 
-#: Of all records only these are decoded.
-_TELLING = tuple(
+#: Only records that start like this are decoded: a summary needs no others.
+_NEEDED = tuple(
     f'{{"event":"{tag}"'.encode() for tag in ("evaluated", "joined", "refused")
 )
 
@@ -72,37 +73,39 @@ def _read(
     job: Job, folder: Path, paths: Sequence[Path], size: int, modified: float
 ) -> Summary:
     tasks = tasks_of(job)
-    told = [_told(path) for path in paths]
-    tested = [_last(some) for some in told]
-    done = [last.cycle if last else 0 for last in tested]
-    refused = [any(isinstance(r, Refused) for r in some) for some in told]
+    by_task = [_needed(path) for path in paths]
+    evaluations = [_last_evaluation(rows) for rows in by_task]
+    done = [last.cycle if last else 0 for last in evaluations]
+    refused = [any(isinstance(r, Refused) for r in rows) for rows in by_task]
     ends = zip(tasks, done, refused, strict=True)
-    whole = all(out or cycles >= task.cycles for task, cycles, out in ends)
-    last = [one for one in tested if one]
-    losses = [one.loss for one in last if one.loss is not None]
+    finished = all(out or cycles >= task.cycles for task, cycles, out in ends)
+    last = [evaluation for evaluation in evaluations if evaluation]
+    losses = [evaluation.loss for evaluation in last if evaluation.loss is not None]
     return Summary(
         id=folder.resolve().name,
         name=job.name,
         scheme=job.scheme,
         kind=family_of(job).kind,
         seed=job.seed,
-        state=FINISHED if whole else CUT_SHORT,
+        state=FINISHED if finished else CUT_SHORT,
         cycles_done=sum(done),
         cycles=sum(task.cycles for task in tasks),
-        accuracy=fmean(one.accuracy for one in last) if last else None,
+        accuracy=fmean(e.accuracy for e in last) if last else None,
         loss=fmean(losses) if losses else None,
-        time_s=max((one.time_s for one in last), default=None),
-        learners=len({r.learner for some in told for r in some if type(r) is Joined}),
+        time_s=max((e.time_s for e in last), default=None),
+        learners=len(
+            {r.learner for rows in by_task for r in rows if type(r) is Joined}
+        ),
         modified=modified,
         size=size,
     )
 
 
-def _told(path: Path) -> list[Record]:
-    """Return who came, the last evaluation, and whether the task was refused."""
+def _needed(path: Path) -> list[Record]:
+    """Read the evaluations, and which learners joined and tasks were refused."""
     try:
         with path.open("rb") as file:
-            lines = [line for line in file if line.startswith(_TELLING)]
+            lines = [line for line in file if line.startswith(_NEEDED)]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -111,5 +114,5 @@ def _told(path: Path) -> list[Record]:
     return records.decode(whole)
 
 
-def _last(told: Sequence[Record]) -> Evaluated | None:
-    return next((r for r in reversed(told) if isinstance(r, Evaluated)), None)
+def _last_evaluation(rows: Sequence[Record]) -> Evaluated | None:
+    return next((r for r in reversed(rows) if isinstance(r, Evaluated)), None)

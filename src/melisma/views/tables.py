@@ -108,8 +108,8 @@ def _plain(column: Any, kind: str, rows: list[int] | None) -> list[Any]:
     if kind == COUNT:
         counts: list[Any] = copy.tolist()
         return [None if n < 0 else n for n in counts] if (copy < 0).any() else counts
-    told: list[Any] = _rounded(copy, kind).tolist()
-    return told
+    rounded: list[Any] = _rounded(copy, kind).tolist()
+    return rounded
 
 
 def _rounded(values: Floats, kind: str) -> Floats:

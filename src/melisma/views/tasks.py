@@ -7,7 +7,7 @@ from statistics import fmean
 
 from melisma.jobs.schema import Job
 from melisma.runs.records import Allocated, Evaluated, Record, Refused
-from melisma.views.ledger import Turn, turns
+from melisma.views.ledger import LearnerCycle, learner_cycles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,9 @@ def service(
     for record in records:
         by_task[record.task].append(record)
     cycles = [
-        _Cycle(some, deadline_s[task], batch[task])
+        _Cycle(rows, deadline_s[task], batch[task])
         for task, theirs in by_task.items()
-        for some in _by_cycle(turns(theirs)).values()
+        for rows in _by_cycle(learner_cycles(theirs)).values()
     ]
     prices = [fmean(costs) for theirs in by_task.values() if (costs := _costs(theirs))]
     updates = sum(cycle.learners for cycle in cycles)
@@ -51,25 +51,25 @@ def service(
 class _Cycle:
     """One cycle of one task."""
 
-    def __init__(self, some: list[Turn], deadline_s: float, batch: int) -> None:
+    def __init__(self, rows: list[LearnerCycle], deadline_s: float, batch: int) -> None:
         seconds = [
-            deadline_s if turn.halted or turn.measured_s is None else turn.measured_s
-            for turn in some
+            deadline_s if row.halted or row.measured_s is None else row.measured_s
+            for row in rows
         ]
-        self.time_s, self.learners = max(seconds), len(some)
-        self.halted = sum(turn.halted for turn in some)
+        self.time_s, self.learners = max(seconds), len(rows)
+        self.halted = sum(row.halted for row in rows)
         self.occupancy = fmean(seconds) / self.time_s
-        due = [turn.steps * -(-turn.samples // batch) for turn in some]
+        due = [row.steps * -(-row.samples // batch) for row in rows]
         # A probed learner's first shard ends with a batch of its own.
-        done = [min(turn.batches or 0, n) for turn, n in zip(some, due, strict=True)]
+        done = [min(row.batches or 0, n) for row, n in zip(rows, due, strict=True)]
         self.due, self.done = sum(due), sum(done)
 
 
-def _by_cycle(some: Iterable[Turn]) -> dict[int, list[Turn]]:
-    cycles: dict[int, list[Turn]] = defaultdict(list)
-    for turn in some:
-        if turn.samples:
-            cycles[turn.cycle].append(turn)
+def _by_cycle(rows: Iterable[LearnerCycle]) -> dict[int, list[LearnerCycle]]:
+    cycles: dict[int, list[LearnerCycle]] = defaultdict(list)
+    for row in rows:
+        if row.samples:
+            cycles[row.cycle].append(row)
     return cycles
 
 
@@ -123,18 +123,18 @@ class Column:
     of: Callable[[Served], float]
     digits: int = 1
 
-    def text(self, how: Served) -> str:
+    def text(self, served: Served) -> str:
         """The figure as it is printed."""
-        return f"{self.of(how):,.{self.digits}f}"
+        return f"{self.of(served):,.{self.digits}f}"
 
 
 COLUMNS = (
-    Column("accuracy in the end (%)", lambda how: 100 * how.accuracy),
-    Column("cycle (s)", lambda how: how.service.time_s, digits=2),
-    Column("cycles in time (%)", lambda how: 100 * how.service.task_satisfaction),
-    Column("learners in time (%)", lambda how: 100 * how.service.learner_satisfaction),
-    Column("fulfilled (%)", lambda how: 100 * how.service.fulfilment),
-    Column("dropped (%)", lambda how: 100 * how.service.drop),
-    Column("occupied (%)", lambda how: 100 * how.service.occupancy),
-    Column("cost of a cycle", lambda how: how.service.cost or 0.0),
+    Column("accuracy in the end (%)", lambda s: 100 * s.accuracy),
+    Column("cycle (s)", lambda s: s.service.time_s, digits=2),
+    Column("cycles in time (%)", lambda s: 100 * s.service.task_satisfaction),
+    Column("learners in time (%)", lambda s: 100 * s.service.learner_satisfaction),
+    Column("fulfilled (%)", lambda s: 100 * s.service.fulfilment),
+    Column("dropped (%)", lambda s: 100 * s.service.drop),
+    Column("occupied (%)", lambda s: 100 * s.service.occupancy),
+    Column("cost of a cycle", lambda s: s.service.cost or 0.0),
 )

@@ -45,8 +45,8 @@ def in_turn(
     tick: Tick = lambda: None,
 ) -> Iterator[tuple[int, Result | LostError]]:
     """Do one after another in this process: the engine of one that needs no other."""
-    for index, one in enumerate(todo):
-        yield index, trial(one, tick)
+    for index, item in enumerate(todo):
+        yield index, trial(item, tick)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Crew(Protocol):
     def has_room(self) -> bool:
         """Whether one more trial may be begun."""
 
-    def begin(self, number: int, trial: Callable[..., Any], one: object) -> None:
+    def begin(self, number: int, trial: Callable[..., Any], item: object) -> None:
         """Begin a trial; what is heard of it later carries its number."""
 
     def hear(self) -> Iterable[tuple[int, News]]:
@@ -105,7 +105,7 @@ def swept_by(crew: Crew) -> Engine:
         tick: Tick = lambda: None,
     ) -> Iterator[tuple[int, Result | LostError]]:
         waiting, left = deque(range(len(todo))), len(todo)
-        tries, ticks, told = Counter[int](), Counter[int](), Counter[int]()
+        tries, ticks, reported = Counter[int](), Counter[int](), Counter[int]()
         try:
             while left:
                 while waiting and crew.has_room():
@@ -117,8 +117,8 @@ def swept_by(crew: Crew) -> Engine:
                     match news:
                         case Ticked(times):
                             ticks[number] += times
-                            while told[number] < ticks[number]:
-                                told[number] += 1
+                            while reported[number] < ticks[number]:
+                                reported[number] += 1
                                 tick()
                         case Returned(result):
                             left -= 1

@@ -32,10 +32,10 @@ class Parts(Generic[Kind]):
 
     def write(self, name: str, result: Kind) -> None:
         """Keep a result, all of it or nothing; TypeError if it has no such form."""
-        told = encoded(result)
+        data = encoded(result)
         self._folder.mkdir(parents=True, exist_ok=True)
         half = self._folder / f"{name}.{os.getpid()}"
-        half.write_bytes(told)
+        half.write_bytes(data)
         half.replace(self._file(name))
 
     def __contains__(self, name: str) -> bool:

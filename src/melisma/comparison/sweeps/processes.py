@@ -95,11 +95,11 @@ class _Processes:
     def has_room(self) -> bool:
         return len(self._busy) < self._most
 
-    def begin(self, number: int, trial: Callable[..., Any], one: object) -> None:
+    def begin(self, number: int, trial: Callable[..., Any], item: object) -> None:
         worker = self._idle.pop() if self._idle else _Worker.start()
         self._busy[number] = worker
         try:
-            worker.line.send((trial, one))
+            worker.line.send((trial, item))
         except OSError:
             return  # it died meanwhile, and will be heard of as dead
 
@@ -155,23 +155,23 @@ def _end_with_parent() -> None:
 
 def _next(line: Connection) -> Returned | Raised:
     try:
-        trial, one = line.recv()
+        trial, item = line.recv()
     except (ImportError, AttributeError) as error:
         return Raised(ImportError(f"a trial that processes cannot import: {error}"))
-    return outcome(trial, one, lambda: line.send(Ticked()))
+    return outcome(trial, item, lambda: line.send(Ticked()))
 
 
-def outcome(trial: Callable[..., Any], one: object, tick: Tick) -> Returned | Raised:
+def outcome(trial: Callable[..., Any], item: object, tick: Tick) -> Returned | Raised:
     """Do one trial; what it raises comes back as something to carry elsewhere."""
     try:
-        return Returned(trial(one, tick))
+        return Returned(trial(item, tick))
     except Exception as error:  # the edge: everything goes back to who asked
-        told = traceback.format_exc()
-        error.add_note(told)
+        trace = traceback.format_exc()
+        error.add_note(trace)
         try:
             pickle.loads(pickle.dumps(error))
         except Exception:  # its constructor takes other arguments than it keeps
-            return Raised(_Portable(type(error).__name__, str(error), told))
+            return Raised(_Portable(type(error).__name__, str(error), trace))
         return Raised(error)
 
 

@@ -35,14 +35,14 @@ class Live:
         rows = document.rows
         now_s = control.now_s()
         first = next(iter(list(control.under_way.values())), None)
-        done = sum(course.done for course in rows.courses)
+        done = sum(progress.done for progress in rows.progress)
         return {
             "live": self.id,
             "state": self.state(document),
             "now_s": round(now_s, 3),
             "cycle": first.cycle if first else done,
             "cycle_began_s": round(first.began_s, 3) if first else None,
-            "deadline_s": first.deadline_s if first else rows.courses[0].deadline_s,
+            "deadline_s": first.deadline_s if first else rows.progress[0].deadline_s,
             "sent_bytes": server.metrics.sent_bytes if server else 0,
             "received_bytes": server.metrics.received_bytes if server else 0,
             "learners": self._presence(list(rows.learners), now_s),

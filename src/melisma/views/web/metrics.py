@@ -12,12 +12,12 @@ Sample = tuple[Mapping[str, str], float | None]
 
 def text(document: Document, status: Mapping[str, Any], metrics: Metrics | None) -> str:
     """Return all samples, one a line; those without a value yet are left out."""
-    tasks = list(zip(document.tasks, document.rows.courses, strict=True))
+    tasks = list(zip(document.tasks, document.rows.progress, strict=True))
 
     def by_task(read: Any) -> list[Sample]:
-        return [({"task": task.name}, read(course)) for task, course in tasks]
+        return [({"task": task.name}, read(progress)) for task, progress in tasks]
 
-    connected = [one for one in status["learners"].values() if one["connected"]]
+    connected = [state for state in status["learners"].values() if state["connected"]]
     families = [
         ("cycle", "gauge", "Whole cycles", by_task(lambda c: c.done)),
         ("accuracy", "gauge", "Test accuracy", by_task(_last("accuracy"))),
@@ -37,13 +37,13 @@ def text(document: Document, status: Mapping[str, Any], metrics: Metrics | None)
 
 
 def _last(what: str) -> Any:
-    return lambda course: getattr(course.last, what) if course.last else None
+    return lambda progress: getattr(progress.last, what) if progress.last else None
 
 
 def _updates(tasks: Iterable[Any]) -> list[Sample]:
     return [
-        ({"task": task.name, "fate": fate}, course.updates[fate])
-        for task, course in tasks
+        ({"task": task.name, "fate": fate}, progress.updates[fate])
+        for task, progress in tasks
         for fate in ("counted", "lost")
     ]
 

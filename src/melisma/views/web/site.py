@@ -25,9 +25,9 @@ from melisma.rpc import Server
 from melisma.rpc.http import problem
 from melisma.rpc.listener import Identify
 from melisma.views.document import Document
+from melisma.views.library import Library
 from melisma.views.web import control, events, metrics
 from melisma.views.web.access import Access
-from melisma.views.web.library import Library
 from melisma.views.web.live import NONE, Live
 
 STATIC = Path(__file__).parent / "static"
@@ -86,7 +86,7 @@ class Dashboard:
         app.router.add_get("/api/runs/{id}", self._run)
         app.router.add_get("/api/runs/{id}/records", self._records)
         app.router.add_get("/api/runs/{id}/events", self._events)
-        app.router.add_get("/api/status", self._tell_status)
+        app.router.add_get("/api/status", self._status)
         app.router.add_post("/api/control", self._steer)
         app.router.add_get("/metrics", self._metrics)
 
@@ -104,11 +104,11 @@ class Dashboard:
         self._access.check_watch(request)
         runs = await asyncio.to_thread(self._library.summaries)
         live = self._live.id if self._live else None
-        told = [msgspec.to_builtins(run) for run in runs]
-        for run in told:
+        summaries = [msgspec.to_builtins(run) for run in runs]
+        for run in summaries:
             if run["id"] == live and self._live and not self._live.over:
                 run["state"] = self._live.control.intent.value  # it may be paused
-        return _json({"live": live, "runs": told})
+        return _json({"live": live, "runs": summaries})
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
         self._access.check_watch(request)
@@ -161,7 +161,7 @@ class Dashboard:
         await response.write_eof()
         return response
 
-    async def _tell_status(self, request: web.Request) -> web.StreamResponse:
+    async def _status(self, request: web.Request) -> web.StreamResponse:
         may_control = self._access.may_control(request)
         if self._live is None:
             return _json(NONE | {"may_control": False})

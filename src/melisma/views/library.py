@@ -32,7 +32,7 @@ class Library:
             except MelismaError:
                 continue
             found.append(latest)
-        return sorted(found, key=lambda one: one.modified, reverse=True)
+        return sorted(found, key=lambda run: run.modified, reverse=True)
 
     def document(self, id: str) -> Document:
         """Return a run as it is now; DataError if there is none of that name."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-_STATIC = files("melisma.views.web") / "static"
+_STATIC = files("melisma.views") / "web" / "static"
 _STYLES = ("style.css",)
 _FIRST = "main.js"
 _IMPORT = re.compile(r'(\bfrom\s+|\bimport\s+)"\./([\w./-]+\.js)"')
@@ -34,7 +34,7 @@ def write(documents: Sequence[Any], path: Path, title: str) -> None:
 
 def page(documents: Sequence[Any], title: str) -> str:
     """Return the page; a document is what JSON can be made of, or JSON as bytes."""
-    held = [msgspec.Raw(one) if isinstance(one, bytes) else one for one in documents]
+    data = [msgspec.Raw(d) if isinstance(d, bytes) else d for d in documents]
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -45,7 +45,7 @@ def page(documents: Sequence[Any], title: str) -> str:
 <link rel="icon" href="data:,">
 <style>{"".join(_text(name) for name in _STYLES)}</style>
 <script type="importmap">{_json({"imports": modules()})}</script>
-<script type="application/json" id="documents">{_json(held)}</script>
+<script type="application/json" id="documents">{_json(data)}</script>
 <script type="module">import "melisma/{_FIRST}";</script>
 </head>
 <body>
