@@ -15,7 +15,9 @@ import numpy as np, torch
 from melisma.learning import models
 from melisma.learning.data import Dataset
 from melisma.learning.settings import Training
-from melisma.algorithms.averaging import run
+from melisma.algorithms.averaging import Averaging
+from melisma.algorithms.loop import train
+from melisma.runs.store import RunWriter
 from melisma.algorithms.task import Task
 from melisma.fleets.simulated import SimulatedFleet
 from melisma.system.law import DelayLaw
@@ -33,9 +35,9 @@ task = Task(
     name="many", model=model, data=data, scheme="dab", steps=1, cycles=1,
     deadline_s=1.0, seed=0, most=100,
 )
-happened = []
-asyncio.run(run(task, fleet, happened.append))
-merged = happened[-2]
+run = RunWriter()
+asyncio.run(train(task, fleet, Averaging(fleet), run))
+merged = run.records[-2]
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 print(merged.learners, merged.samples, peak)
 """
