@@ -209,5 +209,5 @@ def test_a_machine_without_the_data_set_is_named(
     monkeypatch.setenv("MELISMA_DATA", str(tmp_path))
     monkeypatch.setattr("socket.gethostname", lambda: "node-7")
     job = msgspec.structs.replace(JOB, data=DataTable(name="mnist"))
-    with pytest.raises(DataError, match=r"^on node-7: .*mnist.* MELISMA_DATA says"):
+    with pytest.raises(DataError, match=r"^on node-7: .*mnist.* MELISMA_DATA folder"):
         simulated(job, lambda: None)

@@ -85,7 +85,7 @@ def asks(action: str, **facts: Any) -> Callable[[Visitor], None]:
 
 
 def until(true: Callable[[], bool]) -> None:
-    """Look until something is so; a minute is for a test that fails."""
+    """Poll until a condition holds; fail after a minute."""
     ends = time.monotonic() + 60
     while not true():
         assert time.monotonic() < ends
@@ -210,7 +210,7 @@ def test_who_watches_to_the_end_has_seen_everything(tmp_path: Path) -> None:
 
 
 def test_a_paused_run_waits_until_it_is_resumed(tmp_path: Path) -> None:
-    """Resumed by who sees that it is between cycles, and that it is still there."""
+    """Resume the run once it is seen to wait between cycles."""
     seen: list[Any] = []
 
     def pause(visitor: Visitor) -> None:
@@ -295,9 +295,7 @@ def test_another_deadline_holds_and_a_resumed_run_goes_on_with_it(
             lambda v: deadlines.append(v.get("/api/status")["deadline_s"]),
         ),
     )
-    assert [(record.cycle, record.deadline_s) for record in of(Steered, happened)] == [
-        (2, 20.0)
-    ]
+    assert [(r.cycle, r.deadline_s) for r in of(Steered, happened)] == [(2, 20.0)]
     assert deadlines == [20.0]
     live(job, folder, pair())
     shown = document(folder)
