@@ -8,15 +8,23 @@ BIN := .venv/bin
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
 
-.venv/ready: pyproject.toml constraints.txt
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# What running needs, and no more.
+.venv/runs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -e .
 	touch $@
 
-demo: .venv/ready  ## train for real: an orchestrator and four unlike learners
+# Engines, exporters, linters and test tools besides.
+.venv/ready: .venv/runs
+	$(PIP) -e '.[dev]'
+	touch $@
+
+demo: .venv/runs  ## train for real: an orchestrator and four unlike learners
 	$(BIN)/melisma run
 
-compare: .venv/ready  ## compare the schemes on ten simulated learners
+compare: .venv/runs  ## compare the schemes on ten simulated learners
 	$(BIN)/melisma compare examples/demo.toml --schemes csa,eta,sync,dab --seeds 5
 
 test: .venv/ready  ## run the tests (the slow ones apart)
@@ -54,7 +62,7 @@ bench: .venv-bench/ready  ## run the benchmarks beside their peers
 	done; \
 	test -z "$$failed" || { echo "broke off, or missed a bar:$$failed"; exit 1; }
 
-papers: .venv/ready  ## regenerate the papers' figures and claims, quick variants
+papers: .venv/runs  ## regenerate the papers' figures and claims, quick variants
 	$(BIN)/melisma papers run csa --quick
 	$(BIN)/melisma papers run dab --quick
 	$(BIN)/melisma papers run med --quick

@@ -39,6 +39,11 @@ Ray 2.55.1:
     ConvNet       263              291
     FashionNet    939              1322
 
+On two busy cores of a Neoverse-N1, in processor time, best of 10 runs at K = 100:
+melisma 0.113 s, plain loop 0.90 s, 7.6 to 8.9 times ours; before melisma left oneDNN
+out, 0.236 and 0.98 s, 4.2 times. ``--models``: perceptrons are 5.8 (TwoNN) and 1.9
+times (ThreeNN) as fast as one by one, vmap no faster with convolutions.
+
 Load shows: while others kept both cores busy, single runs gave from 3.3 to 5.5 times
 the loop, 4.1 to 7.1 times pfl and 23 to 58 times Flower. More ``--repeats`` help.
 ThreeNN's weights may differ by 1e-4 between engines: a unit at the edge of its ReLU

@@ -26,7 +26,8 @@ from peers.provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
-from melisma.jobs.schema import DataTable, Job, TrainingTable, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import DataTable, Job, TrainingTable
 from melisma.launch.local import run_on_testbed
 from melisma.learning.benchmark import predicted_by_flops
 from melisma.learning.settings import Late

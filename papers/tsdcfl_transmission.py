@@ -4,7 +4,7 @@ The paper proves no bound, prints no setting and no figure of its queues; the se
 here is ours.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import Any
 
@@ -14,8 +14,19 @@ from scipy.optimize import linprog
 
 from melisma.errors import SolverError
 from melisma.maths.arrays import Floats
-from melisma.transmission.queues import Setting
-from melisma.transmission.slots import FADED, Trace, simulate
+from melisma.transmission import (
+    Decisions,
+    Observed,
+    Policy,
+    Queues,
+    Setting,
+    Trace,
+    greedy,
+    lyapunov,
+    simulate,
+)
+from melisma.transmission.rules import transmission
+from melisma.transmission.slots import FADED
 
 from .kit import Data, Spread, in_order
 
@@ -99,6 +110,36 @@ def best_utility(run: Trace, seed: int, tangents: int = 60) -> float:
     return float(-found.fun)
 
 
+def printed(setting: Setting, queues: Queues, observed: Observed) -> Decisions:
+    """P4 to P7 as the paper prints them: min E·stored stores nothing."""
+    done = lyapunov(setting, queues, observed)
+    V, H = setting.utility_weight, queues.fairness_mbit
+    with np.errstate(divide="ignore"):
+        y = np.clip((V / H - 1) / log(2), 0.0, observed.arrival_mbit)
+    f = np.zeros_like(done.computed_gcycles)  # the paper has no rule for it
+    worker = setting.server_gcycles_per_mbit * queues.work_gcycles
+    gain = (
+        queues.battery_j * setting.power_w
+        + (queues.data_mbit - worker) * observed.rate_mbps
+    )
+    v = transmission(setting, queues, observed, f, gain)
+    return replace(
+        done,
+        auxiliary_mbit=np.where(V / log(2) <= H, 0.0, y),
+        stored_j=np.zeros_like(done.stored_j),
+        computed_gcycles=f,
+        airtime_s=v,
+        sent_mbit=np.minimum(queues.data_mbit, observed.rate_mbps * v),
+    )
+
+
+POLICIES: dict[str, Policy] = {
+    "lyapunov": lyapunov,
+    "greedy": greedy,
+    "printed": printed,
+}
+
+
 def most_server_gcycles(setting: Setting) -> float:
     """Bound on R_s: beyond the first part nobody sends, the second is one slot's."""
     xi, r = setting.server_gcycles_per_mbit, setting.rate_mbps
@@ -158,7 +199,7 @@ def traced(run: Trace, slots: int, window: int) -> Data:
 def policy_of(todo: tuple[TransmissionStudy, float, str]) -> Data:
     """Simulate one policy, with one V."""
     study, V, policy = todo
-    run = simulate(study.setting(V), study.slots, range(study.seeds), policy)
+    run = simulate(study.setting(V), study.slots, range(study.seeds), POLICIES[policy])
     found = reached(run, study.settled)
     if policy == "lyapunov":
         found["most/data"] = np.array(run.setting.most_data_mbit.max())
@@ -171,7 +212,7 @@ def policy_of(todo: tuple[TransmissionStudy, float, str]) -> Data:
 def best_of(todo: tuple[TransmissionStudy, int]) -> float:
     """The bound in hindsight of one seed; what slots bring is the same for each V."""
     study, seed = todo
-    run = simulate(study.setting(1.0), study.slots, [seed], "greedy")
+    run = simulate(study.setting(1.0), study.slots, [seed], greedy)
     return best_utility(run.since(study.settled), 0)
 
 

@@ -1,6 +1,7 @@
 """The public names: lazy, sorted, documented, and usable in a script and a notebook."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,12 @@ def test_all_names_are_there_sorted_and_documented() -> None:
         assert getattr(mel, name).__doc__, name
     assert set(mel.__all__) == set(mel._HOME)
     assert set(mel.__all__) <= set(dir(mel))
+
+
+def test_the_page_names_all_of_them() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text("utf-8")
+    named = set(re.findall(r"`mel\.(\w+)", page))
+    assert named == set(mel.__all__)
 
 
 def test_what_is_not_there_is_an_attribute_error() -> None:

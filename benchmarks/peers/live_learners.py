@@ -1,4 +1,4 @@
-"""Learners of the live benchmark: one that times itself, or many in one process."""
+"""Learners for the live benchmark: one of four by the clock, or many in one process."""
 
 import json
 import sys
@@ -22,14 +22,14 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Timed(Learner):
-    """Measures how long it is busy in each cycle."""
+    """Writes down how long each request took."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.busy_s: dict[int, float] = {}
 
     def train(self, request: TrainRequest, caller: Caller) -> Update:
-        """Carry out the request, and keep its duration."""
+        """Carry out, by the clock."""
         began = time.monotonic()
         update = super().train(request, caller)
         self.busy_s[request.cycle] = time.monotonic() - began
@@ -37,7 +37,7 @@ class Timed(Learner):
 
 
 class Hasty(Learner):
-    """Trains one step, however long the deadline."""
+    """One of a crowd: does one step, however long the deadline."""
 
     def train(self, request: TrainRequest, caller: Caller) -> Update:
         """Carry out one step."""
@@ -46,10 +46,10 @@ class Hasty(Learner):
 
 @app.command()
 def learner(address: str, name: str, rate: float, bandwidth: float, file: Path) -> None:
-    """Be one learner; write its busy seconds by cycle to a file in the end."""
+    """Be one of the four."""
     use_threads(1)
-    emulated = State(samples_per_s=rate, bytes_per_s=bandwidth)
-    own = Timed(name=name, background=BackgroundLoad([emulated]))
+    rates = State(samples_per_s=rate, bytes_per_s=bandwidth)
+    own = Timed(name=name, background=BackgroundLoad([rates]))
     with rpc.connect(address, Service(own), name=name, patience_s=30.0) as line:
         sys.stdin.read()  # until the benchmark is over
         line.close()
@@ -58,13 +58,14 @@ def learner(address: str, name: str, rate: float, bandwidth: float, file: Path) 
 
 @app.command()
 def crowd(address: str, first: int, number: int) -> None:
-    """Be many learners, until standard input ends."""
+    """Be many."""
     use_threads(1)
     with ExitStack() as lines:
         for k in range(first, first + number):
-            one = Hasty(name=f"learner-{k}")
+            name = f"learner-{k}"
+            service = Service(Hasty(name=name))
             lines.enter_context(
-                rpc.connect(address, Service(one), name=f"learner-{k}", patience_s=60.0)
+                rpc.connect(address, service, name=name, patience_s=60.0)
             )
         sys.stdin.read()
 

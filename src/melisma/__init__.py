@@ -24,7 +24,8 @@ if TYPE_CHECKING:
         RpcError,
         TrainingError,
     )
-    from melisma.jobs.schema import Job, load
+    from melisma.jobs.files import load
+    from melisma.jobs.schema import Job
     from melisma.launch.api import (
         Server,
         join,
@@ -71,7 +72,8 @@ _HOMES = {
         *("ConfigError", "DataError", "InfeasibleError", "MelismaError"),
         *("RpcError", "TrainingError"),
     ),
-    "jobs.schema": ("Job", "load"),
+    "jobs.files": ("load",),
+    "jobs.schema": ("Job",),
     "launch.api": (
         *("Server", "join", "join_async", "resume", "resume_async"),
         *("run", "run_async", "serve", "simulate", "simulate_async"),

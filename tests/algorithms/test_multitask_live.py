@@ -16,6 +16,7 @@ from melisma.fleets.messages import TrainRequest
 from melisma.jobs.schema import LearnersTable, StateTable, TaskTable
 from melisma.launch.serve import orchestrate
 from melisma.learner.learner import Learner
+from melisma.learner.service import Service
 from melisma.learner.source import Caller
 from melisma.runs import records
 from melisma.runs.records import Record, read
@@ -151,7 +152,7 @@ def test_the_learners_of_a_task_may_leave_and_others_take_over(tmp_path: Path) -
 
     def start(server: rpc.Server) -> None:
         for name in "abc":
-            line = rpc.connect(server.address, Steady(name=name), name=name)
+            line = rpc.connect(server.address, Service(Steady(name=name)), name=name)
             lines[name] = stack.enter_context(line)
 
     with ExitStack() as stack:

@@ -6,8 +6,7 @@ from itertools import combinations
 import numpy as np
 
 from melisma.coding import CODES, Code
-from melisma.coding.code import Bools
-from melisma.maths.arrays import Floats
+from melisma.maths.arrays import Bools, Floats
 
 CODED = ("fractional", "cyclic", "hetero")  #: tolerate s in one stage
 TESTBED = (

@@ -8,9 +8,8 @@ import pytest
 from tests.coding.codes import TESTBED, gradients, patterns, spans
 
 from melisma.coding import NotDecodable, Rest, TwoStage, two_stage
-from melisma.coding.code import Bools
 from melisma.errors import ConfigError
-from melisma.maths.arrays import Floats
+from melisma.maths.arrays import Bools, Floats
 
 VARIANTS: list[dict[str, Any]] = [
     {"helpers": "finished"},

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from melisma import cli
 from melisma.comparison.outcomes import compare
 from melisma.errors import ConfigError
-from melisma.jobs.schema import load
+from melisma.jobs.files import load
 
 MELISMA = (sys.executable, "-m", "melisma")
 

@@ -15,7 +15,7 @@ from kubernetes_validate.utils import all_versions
 from tests.test_deploy import CONTAINER, ROOT, flags, params
 
 from melisma.cli import app
-from melisma.jobs.schema import load
+from melisma.jobs.files import load
 from melisma.rpc.address import DEFAULT_PORT
 
 FOLDER = ROOT / "deploy" / "kubernetes"

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from melisma import rpc
 from melisma.cli import app
-from melisma.jobs.schema import load
+from melisma.jobs.files import load
 from melisma.launch.serve import orchestrate
 from melisma.rpc import certificates
 

@@ -21,6 +21,7 @@ from melisma.fleets.protocols import NOT_THERE
 from melisma.jobs.schema import AggregationTable
 from melisma.launch.serve import orchestrate
 from melisma.learner.learner import Learner
+from melisma.learner.service import Service
 from melisma.learner.source import Caller
 from melisma.learner.throttle import sleep_unless
 from melisma.learning.parameters import load
@@ -70,7 +71,8 @@ def test_who_has_left_is_recorded_and_not_waited_for(tmp_path: Path) -> None:
 
     def start(server: rpc.Server) -> None:
         for name in ("a", "b"):
-            lines[name] = rpc.connect(server.address, Steady(name=name), name=name)
+            service = Service(Steady(name=name))
+            lines[name] = rpc.connect(server.address, service, name=name)
 
     def hang_up(record: Record) -> None:
         if isinstance(record, records.Evaluated) and record.cycle == 1:

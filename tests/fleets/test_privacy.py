@@ -17,6 +17,7 @@ from melisma.fleets.messages import Ready, Speeds, TrainRequest, Update
 from melisma.jobs.schema import Job
 from melisma.launch.serve import orchestrate
 from melisma.learner.learner import Learner
+from melisma.learner.service import Service
 from melisma.learner.source import Caller
 from melisma.rpc import frames
 from melisma.rpc.values import unpack
@@ -141,8 +142,8 @@ def learner_said(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         def start(server: rpc.Server) -> None:
             tap = Tap(server.port)
             stack.callback(tap.close)
-            learner = Noting(name="a", background=slow(RATE))
-            stack.enter_context(rpc.connect(tap.address, learner, name="a"))
+            service = Service(Noting(name="a", background=slow(RATE)))
+            stack.enter_context(rpc.connect(tap.address, service, name="a"))
             taps.append(tap)
 
         taps: list[Tap] = []

@@ -10,7 +10,7 @@ from tests.flower.federation import Federation, federation
 from tests.flower.replay import farthest, replayed
 from tests.flower.test_fleet import of
 
-from melisma.jobs import schema as config
+from melisma.jobs import files as config
 from melisma.jobs.building import own_rows, task_of
 from melisma.learning.parameters import Parameters, load
 from melisma.runs import records

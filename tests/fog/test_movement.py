@@ -70,12 +70,12 @@ def test_working_alone_is_feasible(seed: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": np.full((2, 2), -1.0)}, r"data holds -1\.0: give finite numbers"),
+        ({"data": np.full((2, 2), -1.0)}, r"data\[0, 0\] is -1: give finite numbers"),
         ({"data": np.ones(3)}, r"data has shape \(3,\): give one number or \(2, 2\)"),
         ({"link_cost": np.ones(5)}, r"link_cost has shape \(5,\).*\(2,\)"),
-        ({"process_cost": np.array(np.nan)}, "process_cost holds nan"),
-        ({"discard_cost": np.array(np.inf)}, "discard_cost holds inf: give finite"),
-        ({"capacity": np.array(-1.0)}, r"capacity holds -1\.0: give numbers"),
+        ({"process_cost": np.array(np.nan)}, "process_cost is nan"),
+        ({"discard_cost": np.array(np.inf)}, "discard_cost is inf: give finite"),
+        ({"capacity": np.array(-1.0)}, r"capacity is -1: give numbers"),
         ({"gamma": np.array(1.0), "idle_samples": np.array(0.0)}, "idle_samples of 0"),
     ],
 )
@@ -101,9 +101,9 @@ def test_nobody_changes_a_movement_behind_its_back() -> None:
         ([0, 0], [1, 0], [0, 1], "not in order"),
         ([0, 0], [0, 0], [1, 1], "there twice"),
         ([0], [1], [1], "device 1 has a link to itself"),
-        ([0], [0], [2], "target of links holds 2: give numbers from 0 to 1"),
-        ([3], [0], [1], "slot of links holds 3: give numbers from 0 to 2"),
-        ([0, 1], [0], [1], "give as many of each"),
+        ([0], [0], [2], "target of link 0 is 2: give whole numbers from 0 to 1"),
+        ([3], [0], [1], "slot of link 0 is 3: give whole numbers from 0 to 2"),
+        ([0, 1], [0], [1], r"source has shape \(1,\): give one number or \(2,\)"),
         ([0.5], [0], [1], "whole numbers"),
     ],
 )

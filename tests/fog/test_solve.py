@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from papers.fog_theorems import unconstrained
 from tests.fog.movements import cramped, disturbed, optimum, pair, some
 
 from melisma.errors import ConfigError, SolverError
 from melisma.fog import alone, bound, check, cost, move, move_lp
-from melisma.fog.closed_forms import unconstrained
 from melisma.fog.graph import graph_of
 from melisma.fog.movement import Movement, Plan
 from melisma.fog.normal import Normal

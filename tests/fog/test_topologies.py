@@ -156,7 +156,7 @@ def test_links_change_as_devices_move() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"range_m": 0.0}, r"range_m of 0\.0"),
+        ({"range_m": 0.0}, r"range_m is 0: give a finite number above 0"),
         ({"slow_mps": 20.0}, "give the slower first"),
     ],
 )

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from melisma.errors import ConfigError, DataError
-from melisma.jobs.schema import Job, load
+from melisma.jobs.files import load
+from melisma.jobs.schema import Job
 from melisma.launch.simulate import build, simulate
 from melisma.learning.parameters import load as load_model
 from melisma.learning.settings import Hardware, Precision

@@ -11,6 +11,7 @@ from melisma.errors import ConfigError
 from melisma.fog import cost, move
 from melisma.fog.movement import Flows
 from melisma.jobs.families import FAMILIES
+from melisma.jobs.files import load
 from melisma.jobs.fog import environment_of, links_of
 from melisma.jobs.schema import (
     Costs,
@@ -21,7 +22,6 @@ from melisma.jobs.schema import (
     Moving,
     Split,
     TrainingTable,
-    load,
 )
 from melisma.launch.simulate import build
 from melisma.learning.settings import Hardware, Optimiser

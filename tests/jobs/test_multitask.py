@@ -11,7 +11,8 @@ from melisma.comparison.outcomes import TaskOutcome, compare
 from melisma.errors import ConfigError, TrainingError
 from melisma.fleets.simulated import SimulatedFleet
 from melisma.jobs.families import TASKS
-from melisma.jobs.schema import Job, TaskTable, dump, load, tasks_of
+from melisma.jobs.files import dump, load
+from melisma.jobs.schema import Job, TaskTable, tasks_of
 from melisma.launch.simulate import build
 from melisma.runs.records import Allocated, Evaluated, Refused, read
 from melisma.runs.store import CONFIG, MODEL, RECORDS, START

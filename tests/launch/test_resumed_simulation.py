@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from melisma.errors import DataError
-from melisma.jobs.schema import Job, load
+from melisma.jobs.files import load
+from melisma.jobs.schema import Job
 from melisma.launch.simulate import build
 from melisma.runs import store
 from melisma.runs.records import Evaluated, Record

@@ -89,11 +89,23 @@ def test_threads_change_nothing(
     monkeypatch.setattr(batched, "CHUNK_LEARNERS", 2)
     training = Training()
     plans = unlike_plans(training)
-    one = list(train_many(lesson(model, training), plans))
-    two = list(train_many(lesson(model, training), plans, threads=2))
-    assert [a.learners for a in one] == [b.learners for b in two]
-    for a, b in zip(one, two, strict=True):
+    single = list(train_many(lesson(model, training), plans))
+    double = list(train_many(lesson(model, training), plans, threads=2))
+    assert [a.learners for a in single] == [b.learners for b in double]
+    for a, b in zip(single, double, strict=True):
         assert all(map(torch.equal, a.parameters.values(), b.parameters.values()))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_caller_computes_on_one_core_whatever_the_threads(threads: int) -> None:
+    # It evaluates what the learners trained, and kernels on two cores round otherwise.
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    plans = unlike_plans(Training())
+    list(train_many(lesson(TANH, Training()), plans, threads))
+    left = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert left == 1
 
 
 #: All that a chain may consist of, with unlike heights and widths.
@@ -142,9 +154,9 @@ def test_in_bfloat16_learners_go_nearly_the_same_way_or_are_refused() -> None:
     np.testing.assert_allclose(chunk.loss, loss, rtol=0.01)
     for name, value in expected.items():
         start = half.parameters[name]
-        way, ours = value - start, chunk.parameters[name] - start
+        update, found = value - start, chunk.parameters[name] - start
         assert chunk.parameters[name].dtype == torch.float32
-        assert (ours - way).norm() < 0.15 * way.norm()
+        assert (found - update).norm() < 0.15 * update.norm()
 
 
 @pytest.mark.parametrize(
@@ -174,9 +186,10 @@ def test_other_layers_make_no_chain_and_are_not_trained_in_half(odd: nn.Module) 
 
 
 def test_where_memory_does_not_suffice_chunks_are_smaller() -> None:
-    training, model = Training(), models.build("TwoNN", 0)
-    shared, plans = lesson(model, training), unlike_plans(training, learners=9)
-    sizes = []
+    # In double precision: kernels may round by the number of products in a batch.
+    training, model = Training(), models.build("TwoNN", 0).double()
+    shared = replace(lesson(model, training), x=X.double())
+    plans, sizes = unlike_plans(training, learners=9), []
 
     def cramped(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
         sizes.append(len(plans))

@@ -229,9 +229,9 @@ def test_an_update_that_is_not_finite_is_surely_suspicious() -> None:
 
 
 def test_a_gap_needs_samples_on_both_sides() -> None:
-    some, none = Losses(np.ones(3), np.ones(3)), Losses(np.ones(1), np.ones(1))
+    three, single = (Losses(np.ones(n), np.ones(n)) for n in (3, 1))
     with pytest.raises(ValueError, match="two samples or more"):
-        gap(some, none, passes=1)
+        gap(three, single, passes=1)
 
 
 def test_suspicion_is_even_at_half_the_usual_gap() -> None:

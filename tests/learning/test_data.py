@@ -269,8 +269,8 @@ def test_a_download_is_kept_in_the_cache(
     assert grey_of(load("mnist", tmp_path / "lacking")) == 77
     shutil.rmtree(folder)
     assert grey_of(load("mnist")) == 77
-    kept = tmp_path / "cache" / "melisma" / "mnist"
-    assert sorted(path.name for path in kept.iterdir()) == sorted(IDX_FILES)
+    cached = tmp_path / "cache" / "melisma" / "mnist"
+    assert sorted(path.name for path in cached.iterdir()) == sorted(IDX_FILES)
 
 
 def test_a_wrong_checksum_is_told_and_nothing_kept(
@@ -396,8 +396,10 @@ def test_fashion_is_not_taken_for_digits(
     monkeypatch.setitem(data._TRAIN_LABELS_MD5, md5(labels.tobytes()), "fashion-mnist")
     put(tmp_path, made_up_files())
     assert load("fashion-mnist", tmp_path).name == "fashion-mnist"
-    told = f'{re.escape(str(tmp_path))} holds the files of "fashion-mnist", not of "mn'
-    with pytest.raises(DataError, match=told):
+    message = (
+        f'{re.escape(str(tmp_path))} holds the files of "fashion-mnist", not of "mn'
+    )
+    with pytest.raises(DataError, match=message):
         load("mnist", tmp_path)
 
 
@@ -446,7 +448,7 @@ def test_the_real_cifar10_loads() -> None:
     assert dataset.classes == 10
 
 
-def own(folder: Path, x: object, y: object) -> Path:
+def write_own(folder: Path, x: object, y: object) -> Path:
     np.save(folder / "x.npy", np.asarray(x))
     np.save(folder / "y.npy", np.asarray(y))
     return folder
@@ -455,18 +457,18 @@ def own(folder: Path, x: object, y: object) -> Path:
 def test_own_data_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     digits = load("mnist-5k")
     save_own(digits.train_x[:7], digits.train_y[:7], tmp_path)
-    mine = load_own(tmp_path)
-    assert torch.equal(mine.train_x, digits.train_x[:7])
-    assert torch.equal(mine.train_y, digits.train_y[:7])
-    assert len(mine.test_y) == 0
-    assert mine.classes == 1 + int(digits.train_y[:7].max())
+    found = load_own(tmp_path)
+    assert torch.equal(found.train_x, digits.train_x[:7])
+    assert torch.equal(found.train_y, digits.train_y[:7])
+    assert len(found.test_y) == 0
+    assert found.classes == 1 + int(digits.train_y[:7].max())
 
 
 def test_own_data_may_be_numbers_from_0_to_1_without_a_channel(tmp_path: Path) -> None:
-    mine = load_own(own(tmp_path, np.full((2, 3, 4), 0.5), [1, 0]))
-    assert mine.train_x.shape == (2, 1, 3, 4)
-    assert mine.train_x.dtype == torch.float32
-    assert mine.train_y.tolist() == [1, 0]
+    found = load_own(write_own(tmp_path, np.full((2, 3, 4), 0.5), [1, 0]))
+    assert found.train_x.shape == (2, 1, 3, 4)
+    assert found.train_x.dtype == torch.float32
+    assert found.train_y.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -486,7 +488,7 @@ def test_own_data_that_is_none_is_named(
     tmp_path: Path, x: object, y: object, message: str
 ) -> None:
     with pytest.raises(DataError, match=message):
-        load_own(own(tmp_path, x, y))
+        load_own(write_own(tmp_path, x, y))
 
 
 def test_own_data_is_never_unpickled(tmp_path: Path) -> None:

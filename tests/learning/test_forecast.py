@@ -13,7 +13,9 @@ Y = torch.arange(200) % 2
 DATA = Dataset("sines", X, Y, X, Y)
 
 
-def told(*, flops_s: float | None = 1.0, trained_s: float | None = None) -> Forecast:
+def forecast_of(
+    *, flops_s: float | None = 1.0, trained_s: float | None = None
+) -> Forecast:
     return Forecast(
         samples_per_s=100.0,
         shards_per_s=1.0,
@@ -28,12 +30,12 @@ def told(*, flops_s: float | None = 1.0, trained_s: float | None = None) -> Fore
 
 def test_errors_are_signed_and_relative_to_what_was_trained() -> None:
     # 3 s and 1 s predicted for 4 s: 25 % and 75 % too little.
-    assert told(trained_s=4.0).errors_percent == pytest.approx((-25.0, -75.0))
+    assert forecast_of(trained_s=4.0).errors_percent == pytest.approx((-25.0, -75.0))
 
 
 def test_without_a_trained_cycle_or_a_count_there_is_no_error() -> None:
-    assert told().errors_percent == (None, None)
-    assert told(flops_s=None, trained_s=4.0).errors_percent[1] is None
+    assert forecast_of().errors_percent == (None, None)
+    assert forecast_of(flops_s=None, trained_s=4.0).errors_percent[1] is None
 
 
 def test_a_forecast_is_the_measured_line_at_all_samples_of_all_steps() -> None:

@@ -84,7 +84,9 @@ def test_half_precision_goes_nearly_the_same_way() -> None:
     plans = plans_of(training, 40)
     full = lesson(MODELS["ConvNet"], training, "cuda")
     half = replace(full, precision=Precision.BF16)
-    exact, near = (by_learner(list(train_many(one, plans))) for one in (full, half))
+    exact, near = (
+        by_learner(list(train_many(lesson, plans))) for lesson in (full, half)
+    )
     for k, weights in exact.items():
         apart = [(near[k][part] - value).norm() for part, value in weights.items()]
         way = [(v - full.parameters[part].cpu()).norm() for part, v in weights.items()]

@@ -85,11 +85,11 @@ def test_building_leaves_torchs_generator_alone() -> None:
 
 
 def test_what_was_drawn_before_does_not_matter() -> None:
-    one = build("TwoNN", 12)
+    model = build("TwoNN", 12)
     with torch.random.fork_rng(devices=[]):
         torch.rand(100)
-        other = build("TwoNN", 12)
-    assert all(map(torch.equal, one.parameters(), other.parameters()))
+        again = build("TwoNN", 12)
+    assert all(map(torch.equal, model.parameters(), again.parameters()))
 
 
 @pytest.mark.paper
@@ -164,10 +164,10 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("own_module")
 @pytest.mark.parametrize("name", ["own_models:net", "own_models:Net"])
 def test_a_model_of_ones_own_is_built_from_the_seed(name: str) -> None:
-    one, same, other = build(name, 1), build(name, 1), build(name, 2)
-    assert isinstance(one, nn.Linear)
-    assert all(map(torch.equal, one.parameters(), same.parameters()))
-    assert not any(map(torch.equal, one.parameters(), other.parameters()))
+    model, same, other = build(name, 1), build(name, 1), build(name, 2)
+    assert isinstance(model, nn.Linear)
+    assert all(map(torch.equal, model.parameters(), same.parameters()))
+    assert not any(map(torch.equal, model.parameters(), other.parameters()))
 
 
 @pytest.mark.usefixtures("own_module")

@@ -38,12 +38,12 @@ def test_a_key_that_was_never_given_out_is_an_error() -> None:
         ShardStore(load(EMBEDDED), 50).take(["abc"])
 
 
-def some(number: int) -> Shard:
+def shard_of(number: int) -> Shard:
     return packed(torch.full((10, 1, 2, 2), number / 255), torch.zeros(10))
 
 
 def test_what_is_here_is_not_fetched_again() -> None:
-    shards = {key_of(some(n)): some(n) for n in range(4)}
+    shards = {key_of(shard_of(n)): shard_of(n) for n in range(4)}
     asked: list[list[str]] = []
 
     def fetch(keys: list[str]) -> list[Shard]:
@@ -60,7 +60,7 @@ def test_what_is_here_is_not_fetched_again() -> None:
 
 
 def test_the_least_used_goes_when_there_is_no_room() -> None:
-    shards = {key_of(some(n)): some(n) for n in range(3)}
+    shards = {key_of(shard_of(n)): shard_of(n) for n in range(3)}
     a, b, c = shards
     asked: list[str] = []
 
@@ -75,7 +75,7 @@ def test_the_least_used_goes_when_there_is_no_room() -> None:
 
 
 def test_even_what_does_not_fit_is_given() -> None:
-    shards = {key_of(some(n)): some(n) for n in range(3)}
+    shards = {key_of(shard_of(n)): shard_of(n) for n in range(3)}
     cache = Cache(10)
     keys = list(shards)
     found = cache.get(keys, lambda missing: [shards[key] for key in missing])
@@ -84,4 +84,4 @@ def test_even_what_does_not_fit_is_given() -> None:
 
 def test_a_damaged_shard_is_refused() -> None:
     with pytest.raises(DataError, match="arrived damaged"):
-        Cache(1000).get([key_of(some(1))], lambda keys: [some(2)])
+        Cache(1000).get([key_of(shard_of(1))], lambda keys: [shard_of(2)])

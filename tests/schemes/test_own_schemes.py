@@ -75,7 +75,9 @@ def test_a_scheme_is_imported_from_where_it_lies(
     allocation = find("lying_here:mine")(twins())
     assert allocation.samples.tolist() == [50, 50]
     assert summary("lying_here:mine") == "Like CSA."
-    with pytest.raises(ConfigError, match="scheme 'lying_here:wrong' returned None"):
+    with pytest.raises(
+        ConfigError, match="scheme 'lying_here:wrong': NoneType returned"
+    ):
         find("lying_here:wrong")(twins())
     with pytest.raises(ConfigError, match="did you mean 'mine'"):
         find("lying_here:mien")
@@ -84,18 +86,16 @@ def test_a_scheme_is_imported_from_where_it_lies(
 @pytest.mark.parametrize(
     ("samples", "steps", "said"),
     [
-        ([50], [1], r"returned samples of shape \(1,\) for 2 learners: give one"),
-        ([50, 50], 1, r"returned steps of shape \(\) for 2 learners"),
-        ([50, 50], ["a", "b"], "returned steps that are no numbers"),
-        ([50.5, 49.5], [1, 1], r"gives learner 0 50\.5 samples: give whole numbers"),
-        ([50, float("nan")], [1, 1], "gives learner 1 nan samples"),
-        ([110, -10], [1, 1], "gives learner 1 -10 samples"),
-        ([50, 50], [1, 1e300], "gives learner 1 1e\\+300 steps"),
-        ([90, 3], [1, 1], "gives learner 1 3 samples: give none, or 5 to 90"),
-        ([91, 9], [1, 1], "gives learner 0 91 samples: give none, or 5 to 90"),
-        ([50, 0], [1, 1], "gives learner 1 1 steps over no samples: give 0"),
-        ([60, 60], [1, 1], "hands out 120 of 100 samples: hand out 1 to 100, or"),
-        ([0, 0], [0, 0], "hands out 0 of 100 samples"),
+        ([50], [1], r"samples has shape \(1,\): give one number or \(2,\)"),
+        ([50, 50], ["a", "b"], r"steps: give numbers \(could not convert"),
+        ([50.5, 49.5], [1, 1], r"samples of learner 0 is 50\.5: give whole numbers"),
+        ([50, float("nan")], [1, 1], "samples of learner 1 is nan"),
+        ([110, -10], [1, 1], "samples of learner 1 is -10: give whole numbers"),
+        ([50, 50], [1, 1e300], r"steps of learner 1 is 1e\+300: give whole numbers"),
+        ([90, 3], [1, 1], "learner 1 is given 3 samples: give none, or 5 to 90"),
+        ([91, 9], [1, 1], "learner 0 is given 91 samples: give none, or 5 to 90"),
+        ([60, 60], 1, "120 of 100 samples are handed out: hand out 1 to 100, or"),
+        ([0, 0], 0, "0 of 100 samples are handed out"),
     ],
 )
 def test_an_answer_that_cannot_be_carried_out_is_named(
@@ -103,15 +103,16 @@ def test_an_answer_that_cannot_be_carried_out_is_named(
 ) -> None:
     answer = Allocation(samples=samples, steps=steps)
     mine = checked("mine", lambda problem: answer)
-    with pytest.raises(ConfigError, match=f"scheme 'mine' {said}"):
+    with pytest.raises(ConfigError, match=f"scheme 'mine': {said}"):
         mine(replace(twins(), least=5, most=90))
 
 
 def test_whole_numbers_of_any_type_are_taken_and_samples_may_be_left_out() -> None:
-    answer = Allocation(samples=[50.0, 0.0], steps=[3.0, 0.0])  # type: ignore[arg-type]
+    answer = Allocation(samples=[50.0, 0.0], steps=3)  # type: ignore[arg-type]
     allocation = checked("mine", lambda problem: answer)(twins())
     assert allocation.samples.dtype == allocation.steps.dtype == np.int64
     assert allocation.samples.tolist() == [50, 0]
+    assert allocation.steps.tolist() == [3, 0]
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEMES if name != "dab"])

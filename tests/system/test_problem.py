@@ -113,12 +113,14 @@ def test_a_problem_without_samples_is_refused() -> None:
 def test_bounds_must_leave_room() -> None:
     with pytest.raises(ConfigError, match="least of 5 is above most of 4"):
         cell(2, 15.0, least=5, most=4)
-    with pytest.raises(ConfigError, match="least is 0: give at least 1 sample"):
+    with pytest.raises(
+        ConfigError, match="least is 0: give whole numbers of at least 1"
+    ):
         cell(2, 15.0, least=0)
 
 
 def test_bounds_are_one_for_all_or_one_each() -> None:
     with pytest.raises(
-        ConfigError, match=r"most has shape \(3,\): give one number or 2"
+        ConfigError, match=r"most has shape \(3,\): give one number or \(2,\)"
     ):
         replace(cell(2, 15.0), most=np.array([1, 2, 3]))

@@ -55,7 +55,7 @@ def test_heat_spreads_the_states() -> None:
         ({"probability": [[0.5, 0.6], [0.5, 0.5]]}, "sum to 1"),
         ({"probability": [[1.5, -0.5], [0.5, 0.5]]}, "at least 0"),
         ({"shard_s": np.ones((1, 3, 2))}, "shape"),
-        ({"fixed_s": np.full((1, 2, 2), np.nan)}, "finite times"),
+        ({"fixed_s": np.full((1, 2, 2), np.nan)}, "fixed_s of task 0 is nan"),
     ],
 )
 def test_what_cannot_be_is_named(changes: dict[str, object], message: str) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from papers.tsdcfl_transmission import TransmissionStudy, best_utility
+from papers.tsdcfl_transmission import TransmissionStudy, best_utility, printed
 from tests.transmission.settings import random_setting, seeds
 
 from melisma.errors import ConfigError
-from melisma.transmission.slots import FADED, Trace, jain, simulate
+from melisma.transmission import Policy, Trace, greedy, jain, lyapunov, simulate
+from melisma.transmission.slots import FADED
 
 
 @pytest.mark.slow
@@ -38,8 +39,8 @@ def test_queues_stay_below_their_bounds_and_no_battery_is_overdrawn(seed: int) -
     assert (q.server_gcycles <= (last + grows) * (1 + 1e-12)).all()
 
 
-@pytest.mark.parametrize("policy", ["lyapunov", "greedy"])
-def test_what_is_admitted_is_sent_or_waits_and_so_is_energy(policy: str) -> None:
+@pytest.mark.parametrize("policy", [lyapunov, greedy])
+def test_what_is_admitted_is_sent_or_waits_and_so_is_energy(policy: Policy) -> None:
     setting = random_setting(np.random.default_rng(3), workers=4)
     run = simulate(setting, 400, [0, 1], policy)
     done = run.done
@@ -98,15 +99,15 @@ def test_log_utility_is_fairer_than_greedy_and_nobody_waits_forever(
     by_weight: dict[float, Trace],
 ) -> None:
     fair = by_weight[80.0].since(3000)
-    greedy = simulate(fair.setting, 6000, [0, 1], "greedy").since(3000)
-    assert (fair.utility > greedy.utility).all()
-    assert (jain(fair.throughput_mbit) > jain(greedy.throughput_mbit) + 0.05).all()
-    assert (fair.throughput_mbit.min(1) > 3 * greedy.throughput_mbit.min(1)).all()
-    assert (greedy.largest_backlog_mbit > 10 * fair.largest_backlog_mbit).all()
+    eager = simulate(fair.setting, 6000, [0, 1], greedy).since(3000)
+    assert (fair.utility > eager.utility).all()
+    assert (jain(fair.throughput_mbit) > jain(eager.throughput_mbit) + 0.05).all()
+    assert (fair.throughput_mbit.min(1) > 3 * eager.throughput_mbit.min(1)).all()
+    assert (eager.largest_backlog_mbit > 10 * fair.largest_backlog_mbit).all()
 
 
 def test_the_rules_as_printed_let_nothing_through() -> None:
-    run = simulate(STUDY.setting(20.0), 500, [0, 1], "printed")
+    run = simulate(STUDY.setting(20.0), 500, [0, 1], printed)
     assert run.done.admitted_mbit.sum() > 0
     assert run.done.sent_mbit.sum() == 0
     assert run.queues.battery_j.max() == 0
@@ -128,11 +129,14 @@ def test_jains_index_is_one_for_equals_and_one_over_m_for_one() -> None:
     ("change", "said"),
     [
         ({"rate_mbps": np.array([[1.0]])}, r"rate_mbps has shape \(1, 1\): give one"),
-        ({"power_w": 0.0}, r"power_w holds 0\.0: give a finite number above 0"),
+        ({"power_w": 0.0}, r"power_w is 0: give finite numbers above 0"),
         ({"arrival_mbit": np.ones(4)}, r"arrival_mbit has shape \(4,\)"),
-        ({"harvest_j": -1.0}, r"harvest_j holds -1\.0: .* at least 0"),
-        ({"channels": 0}, r"channels holds 0: .* at least 1"),
-        ({"utility_weight": inf}, r"utility_weight holds inf: .* above 0"),
+        ({"harvest_j": -1.0}, r"harvest_j is -1: .* at least 0"),
+        ({"channels": 0}, r"channels is 0: give a whole number of at least 1"),
+        (
+            {"utility_weight": inf},
+            r"utility_weight is inf: give a finite number above 0",
+        ),
     ],
 )
 def test_a_setting_that_is_none_is_named(change: dict[str, Any], said: str) -> None:
@@ -141,7 +145,5 @@ def test_a_setting_that_is_none_is_named(change: dict[str, Any], said: str) -> N
 
 
 def test_a_simulation_that_is_none_is_named() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'greedy'"):
-        simulate(STUDY.setting(1.0), 10, [0], "gredy")
     with pytest.raises(ConfigError, match="0 slots with 1 seeds"):
         simulate(STUDY.setting(1.0), 0, [0])

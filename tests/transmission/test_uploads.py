@@ -203,11 +203,11 @@ def test_nobody_ready_is_an_empty_schedule() -> None:
 @pytest.mark.parametrize(
     ("given_", "said"),
     [
-        (([0.0, nan], 1.0, 1.0), "ready_s holds nan: give moments from 0 on"),
-        ((0.0, 0.0, 1.0), r"size_bits holds 0\.0: give finite numbers above 0"),
-        ((0.0, 1.0, [1.0, inf]), "rate_bps holds inf"),
+        (([0.0, nan], 1.0, 1.0), r"ready_s\[1\] is nan: give numbers of at least 0"),
+        ((0.0, 0.0, 1.0), r"size_bits is 0: give finite numbers above 0"),
+        ((0.0, 1.0, [1.0, inf]), r"rate_bps\[1\] is inf"),
         ((0.0, [1.0], 1.0), r"size_bits has shape \(1,\): give one number or \(2,\)"),
-        ((0.0, 1.0, 1.0, [0, 2]), r"worker holds \[0, 2\]: there are 2"),
+        ((0.0, 1.0, 1.0, [0, 2]), r"worker\[1\] is 2: give whole numbers from 0 to 1"),
     ],
 )
 def test_uploads_that_are_none_are_named(given_: tuple[Any, ...], said: str) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from melisma import views as runs
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.runs import records
 from melisma.runs.records import Moved
 from melisma.system.law import Mode

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.web.documents import page_of, rows
 
-from melisma.jobs.schema import Job, load, tasks_of
+from melisma.jobs.files import load
+from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.simulate import build
 from melisma.runs import records
 from melisma.runs.records import Moved, Record

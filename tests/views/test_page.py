@@ -14,7 +14,8 @@ import pytest
 from melisma import views as runs
 from melisma.cli import main
 from melisma.errors import DataError, MelismaError
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.units import Seconds

@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from melisma import rpc
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.rpc.address import Address
 from melisma.runs import records
 from melisma.runs.store import CONFIG, RECORDS

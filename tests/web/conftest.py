@@ -6,7 +6,7 @@ import pytest
 from tests.web.browser import Page, browsing
 
 from melisma import views
-from melisma.jobs.schema import load
+from melisma.jobs.files import load
 from melisma.launch.simulate import build
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -17,6 +17,7 @@ from tests.web.documents import Page, page_of, rows
 from melisma.jobs.schema import Job
 from melisma.launch.serve import orchestrate
 from melisma.learner.learner import Learner
+from melisma.learner.service import Service
 from melisma.learning.parameters import load
 from melisma.rpc import Metrics
 from melisma.runs.records import (
@@ -377,7 +378,8 @@ def test_steering_over_tls_takes_the_printed_secret(tmp_path: Path) -> None:
             from melisma import rpc
 
             for learner in pair():
-                line = rpc.connect(server.invite(), learner, name=learner.name)
+                invitation, service = server.invite(), Service(learner)
+                line = rpc.connect(invitation, service, name=learner.name)
                 stack.enter_context(line)
 
         def watch(record: Record) -> None:

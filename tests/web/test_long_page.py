@@ -10,7 +10,8 @@ import pytest
 from tests.web.browser import Page
 from tests.web.sights import events, shown, tile
 
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.units import Seconds
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]

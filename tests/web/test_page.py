@@ -35,7 +35,8 @@ from tests.web.sights import (
 )
 
 from melisma import rpc
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.runs.lock import hold
 from melisma.units import Seconds
 from melisma.views.web import Dashboard

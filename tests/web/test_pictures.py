@@ -19,7 +19,8 @@ from tests.web.browser import PATIENCE_S, Page
 from tests.web.sights import events, frame, press, report, shown, tab, tile
 
 from melisma import views as runs
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.runs.records import Record
 from melisma.units import Seconds
 

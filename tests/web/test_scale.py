@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.runs import records
 from melisma.runs.store import CONFIG, RECORDS
 

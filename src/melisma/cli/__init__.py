@@ -61,8 +61,8 @@ _SECTIONS: dict[str, dict[str, Any]] = {
 app = typer.Typer(
     cls=Group,
     help="Train one model on many unlike devices by a deadline.\n\n"
-    "Begin with `melisma simulate` and `melisma run`: both have a demo for when there "
-    "is no job file yet. docs/jobs.md has all keys of a job file.",
+    "A job is a TOML file: what is trained, on which learners, by which deadline "
+    "(docs/jobs.md). `melisma simulate` and `melisma run` have a demo without one.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",  # `help` escapes for it

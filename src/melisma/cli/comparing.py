@@ -62,7 +62,7 @@ def compare(
     from melisma.comparison.outcomes import compare as compare_schemes
     from melisma.comparison.trials import SWEEP
     from melisma.jobs.families import family_of
-    from melisma.jobs.schema import dump
+    from melisma.jobs.files import dump
     from melisma.runs.store import run_folder
 
     if schemes is None:

@@ -35,7 +35,7 @@ Runs = Annotated[
         file_okay=False,
         writable=True,
         metavar="DIR",
-        help="Folder in which the run gets a folder.",
+        help="Folder in which to make the run's own.",
     ),
 ]
 Json = Annotated[
@@ -98,7 +98,8 @@ def read_job(file: Path | None, **changes: object) -> "Job":
     """Return the job in ``file``, or the demo, with changes that are not None."""
     import msgspec
 
-    from melisma.jobs.schema import Job, load
+    from melisma.jobs.files import load
+    from melisma.jobs.schema import Job
 
     job = load(file) if file else Job()
     given = {key: value for key, value in changes.items() if value is not None}

@@ -57,15 +57,9 @@ def add_token(
         ),
     ] = None,
     port: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            metavar="PORT",
-            help="The server's port.",
-            show_default="8765",
-        ),
-    ] = None,
+        int,
+        typer.Option(min=1, max=65535, metavar="PORT", help="The server's port."),
+    ] = 8765,
     folder: Home = None,
 ) -> None:
     """Make a token, and print a join string with it.
@@ -73,14 +67,14 @@ def add_token(
     Only its hash is kept: it cannot be shown again.
     """
     from melisma.rpc import certificates
-    from melisma.rpc.address import DEFAULT_PORT, Address, reachable
+    from melisma.rpc.address import Address, reachable
     from melisma.rpc.tokens import EVERYTHING
 
     with _tokens(folder) as tokens:
         certificate, _ = certificates.ensure(tokens.path.parent)
         address = Address(
             host=host or reachable("0.0.0.0"),
-            port=port or DEFAULT_PORT,
+            port=port,
             tls=True,
             token=tokens.add(name, tuple(may_call or EVERYTHING)),
             fingerprint=certificates.fingerprint_of(certificate),

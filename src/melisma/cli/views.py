@@ -11,7 +11,10 @@ from melisma.errors import ConfigError
 
 
 def report(run: RunFolder, as_json: Json = False) -> None:
-    """Write a run's report into its folder: a page that opens offline, and a CSV."""
+    """Print what a run came to, and write its report: an offline page, and a CSV.
+
+    Both go into the run's folder, which may be of a run that is still under way.
+    """
     from melisma import views
     from melisma.cli.tables import moves, print_run
 

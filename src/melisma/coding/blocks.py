@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from melisma.coding import loads as share
-from melisma.coding.code import Bools, Code, sparse
-from melisma.maths.arrays import Floats, Ints
+from melisma.coding.code import Code, sparse
+from melisma.maths.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,9 +20,7 @@ from scipy.sparse import csr_array
 
 from melisma.coding.combine import combine
 from melisma.errors import ConfigError, InfeasibleError
-from melisma.maths.arrays import Floats, Ints
-
-Bools = NDArray[np.bool_]
+from melisma.maths.arrays import Bools, Floats, Ints
 
 #: Largest ‖aB − 1‖ / √K that still counts as decoded.
 TOLERANCE = 1e-7

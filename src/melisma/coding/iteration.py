@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from melisma.coding.arrivals import enough
-from melisma.coding.code import Bools, Code
+from melisma.coding.code import Code
 from melisma.coding.combine import combine
 from melisma.coding.two_stage import Rest, TwoStage
-from melisma.errors import ConfigError
-from melisma.maths.arrays import Floats
+from melisma.maths.arrays import Bools, Floats, numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,12 +132,10 @@ def recovered(code: Code, outcome: Outcome, gradients: NDArray[Any]) -> NDArray[
 
 def _answered_s(code: Code, whole_s: ArrayLike, upload_s: ArrayLike) -> Floats:
     """When each answers who has a load; inf for the others."""
-    whole = np.asarray(whole_s, dtype=np.float64)
-    if whole.shape != (code.workers,) or not (whole > 0).all():
-        raise ConfigError(
-            f"whole_s is {whole.tolist()}: give seconds above 0 for each of "
-            f"{code.workers} workers, inf for the dead"
-        )
+    shape = (code.workers,)
+    whole = numbers(
+        "whole_s", whole_s, shape=shape, above=0.0, endless=True, each="worker"
+    )
     busy = code.loads > 0
     seconds = np.full(code.workers, np.inf)
     seconds[busy] = code.loads[busy] / code.partitions * whole[busy]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from melisma.errors import ConfigError
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Floats, Ints, numbers
 
 LOSS = 0.02  #: of time, that whole partitions may cost
 FINEST = 32  #: partitions per worker that a code takes at most, to keep to that
@@ -114,9 +114,5 @@ def checked(
         raise ConfigError(
             f"{stragglers} stragglers of {workers} workers: give 0 to {workers - 1}"
         )
-    v = np.ones(workers) if speeds is None else np.array(speeds, dtype=np.float64)
-    if v.shape != (workers,):
-        raise ConfigError(f"speeds of shape {v.shape} for {workers} workers")
-    if not (np.isfinite(v) & (v > 0)).all():
-        raise ConfigError(f"speeds {v.tolist()}: give finite numbers above 0")
-    return v
+    given = 1.0 if speeds is None else speeds
+    return numbers("speeds", given, shape=(workers,), above=0.0, each="worker")

@@ -38,7 +38,7 @@ class History:
 
     def __init__(self, workers: int, speeds: ArrayLike | None = None) -> None:
         v = checked(workers, 0, speeds)
-        self.usual: Floats = np.full(workers, np.nan) if speeds is None else v
+        self.usual: Floats = np.full(workers, np.nan) if speeds is None else v.copy()
         self._counts = np.tile(PRIOR, (workers, 1, 1))
         self._last = np.tile([1.0, 0.0], (workers, 1))  # P(was fine, straggling) last
         self._squares, self._seen = SPREAD_SEEN * SPREAD**2, SPREAD_SEEN

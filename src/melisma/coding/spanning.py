@@ -32,8 +32,8 @@ from numpy.typing import ArrayLike
 from scipy.linalg import lstsq, qr
 
 from melisma.coding import loads as share
-from melisma.coding.code import Bools, Code, sparse
-from melisma.maths.arrays import Floats, Ints
+from melisma.coding.code import Code, sparse
+from melisma.maths.arrays import Bools, Floats, Ints
 
 DRAWS = 20  #: of C at most
 WORK = 2e10  #: operations that drawing may take, at about 2e9 a second

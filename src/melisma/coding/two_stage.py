@@ -40,10 +40,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from melisma.coding import loads as share
 from melisma.coding.blocks import Blocks, block_matrix, group_blocks
-from melisma.coding.code import Bools, Code
+from melisma.coding.code import Code
 from melisma.coding.spanning import ring, spanning
 from melisma.errors import ConfigError
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Bools, Floats, Ints
 
 Helpers = Literal["finished", "reserved"]
 Coded = Literal["blocks", "ring"]

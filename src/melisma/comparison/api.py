@@ -15,7 +15,8 @@ from melisma.comparison.outcomes import compare as run_all
 from melisma.comparison.sweeps import Engine, in_turn
 from melisma.errors import ConfigError
 from melisma.jobs.families import family_of
-from melisma.jobs.schema import Job, dump
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job
 from melisma.launch.api import RUNS, job_of
 from melisma.launch.loops import anywhere
 from melisma.runs.store import run_folder

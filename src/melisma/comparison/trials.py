@@ -22,7 +22,8 @@ import tomli_w
 from melisma import __version__
 from melisma.comparison.sweeps import Parts, Tick
 from melisma.errors import ConfigError, DataError, MelismaError
-from melisma.jobs.schema import Job, dump, tasks_of
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.simulate import build
 from melisma.runs.records import Evaluated, Record
 from melisma.views.history import History, history

@@ -11,7 +11,7 @@ from flwr.app import UserConfig
 from flwr.common.config import unflatten_dict
 
 from melisma.errors import ConfigError
-from melisma.jobs import schema as config
+from melisma.jobs import files as config
 from melisma.jobs.schema import Job
 
 WHERE = "[tool.flwr.app.config]"

@@ -1,8 +1,8 @@
 """Network-aware movement of data between devices: process here, send there, discard.
 
 ``move`` finds the plan of least cost with a proof (``solve``), ``move_lp`` the same on
-HiGHS. ``online`` does without knowing the future; ``closed_forms`` has the theorems;
-``topologies``, ``mobility`` and ``profiles`` make networks, ``settings`` the paper's.
+HiGHS. ``online`` plans without knowing the future; ``topologies``, ``mobility`` and
+``profiles`` make networks, ``settings`` the paper's.
 """
 
 from melisma.fog.dual import bound

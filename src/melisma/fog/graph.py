@@ -14,12 +14,9 @@ left out first:
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from melisma.fog.movement import Flows, Movement
-from melisma.maths.arrays import Floats, Ints
-
-Bools = NDArray[np.bool_]
+from melisma.maths.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

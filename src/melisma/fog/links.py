@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from melisma.errors import ConfigError
-from melisma.maths.arrays import Ints
+from melisma.maths.arrays import Ints, set_counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,17 +28,10 @@ class Links:
             raise ConfigError(
                 f"{self.devices} devices in {self.slots} slots: give at least 1 of each"
             )
-        for name, end in (
-            ("slot", self.slots),
-            ("source", self.devices),
-            ("target", self.devices),
-        ):
-            _set(self, name, end)
-        if not self.slot.shape == self.source.shape == self.target.shape:
-            raise ConfigError(
-                f"{self.slot.size} slots, {self.source.size} sources and "
-                f"{self.target.size} targets of links: give as many of each"
-            )
+        shape = (np.size(self.slot),)
+        set_counts(self, "slot", shape=shape, most=self.slots - 1, each="link")
+        set_counts(self, "source", shape=shape, most=self.devices - 1, each="link")
+        set_counts(self, "target", shape=shape, most=self.devices - 1, each="link")
         loops = np.flatnonzero(self.source == self.target)
         if loops.size:
             raise ConfigError(
@@ -92,18 +85,3 @@ class Links:
         """A number for each entry that grows in their order."""
         keys: Ints = (self.slot * self.devices + self.source) * self.devices
         return keys + self.target
-
-
-def _set(links: Links, name: str, end: int) -> None:
-    """Check a column of numbers from 0 to end − 1 and freeze it."""
-    array = np.array(getattr(links, name))
-    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
-        raise ConfigError(f"{name} of links: give a row of whole numbers")
-    wrong = array[(array < 0) | (array >= end)]
-    if wrong.size:
-        raise ConfigError(
-            f"{name} of links holds {wrong[0]}: give numbers from 0 to {end - 1}"
-        )
-    array = array.astype(np.int64)
-    array.setflags(write=False)
-    object.__setattr__(links, name, array)

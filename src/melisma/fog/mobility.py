@@ -7,7 +7,7 @@ from scipy.spatial import KDTree
 
 from melisma.errors import ConfigError
 from melisma.fog.links import Links
-from melisma.maths.arrays import Floats
+from melisma.maths.arrays import Floats, numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +22,7 @@ class Waypoint:
 
     def __post_init__(self) -> None:
         for name in ("side_m", "range_m", "slow_mps", "fast_mps", "slot_s"):
-            if not 0.0 < getattr(self, name) < np.inf:
-                raise ConfigError(
-                    f"{name} of {getattr(self, name)}: give a finite number above 0"
-                )
+            numbers(name, getattr(self, name), shape=(), above=0.0)
         if self.slow_mps > self.fast_mps:
             raise ConfigError(
                 f"speeds from {self.slow_mps} to {self.fast_mps} m/s: "

@@ -27,7 +27,7 @@ import numpy as np
 
 from melisma.errors import ConfigError
 from melisma.fog.links import Links
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Floats, Ints, set_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,14 +56,11 @@ class Movement:
     def __post_init__(self) -> None:
         shape = (self.links.slots, self.links.devices)
         each = (len(self.links),)
-        _set(self, "data", shape)
-        _set(self, "process_cost", shape)
-        _set(self, "link_cost", each)
-        _set(self, "discard_cost", shape)
-        _set(self, "gamma", shape)
-        _set(self, "idle_samples", shape)
-        _set(self, "capacity", shape, endless=True)
-        _set(self, "link_capacity", each, endless=True)
+        for name in ("data", "process_cost", "discard_cost", "gamma", "idle_samples"):
+            set_numbers(self, name, shape=shape)
+        set_numbers(self, "capacity", shape=shape, endless=True)
+        set_numbers(self, "link_cost", shape=each)
+        set_numbers(self, "link_capacity", shape=each, endless=True)
         if ((self.gamma > 0) & (self.idle_samples <= 0)).any():
             raise ConfigError(
                 "idle_samples of 0 beside gamma: give more than 0 samples"
@@ -221,19 +218,3 @@ def check(problem: Movement, flows: Flows, tolerance: float = 1e-9) -> list[str]
         "links": not (flows.sent <= problem.link_capacity + slack).all(),
     }
     return [name for name, is_broken in broken.items() if is_broken]
-
-
-def _set(
-    problem: Movement, name: str, shape: tuple[int, ...], *, endless: bool = False
-) -> None:
-    """Check one field and store it as a frozen array of its shape."""
-    array = np.array(getattr(problem, name), dtype=np.float64)
-    if array.shape not in ((), shape):
-        raise ConfigError(f"{name} has shape {array.shape}: give one number or {shape}")
-    array = np.broadcast_to(array, shape).copy()
-    wrong = array[~(array >= 0.0) | (np.isinf(array) & (not endless))]
-    if wrong.size:
-        kind = "numbers" if endless else "finite numbers"
-        raise ConfigError(f"{name} holds {wrong[0]}: give {kind} of at least 0")
-    array.setflags(write=False)
-    object.__setattr__(problem, name, array)

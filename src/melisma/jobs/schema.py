@@ -1,23 +1,17 @@
-"""Job files: TOML in, a strict `Job` out.
-
-Every key has a default: an empty file is the demo. An unknown key, a wrong type or a
-bad unit is a ConfigError that names the file, the key and the fix.
-"""
+"""The tables of a job file, every key with its default: an empty file is the demo."""
 
 import math
 import re
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-import tomli_w
 
 from melisma.coding import CODES
 from melisma.coding.two_stage import Helpers
 from melisma.errors import ConfigError, unknown
+from melisma.jobs.table import Table
 from melisma.learner.background import Activity
 from melisma.learning.settings import Late, Optimiser, Rule
 from melisma.registry import reference
@@ -30,47 +24,11 @@ from melisma.units import (
     Decibels,
     Hertz,
     Metres,
-    Quantity,
     SamplesPerSecond,
     Seconds,
     Watts,
     WattsPerHertz,
 )
-
-Whole = TypeVar("Whole", "Job", "StatesFile")
-
-
-class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of a job file, or the same made in Python: checked alike.
-
-    >>> Job(deadline="2 min").deadline
-    120.0
-    """
-
-    def __post_init__(self) -> None:
-        for field in msgspec.structs.fields(self):
-            value = getattr(self, field.name)
-            checked = _checked(value, field.type, field.name)
-            if checked is not value:
-                msgspec.structs.force_setattr(self, field.name, checked)
-        self._check()
-
-    def _check(self) -> None:
-        """Raise ConfigError if the values do not go together."""
-
-
-def _checked(value: object, kind: Any, key: str) -> Any:
-    """Return a value as its field has it; ConfigError if it cannot be that."""
-    try:
-        return msgspec.convert(value, kind, dec_hook=_quantity)
-    except msgspec.ValidationError as error:
-        raise ConfigError(_explain(error, key)) from error
-
-
-def _quantity(kind: type[Any], written: object) -> Any:
-    if issubclass(kind, Quantity):
-        return written if isinstance(written, kind) else kind.of(written)
-    raise TypeError(f"no way to read a {kind.__name__}")
 
 
 class Split(StrEnum):
@@ -181,7 +139,8 @@ class StateTable(Table, frozen=True, kw_only=True):
     probability: float | None = None  #: not given where ``heat`` is
     rate: SamplesPerSecond | None = None
     bandwidth: BytesPerSecond | None = None
-    rates: dict[str, SamplesPerSecond] = {}  #: of tasks, by name, in place of ``rate``
+    #: Of tasks, by name, in place of ``rate``.
+    rates: dict[str, SamplesPerSecond] = msgspec.field(default_factory=dict)
     owner: Activity = Activity.IDLE  #: what it really does in a live run
 
 
@@ -381,88 +340,3 @@ def tasks_of(job: Job) -> list[Job]:
         )
         for table in job.task
     ]
-
-
-def load(path: Path) -> Job:
-    """Read a job file; ConfigError in one line if it is not one."""
-    return _load(path, Job, "a job file")
-
-
-def job_of(raw: Mapping[str, object], where: str) -> Job:
-    """Read a job that was found ``where``; ConfigError in one line if it is not one."""
-    return _convert(raw, Job, where)
-
-
-def load_states(path: Path) -> StatesFile:
-    """Read a file of states; ConfigError in one line if it is not one."""
-    return _load(path, StatesFile, "a file of states")
-
-
-def _load(path: Path, kind: type[Whole], what: str) -> Whole:
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}: give {what}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
-    return _convert(raw, kind, str(path))
-
-
-def _convert(raw: Mapping[str, object], kind: type[Whole], where: str) -> Whole:
-    try:
-        return msgspec.convert(raw, kind, dec_hook=_quantity)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {_explain(error)}") from error
-
-
-def dump(table: Table) -> str:
-    """Return a job as TOML, every key that has a value included."""
-    return tomli_w.dumps(_without_none(msgspec.to_builtins(table, enc_hook=float)))
-
-
-def _explain(error: msgspec.ValidationError, outer: str = "") -> str:
-    """Return msgspec's message in the words of a job file, with the nearest name."""
-    text, _, path = str(error).partition(" - at `$")
-    where = f"{outer}{path.rstrip('`')}".strip(".")
-    key = re.sub(r"\[.*?\]", "", where).rpartition(".")[2]
-    if (cause := error.__cause__) is not None:
-        return f"{where}: {cause}" if where else str(cause)
-    if found := re.search(r"unknown field `(.*?)`", text):
-        what = f"key in {where}" if where else "key"
-        return str(unknown(what, found[1], _TABLES[key].__struct_fields__))
-    if found := re.search(r"Invalid enum value '(.*?)'", text):
-        return str(unknown(key, found[1], _CHOICES[key]))
-    return f"{where}: {text[0].lower()}{text[1:]}"
-
-
-_TABLES: dict[str, type[Table]] = {
-    "": Job,
-    "data": DataTable,
-    "training": TrainingTable,
-    "aggregation": AggregationTable,
-    "straggling": StragglingTable,
-    "fog": FogTable,
-    "workload": WorkloadTable,
-    "channel": ChannelTable,
-    "task": TaskTable,
-    "learners": LearnersTable,
-    "states": StateTable,
-}
-_CHOICES: dict[str, type[StrEnum]] = {
-    "mode": Mode,
-    "late": Late,
-    "rule": Rule,
-    "split": Split,
-    "optimiser": Optimiser,
-    "owner": Activity,
-    "plan": Moving,
-    "costs": Costs,
-}
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_none(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list | tuple):
-        return [_without_none(item) for item in value]
-    return value

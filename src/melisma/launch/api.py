@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from melisma.algorithms.control import Control
 from melisma.errors import ConfigError
-from melisma.jobs.schema import Job, load
+from melisma.jobs.files import load
+from melisma.jobs.schema import Job
 from melisma.launch import joining, local
 from melisma.launch.loops import anywhere
 from melisma.launch.serve import orchestrate

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from melisma import rpc
 from melisma.errors import ConfigError
-from melisma.jobs.schema import load_states
+from melisma.jobs.files import load_states
 from melisma.launch.local import background_of
 from melisma.learner.background import BackgroundLoad, State
 from melisma.learner.fog import FogLearner

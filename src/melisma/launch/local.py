@@ -15,14 +15,8 @@ from melisma.algorithms.control import Control
 from melisma.errors import ConfigError, DataError, unknown
 from melisma.jobs.building import names_of, own_rows, task_of
 from melisma.jobs.families import family_of
-from melisma.jobs.schema import (
-    Job,
-    LearnersTable,
-    StatesFile,
-    dump,
-    probabilities,
-    tasks_of,
-)
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job, LearnersTable, StatesFile, probabilities, tasks_of
 from melisma.launch.serve import orchestrate
 from melisma.learner.background import BackgroundLoad, State
 from melisma.learning.data import save_own

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from melisma import __version__
 from melisma.algorithms.control import Control
 from melisma.jobs.families import family_of
-from melisma.jobs.schema import Job, dump, tasks_of
+from melisma.jobs.files import dump
+from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.loops import blocking
 from melisma.learning.settings import HERE, Hardware
 from melisma.runs.records import Record

@@ -1,9 +1,10 @@
-"""Merging updates as they arrive: by their mean, or by what a liar cannot move.
+"""Aggregating updates as they arrive: by weighted mean, or robustly.
 
     WeightedMean      streams in the memory of two models; one huge update spoils it
     CoordinateMedian  holds all K models; fewer than half of the learners, whatever
                       they send, cannot move a coordinate out of the others' range
-    TrimmedMean       likewise, against ⌊trim·K⌋ of them; uses more of what is honest
+    TrimmedMean       holds all K models; the same against ⌊trim·K⌋ learners, and
+                      uses more of the honest updates than the median
 
 Papers: the median and the trimmed mean of each coordinate: D. Yin et al.,
 "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
@@ -22,12 +23,12 @@ from melisma.errors import ConfigError
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Rule
 
-#: What nobody can aggregate.
+#: Raised by `result` where there is nothing to aggregate.
 _NOTHING = "no update with any weight was added"
 
 
 class Aggregate(Protocol):
-    """Takes updates in any order and chunks, and makes one model of them."""
+    """Combines updates, added in any order and in chunks, into one model."""
 
     weight: float  #: Σ wₖ of the updates that count
 
@@ -63,7 +64,7 @@ class WeightedMean:
     def add(self, stack: Parameters, weights: Sequence[float]) -> list[int]:
         """Add one update per row of ``stack``; return the rows that are not finite.
 
-        Those are left out: one learner's infinity must not become everybody's.
+        Those are left out: a single NaN or infinity would spread to the mean.
         """
         parts, rows = _weighted_sum(stack, weights)
         refused: list[int] = []
@@ -71,8 +72,8 @@ class WeightedMean:
             finite = _finite_rows(stack)
             refused = _places(~finite)
             stack = {name: values[finite] for name, values in stack.items()}
-            kept = torch.tensor(weights)[finite.cpu()].tolist()
-            parts, rows = _weighted_sum(stack, kept)
+            finite_weights = torch.tensor(weights)[finite.cpu()].tolist()
+            parts, rows = _weighted_sum(stack, finite_weights)
         self.weight += float(rows.sum())
         for name, part in parts.items():
             self._sum[name] = self._sum[name].add_(part) if name in self._sum else part
@@ -88,8 +89,8 @@ class WeightedMean:
 class _Sorted:
     """Mean of the middle values of each coordinate; every learner counts the same.
 
-    Holds all updates, the memory of K models, and while the result is made twice the
-    largest parameter of all K besides.
+    Holds all updates, the memory of K models; making the result takes twice the
+    largest parameter of all K in addition.
     """
 
     def __init__(self, share: float) -> None:
@@ -100,8 +101,8 @@ class _Sorted:
     def add(self, stack: Parameters, weights: Sequence[float]) -> list[int]:
         """Keep one update per row of ``stack``; return the rows that are not finite.
 
-        Those are left out, and so are, unnamed, rows of weight 0: who trained nothing
-        has no vote. Otherwise weights do not matter.
+        Those are left out, and so are rows of weight 0, which are not returned: a
+        learner that trained nothing has no vote. Otherwise weights do not matter.
         """
         finite = _finite_rows(stack)
         rows = torch.tensor(weights, dtype=torch.float64, device=finite.device)
@@ -156,13 +157,13 @@ class TrimmedMean(_Sorted):
 def clip(
     stack: Parameters, before: Parameters, most: float
 ) -> tuple[Parameters, list[int]]:
-    """Pull rows that moved further than ``most`` back to it; say which rows.
+    """Shorten updates longer than ``most``; return the stack and the shortened rows.
 
     The distance is Euclidean, over all parameters together:
 
         θₖ ← before + min(1, most / ‖Δₖ‖)·Δₖ,   Δₖ = θₖ − before
 
-    Rows within it come back bit for bit. Rows that are not finite are left for ``add``
+    Shorter ones are returned bit for bit. Rows that are not finite are left for ``add``
     to refuse. Raises ConfigError unless ``most`` is finite and above 0.
     """
     if not 0 < most < math.inf:
@@ -184,7 +185,7 @@ def clip(
 
 
 def _moves(values: Tensor, before: Tensor) -> Tensor:
-    """Each row's way from ``before``; in double precision no square overflows."""
+    """Each row's update Δₖ; in double precision, so that no square overflows."""
     return (values.double() - before.double()).flatten(1)
 
 

@@ -10,7 +10,7 @@ Four engines, the first that fits:
     perceptrons   multilayer perceptrons under SGD: batched matrix products that
                   update the weights in place, with no gradient ever stored
     layered       on a GPU, or in bfloat16: chains of layers, each one batched product,
-                  convolutions among them
+                  convolutions included
     functional    other models without convolutions: torch.func's vmap of the gradient
     one_by_one    the rest. On a CPU a batched convolution takes longer than its parts
                   in turn (`python benchmarks/bench_simulation.py --models`), and
@@ -50,10 +50,10 @@ GPU_CHUNK_BYTES, GPU_CHUNK_SAMPLES = 4 << 30, 1 << 17
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lesson:
-    """What all learners of a cycle have in common."""
+    """The training that all learners of a cycle share; only their batches differ."""
 
     model: nn.Module
-    parameters: Parameters  #: where everyone starts
+    parameters: Parameters  #: from which every learner starts
     x: Tensor
     y: Tensor
     training: Training
@@ -67,7 +67,7 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Some learners' results, one row each."""
+    """Results of a group of learners, one row each."""
 
     learners: list[int]  #: their places in the list of plans
     parameters: Parameters  #: a stack
@@ -92,6 +92,9 @@ def train_many(
         torch.set_num_threads(1)
         return _chunk(lesson, plans, range(start, start + size), engine)
 
+    # Each thread has its own setting. The caller's must not depend on ``threads``
+    # either: it evaluates the result, and kernels on two cores round differently.
+    torch.set_num_threads(1)
     starts = range(0, len(plans), size)
     if threads == 1:
         yield from map(work, starts)
@@ -107,7 +110,7 @@ def train_many(
 
 
 def _on_gpu(lesson: Lesson, plans: Sequence[Ints], engine: "Engine") -> Iterator[Chunk]:
-    """Chunk by chunk; smaller ones where the memory does not suffice."""
+    """Train chunk by chunk; halve the chunk size when memory runs out."""
     start, size = 0, chunk_size(lesson)
     while start < len(plans):
         try:
@@ -124,9 +127,9 @@ def _on_gpu(lesson: Lesson, plans: Sequence[Ints], engine: "Engine") -> Iterator
 def _chunk(
     lesson: Lesson, plans: Sequence[Ints], places: range, engine: "Engine"
 ) -> Chunk:
-    """Train the learners at these places, as far as there are any."""
-    some = places[: max(0, len(plans) - places.start)]
-    learners = sorted(some, key=lambda k: -len(plans[k]))
+    """Train the learners at ``places``, which may reach beyond the last one."""
+    existing = range(places.start, min(places.stop, len(plans)))
+    learners = sorted(existing, key=lambda k: -len(plans[k]))
     # In bfloat16 the products are oneDNN's.
     half = lesson.precision == Precision.BF16
     with nullcontext() if half else fast_kernels(lesson.model):
@@ -181,9 +184,9 @@ def linear_layers(model: nn.Module) -> list[str]:
 
 def _is_function(model: nn.Module) -> bool:
     """Whether outputs depend on inputs and parameters alone, with no convolution."""
-    odd = (nn.modules.conv._ConvNd, nn.modules.dropout._DropoutNd)
+    others = (nn.modules.conv._ConvNd, nn.modules.dropout._DropoutNd)
     stateful = any(True for _ in model.buffers())
-    return not stateful and not any(isinstance(m, odd) for m in model.modules())
+    return not stateful and not any(isinstance(m, others) for m in model.modules())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,16 +204,16 @@ def _batches(plans: Sequence[Ints], device: torch.device) -> Iterator[_Batch]:
     most = int(lengths.max(initial=0))
     if not most:
         return
-    # All batches go to the device at once: a step must not wait for its rows.
+    # All batches go to the device at once, so that no step waits for a transfer.
     filled = np.full((most, len(plans), plans[0].shape[1]), -1)
     for k, plan in enumerate(plans):
         filled[: len(plan), k] = plan
-    every = torch.from_numpy(filled).to(device)
-    counts = (every >= 0).sum(dim=2)
+    batches = torch.from_numpy(filled).to(device)
+    counts = (batches >= 0).sum(dim=2)
     widths = counts.amax(dim=1).tolist()
     for i, width in enumerate(widths):
         active = int((lengths > i).sum())
-        rows, samples = every[i, :active, :width], counts[i, :active]
+        rows, samples = batches[i, :active, :width], counts[i, :active]
         weight = (rows >= 0) / samples.unsqueeze(1)
         yield _Batch(active, rows.clamp(min=0), weight, samples)
 
@@ -303,8 +306,8 @@ def layered(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     step = _Adam(stack) if training.optimiser == Optimiser.ADAM else _sgd
     mean = _MeanLoss(len(plans), x.device)
     for batch in _batches(plans, x.device):
-        here = {name: value[: batch.active] for name, value in stack.items()}
-        theta = {name: value.requires_grad_() for name, value in here.items()}
+        active = {name: value[: batch.active] for name, value in stack.items()}
+        theta = {name: value.requires_grad_() for name, value in active.items()}
         logits = forward(
             lesson.model,
             {n: v.bfloat16() for n, v in theta.items()} if half else theta,
@@ -316,17 +319,18 @@ def layered(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
             reduction="none",
         )
         loss = (each.view_as(batch.weight) * batch.weight).sum(dim=1)
-        # Nobody's loss depends on another's parameters: one sum does for all.
+        # A loss depends on its own learner's parameters alone: the sum's gradient
+        # holds every learner's.
         gradients = torch.autograd.grad(loss.sum(), list(theta.values()))
         with torch.no_grad():
-            step(here, dict(zip(here, gradients, strict=True)), training.rate)
+            step(active, dict(zip(active, gradients, strict=True)), training.rate)
         mean.add(batch, loss.detach())
     return stack, mean.result()
 
 
 def functional(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     """Map the gradient of one learner's loss over the chunk."""
-    # A functional call lends the module its parameters: every thread needs its own.
+    # A functional call swaps the module's parameters: each thread needs a copy.
     model = copy.deepcopy(lesson.model).train()
 
     def loss_of(theta: Parameters, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
@@ -338,10 +342,10 @@ def functional(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Float
     step = _Adam(stack) if training.optimiser == Optimiser.ADAM else _sgd
     mean = _MeanLoss(len(plans), lesson.x.device)
     for batch in _batches(plans, lesson.x.device):
-        here = {name: value[: batch.active] for name, value in stack.items()}
+        active = {name: value[: batch.active] for name, value in stack.items()}
         x, y = lesson.x[batch.rows], lesson.y[batch.rows]
-        gradients, loss = gradient(here, x, y, batch.weight)
-        step(here, gradients, training.rate)
+        gradients, loss = gradient(active, x, y, batch.weight)
+        step(active, gradients, training.rate)
         mean.add(batch, loss)
     return stack, mean.result()
 
@@ -354,7 +358,7 @@ def _sgd(stack: Parameters, gradients: Parameters, rate: float) -> None:
 class _Adam:
     """torch.optim.Adam with its defaults, on the first rows of a stack.
 
-    Learners only ever leave at the end, so all that are left have made the same
+    A learner drops out after its last batch, so all active ones have made the same
     number of steps.
     """
 

@@ -1,10 +1,10 @@
-"""Benchmarks of the device one runs on: a subset of the work itself, and FLOPS.
+"""Benchmarks of this device: by training on a subset of the data, and by FLOPS.
 
     time = latency + amount / rate
 
 Subset benchmarking (SB) downloads a few shards and trains a dummy model on them once.
 Connections, first batches and lazy imports would bias a small subset, so everything is
-warmed up, and two sizes tell what a call costs from what a sample or a byte does.
+warmed up first; two sizes separate the cost of a call from that of a sample or byte.
 
 Paper: D. Mays, S. Elsayed, H. Hassanein, "Decentralized Data Allocation via Local
 Benchmarking".
@@ -37,13 +37,13 @@ Clock = Callable[[], float]
 
 #: Batches that are trained, and products that are made, before the clock is read.
 WARM_UP = 5
-#: Time that grows by less, as a share of the longest, has grown by rounding alone.
+#: A slope below this, relative to the longest time, is rounding.
 _FLAT = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What some amount takes: a call's own cost, then so much a second."""
+    """Time of a call against its amount: a fixed latency, then a rate."""
 
     latency_s: float
     rate: float  #: samples or bytes a second
@@ -63,9 +63,9 @@ def fit(amounts: ArrayLike, seconds: ArrayLike) -> Line:
     """Return the line of least squares whose latency is not negative.
 
     It goes through the origin where the best one would have a negative latency, where
-    all amounts are equal, and where more did not take longer: then noise outweighs what
-    was measured, and no finite rate could tell a latency from it. Raises ConfigError
-    unless amounts are above 0 and some time passed.
+    all amounts are equal, and where larger amounts did not take longer: noise then
+    outweighs the slope, and no latency can be told from it. Raises ConfigError unless
+    amounts are above 0 and time passed.
 
     >>> fit([1, 2], [3.0, 4.0])
     Line(latency_s=2.0, rate=1.0)
@@ -73,9 +73,9 @@ def fit(amounts: ArrayLike, seconds: ArrayLike) -> Line:
     x, t = _measured(amounts, seconds)
     # Shares of the greatest: their squares neither overflow nor vanish.
     u, v = x / x.max(), t / t.max()
-    off = u - u.mean()
-    spread = float(off @ off)
-    slope = float(off @ v) / spread if spread > 0 else 0.0
+    centred = u - u.mean()
+    spread = float(centred @ centred)
+    slope = float(centred @ v) / spread if spread > 0 else 0.0
     latency = float(v.mean()) - slope * float(u.mean())
     if slope <= _FLAT or latency < 0:
         slope, latency = float(u @ v) / float(u @ u), 0.0
@@ -123,8 +123,8 @@ def time_cycle(
 ) -> float:
     """Return the seconds that ``steps`` passes over all samples really take.
 
-    What ``time_training`` predicts: its line at steps · samples. Again a copy is
-    trained, and warmed up before.
+    ``time_training`` predicts it by its line at steps · samples. Again a copy is
+    trained, after a warm-up.
     """
     with _warm_pass(model, x, y, training, None) as work:
         began = clock()
@@ -160,8 +160,8 @@ def flops(
         raise ConfigError(
             f"{products} products of size {size}: give at least 1 of each"
         )
-    own = torch.Generator().manual_seed(0)
-    a, b = (torch.rand(size, size, generator=own) for _ in range(2))
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.rand(size, size, generator=generator) for _ in range(2))
     c = torch.empty(size, size)
 
     def multiply(times: int) -> None:
@@ -209,7 +209,7 @@ class Machine:
 
 
 def machine() -> Machine:
-    """Look at this machine; do so before a benchmark, which is a load itself."""
+    """Describe this machine; call it before a benchmark, which is a load itself."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return Machine(
         threads=torch.get_num_threads(), cores=os.cpu_count() or 1, load=load
@@ -224,8 +224,8 @@ def _warm_pass(
     training: Training,
     before_batch: Callable[[int], None] | None,
 ) -> Iterator[Callable[[int, int], int]]:
-    """Yield what trains a dummy on n samples some times; the dummy is warmed up."""
-    dummy, rng = copy.deepcopy(model), np.random.default_rng(0)
+    """Yield ``work(n, steps)``: train a warmed-up copy on n samples, steps times."""
+    twin, rng = copy.deepcopy(model), np.random.default_rng(0)
 
     def work(n: int, steps: int) -> int:
         plan = batch_plan(np.arange(n), steps, training, rng)
@@ -236,7 +236,7 @@ def _warm_pass(
                 before_batch(next(counts))
             return False
 
-        train(dummy, x, y, plan, training, halt)
+        train(twin, x, y, plan, training, halt)
         return n
 
     with torch.random.fork_rng(devices=[]):
@@ -247,9 +247,9 @@ def _warm_pass(
 def _line(
     work: Callable[[int], int], sizes: Sequence[int], repeats: int, clock: Clock
 ) -> Line:
-    """Fit the medians of each size.
+    """Fit a line to each size's median time.
 
-    The sizes take turns: a machine that slows down then does so for all of them.
+    The sizes take turns, so that a machine that slows down does so for all of them.
     """
 
     def measure(n: int) -> tuple[float, float]:

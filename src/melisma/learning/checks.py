@@ -1,18 +1,16 @@
-"""Telling lies: did a learner do the work that it wants to be paid for?
+"""Spot checks: did a learner do the training that it reports?
 
-Where the orchestrator has the data (parallel mode), it knows what every learner was
-to do, batch by batch. Two checks:
+Where the orchestrator has the data (parallel mode), it knows every learner's batches
+and can test an update in two ways:
 
-    redo      train again, from the same parameters along the same plan, and compare.
-              Devices that did the work differ in rounding alone. Costs what the
-              learner's training cost.
-    suspect   did the loss fall further on the learner's own samples than on others',
-              by as much as is usual? Costs forward passes. It is a statistic.
+    redo      Train again from the same parameters on the same batches, and compare.
+              Honest devices differ by rounding only. Costs as much as the training.
+    suspect   Compare how far the loss fell on the learner's own samples and on others.
+              A statistic, which costs forward passes.
 
-Suspicion decides who is redone sooner; only a redo convicts, so no honest learner is
-accused by chance. Training must be the same function of its inputs on both sides:
-dropout, which draws from the device's own generator, cannot be redone.
-`docs/checks.md` has what was measured.
+Suspicion makes a redo more likely; only a redo convicts, so that no honest learner is
+expelled by chance. Training has to be a function of its inputs: dropout draws from the
+device's generator and cannot be redone. Measurements are in `docs/checks.md`.
 """
 
 import copy
@@ -33,8 +31,8 @@ from melisma.learning.settings import Training
 from melisma.learning.training import train
 from melisma.maths.arrays import Floats, Ints
 
-#: Distance from which an update is false. In `docs/checks.md` honest float32 training
-#: stays under 0.014, on a GPU too; half of the work left out is over 0.4.
+#: Distance from which an update counts as false. Honest float32 training stays below
+#: 0.014, on a GPU too, and half of the work left out is above 0.4 (`docs/checks.md`).
 FALSE_FROM = 0.2
 
 #: Samples that go forward through a model together.
@@ -70,15 +68,15 @@ def redone(
 
 
 def distance(claimed: Parameters, redone: Parameters, before: Parameters) -> float:
-    """‖claimed − redone‖ / ‖redone − before‖: the share of the work that is not there.
+    """‖claimed − redone‖ / ‖redone − before‖, the error as a share of the work.
 
-    0 if they are equal; infinite if ``claimed`` is not finite, or moved where the work
-    would not have.
+    0 if they are equal; infinite if ``claimed`` is not finite, or differs although
+    the work would have changed nothing.
     """
-    off, work = _apart(claimed, redone), _apart(redone, before)
-    if off == 0:
+    error, work = _norm(claimed, redone), _norm(redone, before)
+    if error == 0:
         return 0.0
-    return off / work if work > 0 and math.isfinite(off) else math.inf
+    return error / work if work > 0 and math.isfinite(error) else math.inf
 
 
 def honest(distance: float) -> bool:
@@ -87,7 +85,7 @@ def honest(distance: float) -> bool:
 
 
 def samples_seen(plan: Ints) -> int:
-    """Samples in these batches, each counted once: all that their learner may claim."""
+    """Return the distinct samples of these batches, the most a learner may report."""
     return int(np.unique(plan[plan >= 0]).size)
 
 
@@ -121,12 +119,12 @@ class Gap:
 def gap(own: Losses, others: Losses, passes: float) -> Gap:
     """Compare a learner's own samples with others that it was not sent.
 
-    Each visit to a sample lowers its own loss, besides what all samples gain. That is
-    the same however many there are, so learners of a cycle compare. Hard samples gain
-    more: what the loss before foretells of the drop, judged by the others, is taken
-    out first,
+    Training on a sample lowers its own loss by more than that of samples not seen,
+    by an amount that does not depend on their number: learners of a cycle compare.
+    Hard samples gain more, so the part of the drop that the loss before predicts,
+    fitted to the others, is subtracted first:
 
-        drop ≈ a + b·loss + c·√loss.
+        drop ≈ a + b·loss + c·√loss
 
     Raises ValueError unless there are two samples or more on both sides.
     """
@@ -135,9 +133,9 @@ def gap(own: Losses, others: Losses, passes: float) -> Gap:
     if not (np.isfinite(own.after).all() and np.isfinite(others.after).all()):
         return Gap(mean=-math.inf, error=0.0)
     terms = np.linalg.lstsq(_terms(others), _drop(others), rcond=None)[0]
-    mine, theirs = (_drop(some) - _terms(some) @ terms for some in (own, others))
-    error = math.sqrt(mine.var() / len(mine) + theirs.var() / len(theirs))
-    return Gap(mean=float(mine.mean() - theirs.mean()) / passes, error=error / passes)
+    a, b = (_drop(part) - _terms(part) @ terms for part in (own, others))
+    error = math.sqrt(a.var() / len(a) + b.var() / len(b))
+    return Gap(mean=float(a.mean() - b.mean()) / passes, error=error / passes)
 
 
 def usual(gaps: Sequence[Gap]) -> float:
@@ -148,7 +146,7 @@ def usual(gaps: Sequence[Gap]) -> float:
 def suspicion(gap: Gap, usual: float) -> float:
     """How likely it is, 0 to 1, that a gap is under half of the usual one.
 
-    Half, so that ordinary luck is far from it on one side and no work on the other.
+    Half lies far from both the honest learner's gap and that of one who did nothing.
     """
     short = usual / 2 - gap.mean
     if gap.error == 0:  # nothing moved, or nothing is finite
@@ -169,9 +167,9 @@ def redo_chance(share: float, suspicion: float) -> float:
 def is_redone(share: float, suspicion: float, rng: np.random.Generator) -> bool:
     """Draw whether to redo an update.
 
-    Who can foresee it need not work: seed ``rng`` from the operating system
-    (``np.random.default_rng()``), never from the job's seed, which learners know; and
-    draw once the update is here.
+    A learner that could predict the draw could skip its work: seed ``rng`` from the
+    operating system (``np.random.default_rng()``), never from the job's seed, which
+    learners know, and draw after the update has arrived.
     """
     return bool(rng.random() < redo_chance(share, suspicion))
 
@@ -182,8 +180,9 @@ def _with(model: nn.Module, parameters: Parameters) -> nn.Module:
     return twin
 
 
-def _apart(one: Parameters, other: Parameters) -> float:
-    squares = [(one[n].double() - other[n].double()).square().sum() for n in one]
+def _norm(a: Parameters, b: Parameters) -> float:
+    """‖a − b‖ over all parameters."""
+    squares = [(a[name].double() - b[name].double()).square().sum() for name in a]
     return math.sqrt(float(sum(squares)))
 
 

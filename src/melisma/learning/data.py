@@ -76,7 +76,7 @@ class Dataset:
 
 
 def load(name: str, folder: Path | None = None) -> Dataset:
-    """Load a data set; raise DataError if it is nowhere to be had or damaged."""
+    """Load a data set; raise DataError if it cannot be found, downloaded or read."""
     if name == EMBEDDED:
         return _dataset(name, _embedded())
     if name not in SOURCES:
@@ -88,12 +88,12 @@ def load(name: str, folder: Path | None = None) -> Dataset:
 
 
 def load_own(folder: Path) -> Dataset:
-    """Load what a device has of its own, to train on; nothing to test with.
+    """Load a device's own training data; the test part of the result is empty.
 
-    That is the training part of a data set above, by its official files; or ``x.npy``
+    The folder holds the official training files of a data set above, or ``x.npy``
     (bytes from 0 to 255, or numbers from 0 to 1; samples × height × width, or samples
     × channels × height × width) and ``y.npy`` (classes from 0 up). Raises DataError if
-    the folder has neither, or it is damaged.
+    the folder has neither, or a file is damaged.
     """
     if (folder / OWN_X).is_file():
         x, y = own_examples(folder)
@@ -282,7 +282,7 @@ def _cache() -> Path:
 
 
 def _download(source: Source, folder: Path) -> None:
-    """Fetch all archives, then put their files in ``folder``, each at one stroke."""
+    """Fetch all archives, then move their files into ``folder``, each atomically."""
     files: dict[str, bytes] = {}
     for archive, md5 in source.md5.items():
         files |= source.unpack(archive, _fetch(source.home + archive, md5))
@@ -306,20 +306,22 @@ def _fetch(url: str, md5: str) -> bytes:
     if len(content) > LARGEST_BYTES:
         raise DataError(f"{url} sends more than {LARGEST_BYTES} bytes")
     if length is not None and len(content) != length:
-        raise DataError(f"{url} was cut short: {len(content)} of {length} bytes came")
-    got = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if got != md5:
-        raise DataError(f"{url} has MD5 {got}, expected {md5}")
+        raise DataError(
+            f"{url} was cut short: {len(content)} of {length} bytes arrived"
+        )
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if digest != md5:
+        raise DataError(f"{url} has MD5 {digest}, expected {md5}")
     return content
 
 
 def _check_not_another(name: str, place: Path, train_y: Bytes) -> None:
-    """MNIST and Fashion-MNIST name their files alike: do not take one for the other."""
+    """Raise DataError if these are another set's labels: MNIST's file names recur."""
     digest = hashlib.md5(train_y.tobytes(), usedforsecurity=False).hexdigest()
-    really = _TRAIN_LABELS_MD5.get(digest, name)
-    if really != name:
+    found = _TRAIN_LABELS_MD5.get(digest, name)
+    if found != name:
         raise DataError(
-            f'{place} holds the files of "{really}", not of "{name}": '
+            f'{place} holds the files of "{found}", not of "{name}": '
             f"keep each data set in a folder of its name, FOLDER/{name}"
         )
 

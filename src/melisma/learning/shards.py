@@ -1,4 +1,4 @@
-"""The training set in shards as they travel: a byte a value, known by content."""
+"""The training set in shards as they are sent: a byte a value, keyed by content."""
 
 import hashlib
 from collections import OrderedDict
@@ -59,7 +59,7 @@ def key_of(shard: Shard) -> str:
 
 
 class ShardStore:
-    """All shards of a training set, cut and hashed when first asked for."""
+    """All shards of a training set, cut and hashed on first use."""
 
     def __init__(self, data: Dataset, size: int) -> None:
         self._data, self._size = data, size
@@ -67,7 +67,7 @@ class ShardStore:
         self._places: dict[str, int] = {}
 
     def keys(self, rows: Ints) -> list[str]:
-        """Return the keys of the shards that whole runs of ``rows`` lie in."""
+        """Return the keys of the shards that ``rows`` consist of, one after another."""
         return [self._key(int(first) // self._size) for first in rows[:: self._size]]
 
     def first(self, number: int) -> list[str]:
@@ -88,7 +88,7 @@ class ShardStore:
         return [self._key(int(place)) for place in rng.permutation(free)[:number]]
 
     def take(self, keys: Iterable[str]) -> list[Shard]:
-        """Return shards by key; DataError for a key that was never given out."""
+        """Return shards by key; DataError for a key that was never issued."""
         try:
             return [self._cut(self._places[key]) for key in keys]
         except KeyError as error:
@@ -107,7 +107,7 @@ class ShardStore:
 
 
 class Cache:
-    """Shards that a learner has had; the least used go first when there is no room."""
+    """Shards that a learner has fetched; the least recently used are dropped first."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes, self._bytes = most_bytes, 0
@@ -116,9 +116,9 @@ class Cache:
     def get(
         self, keys: Sequence[str], fetch: Callable[[list[str]], list[Shard]]
     ) -> list[Shard]:
-        """Return shards by key; ``fetch`` those that are not here.
+        """Return shards by key; ``fetch`` those that are not cached.
 
-        Raises DataError if what is fetched is not what its key says.
+        Raises DataError if the content of a fetched shard does not match its key.
         """
         missing = [key for key in dict.fromkeys(keys) if key not in self._shards]
         fetched = dict(zip(missing, fetch(missing) if missing else [], strict=True))
@@ -134,7 +134,7 @@ class Cache:
         if shard is not None:
             self._shards[key] = shard
             self._bytes += _bytes(shard)
-        if key in self._shards:  # unless there was no room for it at all
+        if key in self._shards:  # a shard larger than the cache is not kept
             self._shards.move_to_end(key)
         while self._bytes > self._most_bytes:
             _, dropped = self._shards.popitem(last=False)

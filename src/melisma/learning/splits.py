@@ -1,11 +1,11 @@
-"""Who has which rows: ways to divide a training set among learners.
+"""Ways to divide the rows of a training set among learners.
 
 Each function returns arrays of row numbers, in which no row occurs twice.
 
     shards        consecutive pieces of one size, as the orchestrator sends them
     iid           equal parts, drawn at random: every learner sees the same mixture
-    dirichlet     each class divided in proportions drawn from Dir(α): small α, great
-                  skew in labels and in amounts
+    dirichlet     each class divided in proportions drawn from Dir(α): the smaller α,
+                  the greater the skew in labels and in amounts
     label_skew    a few classes per learner, evenly filled
 """
 
@@ -98,9 +98,9 @@ def _held_classes(
         )
     held = np.empty((learners, each), dtype=np.int64)
     holders = np.zeros(classes, dtype=np.int64)
-    for mine in held:
-        mine[:] = np.lexsort((rng.random(classes), holders))[:each]
-        holders[mine] += 1
+    for row in held:
+        row[:] = np.lexsort((rng.random(classes), holders))[:each]
+        holders[row] += 1
     return held
 
 

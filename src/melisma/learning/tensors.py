@@ -1,4 +1,4 @@
-"""Tensors as plain memory and back, for whoever carries them."""
+"""Tensors as plain memory and back, for transfer."""
 
 from typing import Any
 

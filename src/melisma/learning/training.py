@@ -1,4 +1,4 @@
-"""Local training: τ passes over d samples, batch by batch, until told to halt."""
+"""Local training: τ passes over d samples, batch by batch, until halted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +47,7 @@ def batch_plan(
 
 
 class Session:
-    """Trains a model in place, in one part or in several, with one optimiser."""
+    """Trains a model in place, in one or several calls, with one optimiser."""
 
     def __init__(self, model: nn.Module, training: Training) -> None:
         self._model, self._step = model, _optimiser(model, training)
@@ -88,7 +88,7 @@ class Session:
         return self._passes
 
     def trained(self) -> Trained:
-        """What was done so far; parts are taken to have no sample in common."""
+        """Return the work so far; calls are assumed to have no sample in common."""
         return Trained(
             samples=self._samples,
             batches=self._batches,
@@ -107,8 +107,7 @@ def train(
 ) -> Trained:
     """Train ``model`` in place on the rows of ``plan``; ask ``halt`` before each batch.
 
-    The model keeps what it learnt until then: a halted learner's update is partial,
-    not lost.
+    A halted model keeps what it has learnt: its update is partial, not lost.
     """
     session = Session(model, training)
     session.train(x, y, plan, halt)
@@ -116,7 +115,7 @@ def train(
 
 
 def use_threads(threads: int) -> None:
-    """Train on that many cores of this machine."""
+    """Let torch use ``threads`` cores."""
     torch.set_num_threads(threads)
 
 

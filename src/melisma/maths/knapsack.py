@@ -6,9 +6,8 @@ from heapq import nsmallest
 from operator import itemgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
-from melisma.maths.arrays import Ints
+from melisma.maths.arrays import Bools, Ints
 
 #: The search for the least spread looks at so many trades and keeps so many states.
 TRADES, STATES = 96, 500
@@ -16,7 +15,7 @@ TRADES, STATES = 96, 500
 _Way = tuple[int, int, int, tuple[int, ...]]  # digit, loss, gain and place of a trade
 
 
-def most_items(cost: Ints, budget: int) -> NDArray[np.bool_]:
+def most_items(cost: Ints, budget: int) -> Bools:
     """As many items as ``budget`` pays for: the cheapest, the first among equals.
 
     >>> most_items(np.array([5, 2, 2, 9]), 6).tolist()
@@ -25,7 +24,7 @@ def most_items(cost: Ints, budget: int) -> NDArray[np.bool_]:
     ascending = np.sort(cost)
     count = int(np.searchsorted(np.cumsum(ascending), budget, side="right"))
     dearest = ascending[max(count - 1, 0)]
-    chosen: NDArray[np.bool_] = cost < dearest
+    chosen: Bools = cost < dearest
     equals = np.flatnonzero(cost == dearest)
     chosen[equals[: count - int(chosen.sum())]] = True
     return chosen
@@ -86,7 +85,7 @@ class _Trades:
     cost: Ints
     loss: Ints
 
-    def __getitem__(self, where: Ints | NDArray[np.bool_] | slice) -> "_Trades":
+    def __getitem__(self, where: Ints | Bools | slice) -> "_Trades":
         return _Trades(
             self.item[where],
             self.option[where],

@@ -25,10 +25,10 @@ from enum import StrEnum
 from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from melisma.errors import ConfigError
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Bools, Floats, Ints, numbers, set_numbers
 
 
 class Mode(StrEnum):
@@ -57,20 +57,9 @@ class DelayLaw:
     fixed_s: Floats  #: C⁰, seconds to receive the model and send it back
 
     def __post_init__(self) -> None:
-        for name in ("step_s", "sample_s", "fixed_s"):
-            values = np.array(getattr(self, name), dtype=np.float64)
-            values.setflags(write=False)
-            object.__setattr__(self, name, values)
-            bad = ~np.isfinite(values) | (values < 0)
-            if name == "step_s":
-                bad |= values == 0
-            if bad.any():
-                where = tuple(int(i) for i in np.argwhere(bad)[0])
-                learner = where[0] if where else 0
-                raise ConfigError(
-                    f"{name} of learner {learner} is {values[where]} s: give a finite "
-                    f"time {'above' if name == 'step_s' else 'of at least'} 0 s"
-                )
+        set_numbers(self, "step_s", above=0.0, each="learner")
+        set_numbers(self, "sample_s", each="learner")
+        set_numbers(self, "fixed_s", each="learner")
         shapes = {self.step_s.shape, self.sample_s.shape, self.fixed_s.shape}
         if len(shapes) > 1:
             raise ConfigError(
@@ -90,7 +79,7 @@ class DelayLaw:
     ) -> Self:
         """Coefficients of learners known by clock and radio rate (CSA)."""
         f, r = np.broadcast_arrays(
-            _positive("clock_hz", clock_hz), _positive("rate_bps", rate_bps)
+            _rates("clock_hz", clock_hz), _rates("rate_bps", rate_bps)
         )
         data = workload.sample_bits if mode == Mode.PARALLEL else 0.0
         return cls(
@@ -115,8 +104,7 @@ class DelayLaw:
         the law counts shards.
         """
         c, b = np.broadcast_arrays(
-            _positive("samples_per_s", samples_per_s),
-            _positive("bytes_per_s", bytes_per_s),
+            _rates("samples_per_s", samples_per_s), _rates("bytes_per_s", bytes_per_s)
         )
         data = sample_bytes if mode == Mode.PARALLEL else 0.0
         return cls(step_s=1.0 / c, sample_s=data / b, fixed_s=2.0 * model_bytes / b)
@@ -142,7 +130,7 @@ class DelayLaw:
             fixed_s=self.fixed_s[learners, states],
         )
 
-    def only(self, learners: Ints | NDArray[np.bool_]) -> "DelayLaw":
+    def only(self, learners: Ints | Bools) -> "DelayLaw":
         """Return the law of some of the learners."""
         return DelayLaw(
             step_s=self.step_s[learners],
@@ -171,13 +159,5 @@ class DelayLaw:
         return np.where(d > 0, t, 0.0)
 
 
-def _positive(name: str, values: ArrayLike) -> Floats:
-    array = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    bad = ~(np.isfinite(array) & (array > 0))
-    if bad.any():
-        learner = int(np.argwhere(bad)[0][0])
-        raise ConfigError(
-            f"{name} of learner {learner} is {array[bad][0]}: give a finite number "
-            "above 0"
-        )
-    return array
+def _rates(name: str, values: ArrayLike) -> Floats:
+    return numbers(name, np.atleast_1d(values), above=0.0, each="learner")

@@ -1,14 +1,13 @@
 """Several tasks that share learners: what is to be split, and a split."""
 
 from dataclasses import dataclass
-from math import inf, isfinite
-from typing import Any
+from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from melisma.errors import ConfigError
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Floats, Ints, set_counts, set_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,20 +29,17 @@ class MultiTaskProblem:
     every: bool = True  #: whether each learner serves one task, or one at most
 
     def __post_init__(self) -> None:
-        B = _set(self, "shard_s", self.shard_s, above=0.0)
+        B = set_numbers(self, "shard_s", above=0.0)
         if B.ndim != 2 or B.size == 0:
             raise ConfigError(
                 f"shard_s has shape {B.shape}: give a row for each task with a number "
                 "for each learner"
             )
         m, n = B.shape
-        _set(self, "fixed_s", self.fixed_s, shape=(m, n))
-        _set(self, "deadline_s", self.deadline_s, shape=(m,), above=0.0)
-        _set(self, "price", self.price, shape=(n,))
-        D = _set(self, "shards", self.shards, shape=(m,), above=0.0)
-        if (np.floor(D) != D).any():
-            raise ConfigError(f"shards {D.tolist()}: give whole numbers")
-        object.__setattr__(self, "shards", _frozen(D.astype(np.int64)))
+        set_numbers(self, "fixed_s", shape=(m, n))
+        set_numbers(self, "deadline_s", shape=(m,), above=0.0, each="task")
+        set_numbers(self, "price", shape=(n,), each="learner")
+        set_counts(self, "shards", shape=(m,), least=1, each="task")
         if not self.budget >= 0:
             raise ConfigError(f"budget of {self.budget}: give a number of at least 0")
         if self.least < 1:
@@ -139,32 +135,3 @@ class Solved:
     def gap(self) -> float:
         """(objective − bound) / objective; 0: proven optimal."""
         return (self.objective_s - self.bound_s) / self.objective_s
-
-
-def _set(
-    problem: MultiTaskProblem,
-    name: str,
-    values: Any,
-    *,
-    shape: tuple[int, ...] | None = None,
-    above: float | None = None,
-) -> Floats:
-    """Check one field and store it as a frozen array of its shape."""
-    array = np.array(values, dtype=np.float64)
-    if shape is not None:
-        if array.shape not in ((), shape):
-            raise ConfigError(
-                f"{name} has shape {array.shape}: give one number or {shape}"
-            )
-        array = np.broadcast_to(array, shape).copy()
-    for value in array.ravel().tolist():
-        if not isfinite(value) or value < 0 or (above is not None and value <= above):
-            bound = "at least 0" if above is None else f"above {above:g}"
-            raise ConfigError(f"{name} holds {value}: give finite numbers {bound}")
-    object.__setattr__(problem, name, _frozen(array))
-    return array
-
-
-def _frozen(array: Any) -> Any:
-    array.setflags(write=False)
-    return array

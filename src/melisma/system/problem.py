@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from melisma.errors import ConfigError, InfeasibleError
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Floats, Ints, counts
 from melisma.system.law import DelayLaw
 
 #: More local steps than any deadline allows: keeps counts inside exact floats.
@@ -41,14 +41,9 @@ class Problem(DelayLaw):
             )
         if self.samples < 1:
             raise ConfigError(f"{self.samples} samples to train on: give at least 1")
-        for name in ("least", "most"):
-            bound = getattr(self, name)
-            if np.shape(bound) not in ((), (K,)):
-                raise ConfigError(
-                    f"{name} has shape {np.shape(bound)}: give one number or {K}"
-                )
-            if bound is not None and np.min(bound) < 1:
-                raise ConfigError(f"{name} is {np.min(bound)}: give at least 1 sample")
+        counts("least", self.least, shape=(K,), least=1, each="learner")
+        if self.most is not None:
+            counts("most", self.most, shape=(K,), least=1, each="learner")
         if self.most is not None and np.any(np.less(self.most, self.least)):
             raise ConfigError(
                 f"least of {self.least} is above most of {self.most} samples for some "

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from melisma.errors import ConfigError
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Floats, Ints, set_numbers
 from melisma.system.law import DelayLaw
 
 
@@ -28,21 +28,11 @@ class States:
     fixed_s: Floats  #: A, tasks × learners × states
 
     def __post_init__(self) -> None:
-        for name in ("probability", "shard_s", "fixed_s"):
-            values = np.array(getattr(self, name), dtype=np.float64)
-            values.setflags(write=False)
-            object.__setattr__(self, name, values)
-        check_probability(self.probability)
-        wanted = (len(self.shard_s), *self.probability.shape)
+        gamma = set_numbers(self, "probability", each="learner")
+        check_probability(gamma)
+        tasks = len(self.shard_s)
         for name in ("shard_s", "fixed_s"):
-            values = getattr(self, name)
-            if values.shape != wanted:
-                raise ConfigError(
-                    f"{name} has shape {values.shape} and probability "
-                    f"{self.probability.shape}: give tasks × learners × states"
-                )
-            if not (np.isfinite(values) & (values >= 0)).all():
-                raise ConfigError(f"{name} holds {values.min()} s: give finite times")
+            set_numbers(self, name, shape=(tasks, *gamma.shape), each="task")
 
     @classmethod
     def of(

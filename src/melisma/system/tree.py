@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from melisma.errors import ConfigError
-from melisma.maths.arrays import Floats
+from melisma.maths.arrays import Floats, numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,7 @@ class Level:
         if self.children < 1:
             raise ConfigError(f"a node has {self.children} children: give it 1 or more")
         for field in fields(self):
-            value = getattr(self, field.name)
-            if not 0 <= value < math.inf:
-                raise ConfigError(
-                    f"{field.name} is {value}: give a finite number, not below 0"
-                )
+            numbers(field.name, getattr(self, field.name), shape=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,12 +68,9 @@ def cycle_through(levels: Sequence[Level], busy_s: ArrayLike) -> Passage:
     many as the tree has learners, or below 0.
     """
     learners = math.prod(level.children for level in levels)
-    busy = np.asarray(busy_s, dtype=np.float64)
-    if not levels or busy.shape not in ((), (learners,)) or not (busy >= 0).all():
-        raise ConfigError(
-            f"busy_s has the shape {busy.shape} in a tree of {len(levels)} levels and "
-            f"{learners} learners: give one number or one for each, not below 0"
-        )
+    if not levels:
+        raise ConfigError("a tree of 0 levels: give at least the root's")
+    busy = numbers("busy_s", busy_s, shape=(learners,), endless=True, each="learner")
     has, nodes = np.zeros(1), []
     for level in levels:
         nodes.append(has)

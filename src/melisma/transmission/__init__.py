@@ -7,18 +7,19 @@ uploads of coded cycles, event by event (``air``).
 
 from melisma.transmission.queues import Decisions, Observed, Queues, Setting
 from melisma.transmission.rules import lyapunov, step
-from melisma.transmission.slots import POLICIES, Trace, jain, simulate, utility
+from melisma.transmission.slots import Policy, Trace, greedy, jain, simulate, utility
 from melisma.transmission.uploads import Schedule, Uploads
 
 __all__ = [
-    "POLICIES",
     "Decisions",
     "Observed",
+    "Policy",
     "Queues",
     "Schedule",
     "Setting",
     "Trace",
     "Uploads",
+    "greedy",
     "jain",
     "lyapunov",
     "simulate",

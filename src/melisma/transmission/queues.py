@@ -6,13 +6,12 @@ scheme: in others the same rules weigh the queues differently.
 """
 
 from dataclasses import dataclass
-from math import isfinite, log
-from typing import Any
+from math import log
 
 import numpy as np
 
 from melisma.errors import ConfigError
-from melisma.maths.arrays import Floats
+from melisma.maths.arrays import Floats, counts, numbers, set_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,21 +37,22 @@ class Setting:
     energy_weight: float = 1.0  #: β, of the battery in the Lyapunov function, Mbit²/J²
 
     def __post_init__(self) -> None:
-        rate = np.array(self.rate_mbps, dtype=np.float64)
-        if rate.ndim != 1 or rate.size == 0:
+        shape = set_numbers(self, "rate_mbps", above=0.0, each="worker").shape
+        if len(shape) != 1 or shape == (0,):
             raise ConfigError(
-                f"rate_mbps has shape {rate.shape}: give one number for each worker"
+                f"rate_mbps has shape {shape}: give one number for each worker"
             )
-        for name in ("arrival_mbit", "harvest_j", "work_gcycles", "compute_gcycles"):
-            _set(self, name, rate.shape, least=0.0)
-        for name in ("rate_mbps", "power_w", "fairness_per_mbit"):
-            _set(self, name, rate.shape, above=0.0)
-        for name in ("compute_j_per_gcycle", "server_gcycles_per_mbit"):
-            _set(self, name, rate.shape, least=0.0)
+        for name in ("power_w", "fairness_per_mbit"):
+            set_numbers(self, name, shape=shape, above=0.0, each="worker")
+        for name in (
+            *("arrival_mbit", "harvest_j", "work_gcycles", "compute_gcycles"),
+            *("compute_j_per_gcycle", "server_gcycles_per_mbit"),
+        ):
+            set_numbers(self, name, shape=shape, each="worker")
         for name in ("slot_s", "utility_weight", "energy_weight"):
-            _check(name, getattr(self, name), above=0.0)
-        _check("server_gcycles", self.server_gcycles, least=0.0)
-        _check("channels", self.channels, least=1.0)
+            numbers(name, getattr(self, name), shape=(), above=0.0)
+        numbers("server_gcycles", self.server_gcycles, shape=())
+        counts("channels", self.channels, shape=(), least=1)
 
     @property
     def workers(self) -> int:
@@ -136,34 +136,3 @@ class Decisions:
     computed_gcycles: Floats  #: f
     airtime_s: Floats  #: v
     sent_mbit: Floats  #: c = min(Q, r·v)
-
-
-def _set(
-    setting: Setting,
-    name: str,
-    shape: tuple[int, ...],
-    *,
-    least: float | None = None,
-    above: float | None = None,
-) -> None:
-    """Check one field and store it as a frozen array over workers."""
-    array = np.array(getattr(setting, name), dtype=np.float64)
-    if array.shape not in ((), shape):
-        raise ConfigError(f"{name} has shape {array.shape}: give one number or {shape}")
-    array = np.broadcast_to(array, shape).copy()
-    for value in array.tolist():
-        _check(name, value, least=least, above=above)
-    array.setflags(write=False)
-    object.__setattr__(setting, name, array)
-
-
-def _check(
-    name: str, value: Any, *, least: float | None = None, above: float | None = None
-) -> None:
-    if isfinite(value):
-        if least is not None and value >= least:
-            return
-        if above is not None and value > above:
-            return
-    bound = f"at least {least:g}" if least is not None else f"above {above:g}"
-    raise ConfigError(f"{name} holds {value}: give a finite number {bound}")

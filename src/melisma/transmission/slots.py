@@ -1,14 +1,13 @@
-"""Fair transmission slot by slot, beside a greedy policy and the rules as printed."""
+"""Fair transmission slot by slot, beside a greedy policy."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from math import log
+from dataclasses import dataclass, fields
 from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
 
-from melisma.errors import ConfigError, unknown
+from melisma.errors import ConfigError
 from melisma.maths.arrays import Floats
 from melisma.transmission.queues import Decisions, Observed, Queues, Setting
 from melisma.transmission.rules import affordable, after, lyapunov, transmission
@@ -39,36 +38,6 @@ def greedy(setting: Setting, queues: Queues, observed: Observed) -> Decisions:
         airtime_s=v,
         sent_mbit=np.minimum(queues.data_mbit, r * v),
     )
-
-
-def printed(setting: Setting, queues: Queues, observed: Observed) -> Decisions:
-    """P4 to P7 as the paper prints them: min E·stored stores nothing."""
-    done = lyapunov(setting, queues, observed)
-    V, H = setting.utility_weight, queues.fairness_mbit
-    with np.errstate(divide="ignore"):
-        y = np.clip((V / H - 1) / log(2), 0.0, observed.arrival_mbit)
-    f = np.zeros_like(done.computed_gcycles)  # the paper has no rule for it
-    worker = setting.server_gcycles_per_mbit * queues.work_gcycles
-    gain = (
-        queues.battery_j * setting.power_w
-        + (queues.data_mbit - worker) * observed.rate_mbps
-    )
-    v = transmission(setting, queues, observed, f, gain)
-    return replace(
-        done,
-        auxiliary_mbit=np.where(V / log(2) <= H, 0.0, y),
-        stored_j=np.zeros_like(done.stored_j),
-        computed_gcycles=f,
-        airtime_s=v,
-        sent_mbit=np.minimum(queues.data_mbit, observed.rate_mbps * v),
-    )
-
-
-POLICIES: dict[str, Policy] = {
-    "lyapunov": lyapunov,
-    "greedy": greedy,
-    "printed": printed,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -139,15 +108,13 @@ def draw(setting: Setting, slots: int, rng: np.random.Generator) -> Observed:
 
 
 def simulate(
-    setting: Setting, slots: int, seeds: Sequence[int], policy: str = "lyapunov"
+    setting: Setting, slots: int, seeds: Sequence[int], policy: Policy = lyapunov
 ) -> Trace:
     """Run a policy from empty queues and batteries, once with each seed's draws.
 
-    A seed brings the same slots to every policy and every V. Raises ConfigError for an
-    unknown policy, no slots or no seeds.
+    A seed brings the same slots to every policy and every V. Raises ConfigError for no
+    slots or no seeds.
     """
-    if policy not in POLICIES:
-        raise unknown("policy", policy, POLICIES)
     if slots < 1 or not seeds:
         raise ConfigError(
             f"{slots} slots with {len(seeds)} seeds: give at least one of each"
@@ -159,7 +126,7 @@ def simulate(
     for slot in range(slots):
         now = _each(observed, itemgetter(slot))
         before.append(queues)
-        done.append(POLICIES[policy](setting, queues, now))
+        done.append(policy(setting, queues, now))
         queues = after(setting, queues, now, done[-1])
     return Trace(
         setting=setting,

@@ -31,8 +31,7 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike
 
-from melisma.errors import ConfigError
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Floats, Ints, counts, numbers
 from melisma.transmission.air import Air
 from melisma.transmission.rules import asked
 
@@ -86,9 +85,7 @@ class Uploads:
 
     def __post_init__(self) -> None:
         for name in ("workers", "channels", "slot_s", "utility_weight", "fairness"):
-            value = getattr(self, name)
-            if not value > 0:
-                raise ConfigError(f"{name} is {value}: give a number above 0")
+            numbers(name, getattr(self, name), shape=(), above=0.0, endless=True)
         self.owed = np.zeros(self.workers)
 
     def schedule(
@@ -103,21 +100,18 @@ class Uploads:
         A worker has one radio: its uploads follow one another. Who has nothing to send
         is ready at inf. Raises ConfigError for sizes, rates or workers that are none.
         """
-        who = np.asarray(np.arange(self.workers) if worker is None else worker)
-        ready, size, rate = (
-            _numbers(name, values, who.shape)
-            for name, values in (
-                ("ready_s", ready_s),
-                ("size_bits", size_bits),
-                ("rate_bps", rate_bps),
-            )
+        who = counts(
+            "worker",
+            np.arange(self.workers) if worker is None else worker,
+            most=self.workers - 1,
         )
-        if not ((who >= 0) & (who < self.workers)).all():
-            raise ConfigError(f"worker holds {who.tolist()}: there are {self.workers}")
+        ready = numbers("ready_s", ready_s, shape=who.shape, endless=True)
+        size = numbers("size_bits", size_bits, shape=who.shape, above=0.0)
+        rate = numbers("rate_bps", rate_bps, shape=who.shape, above=0.0)
         air = Air(
             channels=self.channels,
             slot_s=self.slot_s,
-            worker=who.astype(np.int64),
+            worker=who,
             ready_s=ready,
             size_bits=size,
             rate_bps=rate,
@@ -146,15 +140,3 @@ class Uploads:
         had = sizes > 0
         y = asked(self.utility_weight, self.fairness, self.owed[had], 1.0)
         self.owed[had] = np.maximum(self.owed[had] + y - sent[had] / sizes[had], 0.0)
-
-
-def _numbers(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Floats:
-    """One positive number for each upload; moments may be 0 or inf too."""
-    array = np.array(values, dtype=np.float64)
-    if array.shape not in ((), shape):
-        raise ConfigError(f"{name} has shape {array.shape}: give one number or {shape}")
-    fits = array >= 0 if name == "ready_s" else (array > 0) & np.isfinite(array)
-    if not fits.all():
-        wanted = "moments from 0 on" if name == "ready_s" else "finite numbers above 0"
-        raise ConfigError(f"{name} holds {array[~fits].min()}: give {wanted}")
-    return np.broadcast_to(array, shape).copy()

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from melisma.errors import DataError
-from melisma.jobs.schema import Job, load, tasks_of
+from melisma.jobs.files import load
+from melisma.jobs.schema import Job, tasks_of
 from melisma.runs import records
 from melisma.runs.files import CONFIG, RECORDS
 from melisma.runs.records import Record

@@ -15,7 +15,8 @@ import msgspec
 
 from melisma.errors import DataError
 from melisma.jobs.families import family_of
-from melisma.jobs.schema import Job, load, tasks_of
+from melisma.jobs.files import load
+from melisma.jobs.schema import Job, tasks_of
 from melisma.runs.files import CONFIG, RECORDS
 from melisma.runs.lock import is_held
 from melisma.runs.tail import Tail

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from melisma.errors import ConfigError, DataError
-from melisma.jobs.schema import Job, load, tasks_of
+from melisma.jobs.files import load
+from melisma.jobs.schema import Job, tasks_of
 from melisma.runs import records as rows
 from melisma.runs.files import CONFIG, MODEL, RECORDS
 from melisma.runs.records import Record

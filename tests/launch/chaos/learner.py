@@ -20,13 +20,13 @@ from safetensors.torch import save_file
 from melisma.cli import main
 from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.launch import joining
-from melisma.learner import fog
+from melisma.learner.fog import FogLearner
 from melisma.learner.source import Caller
 
 favours: dict[str, Any] = {}
 
 
-class Favour(fog.FogLearner):
+class Favour(FogLearner):
     def speeds(self, task: str, drifted: bool) -> Speeds:
         speeds = super().speeds(task, drifted)
         if favours.get("steady"):
@@ -56,8 +56,6 @@ def _keep(update: Update, folder: Path, name: str) -> None:
 
 if __name__ == "__main__":
     favours = json.loads(sys.argv.pop(1))
-    # What `melisma join` will find.
-    fog.FogLearner = Favour  # type: ignore[misc]
-    vars(joining)["FogLearner"] = Favour
+    vars(joining)["FogLearner"] = Favour  # what `melisma join` will find
     sys.argv.insert(1, "join")
     main()

@@ -33,9 +33,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.maths.subsets import Division, masks
 from melisma.schemes.multitask.cover import assigned, cheapest
 from melisma.schemes.multitask.infeasible import check, too_dear, why_not
@@ -92,7 +91,7 @@ class _Points:
     z: Floats
     cost: Floats
 
-    def __getitem__(self, where: Ints | NDArray[np.bool_] | slice) -> "_Points":
+    def __getitem__(self, where: Ints | Bools | slice) -> "_Points":
         return _Points(self.sets[where], self.z[where], self.cost[where])
 
     def priced(self, beta: float) -> Floats:

@@ -15,9 +15,8 @@ from itertools import combinations
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.maths.subsets import Division, masks, sums
 from melisma.schemes.multitask.cover import capacities, costs, fastest, filled, sunk
 from melisma.system.multitask import MultiTaskProblem
@@ -181,9 +180,7 @@ class Sharing:
         times: Floats = np.append(levels, inf)[first]
         return times
 
-    def _adopt(
-        self, pair: tuple[int, int], learners: Ints, front: NDArray[np.bool_]
-    ) -> bool:
+    def _adopt(self, pair: tuple[int, int], learners: Ints, front: Bools) -> bool:
         """Give the learners in front to the one task, the others to the other."""
         some = list(pair)
         before = self.z[some], self.cost[some], [self.sets[i] for i in pair]

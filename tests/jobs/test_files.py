@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from melisma.errors import ConfigError
-from melisma.jobs.schema import Job, dump, load, load_states
+from melisma.jobs.files import dump, load, load_states
+from melisma.jobs.schema import Job
 from melisma.learning.data import EMBEDDED
 from melisma.system.law import Mode
 
@@ -63,6 +64,7 @@ def test_a_job_survives_being_written_and_read(tmp_path: Path) -> None:
         ("cycles = 'ten'", "cycles: expected `int`, got `str`"),
         ("mode = 'paralel'", "unknown mode 'paralel': did you mean 'parallel'?"),
         ("late = 'stop'", "unknown late 'stop'"),
+        ("helpers = 'finish'", "unknown helpers 'finish': did you mean 'finished'?"),
         ("checks = 1.5", "checks = 1.5: give a share from 0 to 1"),
         ("checks = 0.1\nmode = 'federated'", "in federated mode its data is elsewhere"),
         ("aggregation.rule = 'mediam'", "unknown rule 'mediam': did you mean 'median'"),

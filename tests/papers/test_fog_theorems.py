@@ -5,11 +5,7 @@ from math import comb, log, sqrt
 
 import numpy as np
 import pytest
-from tests.fog.movements import optimum, some
-
-from melisma.errors import ConfigError
-from melisma.fog import Links, Movement, check, cost, move
-from melisma.fog.closed_forms import (
+from papers.fog_theorems import (
     expected_violations,
     hierarchy,
     hierarchy_optimum,
@@ -20,6 +16,10 @@ from melisma.fog.closed_forms import (
     waiting,
     waiting_capacity,
 )
+from tests.fog.movements import optimum, some
+
+from melisma.errors import ConfigError
+from melisma.fog import Links, Movement, check, cost, move
 from melisma.fog.topologies import scale_free
 from melisma.maths.arrays import Floats
 

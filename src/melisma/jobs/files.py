@@ -1,0 +1,64 @@
+"""Job files: TOML in, a strict `Job` out.
+
+An unknown key, a wrong type or a bad unit is a ConfigError that names the file, the key
+and the fix.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import tomli_w
+
+from melisma.errors import ConfigError
+from melisma.jobs.schema import Job, StatesFile
+from melisma.jobs.table import Table, explain, quantity
+
+File = TypeVar("File", Job, StatesFile)
+
+
+def load(path: Path) -> Job:
+    """Read a job file; ConfigError in one line if it is not one."""
+    return _load(path, Job, "a job file")
+
+
+def job_of(raw: Mapping[str, object], where: str) -> Job:
+    """Read a job that was found ``where``; ConfigError in one line if it is not one."""
+    return _convert(raw, Job, where)
+
+
+def load_states(path: Path) -> StatesFile:
+    """Read a file of states; ConfigError in one line if it is not one."""
+    return _load(path, StatesFile, "a file of states")
+
+
+def _load(path: Path, kind: type[File], what: str) -> File:
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}: give {what}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    return _convert(raw, kind, str(path))
+
+
+def _convert(raw: Mapping[str, object], kind: type[File], where: str) -> File:
+    try:
+        return msgspec.convert(raw, kind, dec_hook=quantity)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {explain(error, kind)}") from error
+
+
+def dump(table: Table) -> str:
+    """Return a job as TOML, every key that has a value included."""
+    return tomli_w.dumps(_without_none(msgspec.to_builtins(table, enc_hook=float)))
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    return value
