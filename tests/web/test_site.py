@@ -315,7 +315,7 @@ def test_a_large_run_is_told_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read in chunks that cut lines anywhere: nothing is lost and nothing doubled."""
-    from melisma.views import tail
+    from melisma.runs import tail
 
     monkeypatch.setattr(tail, "CHUNK_BYTES", 1000)
     write_run(tmp_path / "runs" / "long", cycles=40, done=40)

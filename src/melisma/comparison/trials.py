@@ -1,7 +1,8 @@
 """The runs of a comparison: done in any process, saved in its folder as they end.
 
 FOLDER/sweep.toml                    job, schemes and seeds that are compared
-       SCHEME-seedN/                 a run, as `melisma simulate` writes it
+       SCHEME-seedN/                 a run, as `melisma simulate` writes it, but
+                                     without checkpoints
        SCHEME-seedN/result.msgpack   its result; a run without it did not end
 
 A run is returned as the bytes of its files, since the machine that did it may not be
@@ -25,6 +26,7 @@ from melisma.errors import ConfigError, DataError, MelismaError
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.simulate import build
+from melisma.runs.files import CHECKPOINT
 from melisma.runs.records import Evaluated, Record
 from melisma.views.history import History, history
 from melisma.views.tasks import COLUMNS, served, together
@@ -82,10 +84,11 @@ def _figures(job: Job, records: list[Record]) -> Result | str:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
+    """Return a run's files but its checkpoints: trials are repeated, not resumed."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.name != CHECKPOINT
     }
 
 
