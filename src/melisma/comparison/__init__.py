@@ -1,1 +1,1 @@
-"""Schemes side by side: sweeps over processes, trials, comparison and its report."""
+"""Comparing schemes: sweeps over processes, trials, the comparison and its report."""

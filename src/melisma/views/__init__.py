@@ -1,6 +1,6 @@
-"""What became of a run: rows and one page, from its records alone; no torch.
+"""Tables, reports and pages of a run, made from its records alone; no torch.
 
-The page is imported when it is asked for: who only reads rows does without it.
+Names are imported on first use, so that reading rows does not load the page.
 """
 
 from importlib import import_module

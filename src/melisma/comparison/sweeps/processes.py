@@ -1,4 +1,4 @@
-"""Trials over processes of this machine, one thread each."""
+"""Trials over processes of this machine, with one thread each."""
 
 import multiprocessing
 import os
@@ -26,7 +26,7 @@ from melisma.comparison.sweeps.engine import (
 )
 from melisma.errors import ConfigError, RemoteError
 
-#: What makes the libraries below numpy and torch use one thread, if set in time.
+#: Make the libraries under numpy and torch use one thread; read when they are loaded.
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
 )
@@ -36,10 +36,10 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 @contextmanager
 def over_processes(processes: int | None = None) -> Iterator[Engine]:
-    """Start at most so many processes, or as many as there are cores.
+    """Use at most ``processes`` processes, by default as many as there are cores.
 
-    They are started when there is work for them, kept for the next sweep, and ended
-    with the block. ConfigError if there are to be none.
+    They are started when there is work, reused for the next sweep, and ended with the
+    block. ConfigError if ``processes`` is below 1.
     """
     if processes is not None and processes < 1:
         raise ConfigError(f"{processes} processes can do nothing: give 1 or more")
@@ -52,7 +52,7 @@ def over_processes(processes: int | None = None) -> Iterator[Engine]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Worker:
-    """A process, and the line to it."""
+    """A process, and the pipe to it."""
 
     process: BaseProcess
     line: Connection
@@ -72,7 +72,7 @@ class _Worker:
         self.line.close()
 
     def obituary(self) -> str:
-        """How the process ended, which it has."""
+        """Say how the process, which has ended, did so."""
         self.process.join()
         code = self.process.exitcode or 0
         if code != -signal.SIGKILL:
@@ -85,7 +85,7 @@ class _Worker:
 
 
 class _Processes:
-    """The crew of this machine."""
+    """The workers of this machine."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -101,7 +101,7 @@ class _Processes:
         try:
             worker.line.send((trial, item))
         except OSError:
-            return  # it died meanwhile, and will be heard of as dead
+            return  # it died meanwhile; `hear` reports that
 
     def hear(self) -> Iterator[tuple[int, News]]:
         ready = set(wait([worker.line for worker in self._busy.values()]))
@@ -132,7 +132,7 @@ class _Processes:
 
 
 def _work(line: Connection) -> None:
-    """Do what comes over the line until it is closed."""
+    """Do the trials that arrive through the pipe until it is closed."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         while True:
@@ -140,13 +140,13 @@ def _work(line: Connection) -> None:
             try:
                 line.send(news)
             except (TypeError, AttributeError, pickle.PicklingError) as error:
-                line.send(Raised(TypeError(f"a result that has no copy: {error}")))
+                line.send(Raised(TypeError(f"a result cannot be pickled: {error}")))
     except (EOFError, OSError):
-        return  # nobody is there who asks
+        return  # the parent has closed the pipe
 
 
 def _end_with_parent() -> None:
-    """Do not go on with a trial for a process that was killed."""
+    """Exit with the parent: if it was killed, nobody waits for the trial."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -162,10 +162,10 @@ def _next(line: Connection) -> Returned | Raised:
 
 
 def outcome(trial: Callable[..., Any], item: object, tick: Tick) -> Returned | Raised:
-    """Do one trial; what it raises comes back as something to carry elsewhere."""
+    """Do one trial; return its result, or its exception in a form that pickles."""
     try:
         return Returned(trial(item, tick))
-    except Exception as error:  # the edge: everything goes back to who asked
+    except Exception as error:  # the edge: every error is sent to the parent
         trace = traceback.format_exc()
         error.add_note(trace)
         try:
@@ -176,7 +176,7 @@ def outcome(trial: Callable[..., Any], item: object, tick: Tick) -> Returned | R
 
 
 class _Portable(RemoteError):
-    """Of an exception that cannot be carried itself."""
+    """Stands for an exception that cannot be pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.type, self.message, self.traceback)
@@ -200,7 +200,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 def _undisturbed() -> Iterator[None]:
     """Have the processes that are started in the block ignore Ctrl-C.
 
-    It reaches every process of a terminal, and the one that asked decides.
+    A terminal sends it to all its processes; the parent alone decides what to end.
     """
     if sys.platform == "win32":
         yield

@@ -1,4 +1,4 @@
-"""What who may steer asks for, done."""
+"""Carry out requests to control the live run."""
 
 import math
 from typing import Literal
@@ -11,12 +11,12 @@ from melisma.rpc.http import problem
 from melisma.views.document import Document
 from melisma.views.web.live import Live
 
-#: Why a learner is gone, in the records.
+#: Reason in the records of a learner that was expelled here.
 REASON = "sent away from the dashboard"
 
 
 class Asked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The body of a request to steer."""
+    """The body of a request to control the run."""
 
     action: Literal["pause", "resume", "stop", "expel", "deadline"]
     learner: str | None = None
@@ -24,7 +24,7 @@ class Asked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 async def asked(request: web.Request) -> Asked:
-    """Return what is asked for; an HTTP error if that cannot be understood."""
+    """Return the decoded request; an HTTP error if its body is not valid."""
     if request.content_type != "application/json":
         raise problem(
             web.HTTPUnsupportedMediaType, "send Content-Type: application/json"
@@ -32,13 +32,13 @@ async def asked(request: web.Request) -> Asked:
     try:
         return msgspec.json.decode(await request.read(), type=Asked)
     except (ValueError, RecursionError) as error:
-        raise problem(web.HTTPBadRequest, f"the body is not right: {error}") from None
+        raise problem(web.HTTPBadRequest, f"the body is not valid: {error}") from None
 
 
 def steer(asked: Asked, live: Live | None, document: Document | None) -> None:
-    """Do it; an HTTP error if it cannot be done."""
+    """Carry out a request; an HTTP error if the run does not allow it."""
     if live is None or live.over or document is None:
-        raise problem(web.HTTPConflict, "no run goes on here")
+        raise problem(web.HTTPConflict, "no run is under way here")
     control = live.control
     if control.intent == Intent.STOPPING and asked.action != "expel":
         raise problem(web.HTTPConflict, "the run stops after this cycle")
