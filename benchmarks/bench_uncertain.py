@@ -1,6 +1,7 @@
 """Several tasks on learners whose speed is uncertain: what knowing more is worth.
 
     python benchmarks/bench_uncertain.py
+    python benchmarks/bench_uncertain.py --trials 2 --cycles 1 --largest 4    some
 
 Forty seeded trials a point, five cycles each, in the simulator without gradients:
 Jetson-like learners that are mostly idle, or training, or downloading (a third each, by
@@ -72,7 +73,7 @@ NOTHING = Dataset(
     torch.zeros(1, 1, 1, 1),
     torch.zeros(1, dtype=torch.long),
 )
-out, err = Console(), Console(stderr=True)
+out, err = Console(width=130), Console(stderr=True)
 
 
 class Trial:
@@ -230,6 +231,7 @@ def main(
     changing: Annotated[
         float, typer.Option(help="Chance that a state changes within a cycle.")
     ] = 0.0,
+    largest: Annotated[int, typer.Option(min=4, help="Learners at most.")] = 10,
 ) -> None:
     """Measure all points and print a table."""
     print(provenance(), flush=True)
@@ -245,6 +247,8 @@ def main(
     points = [(n, 3, 0.0, 300.0) for n in (4, 6, 8, 10)]
     points += [(10, m, 5.0, 200.0) for m in (1, 2, 3, 4)]
     for learners, tasks, longer_s, budget in points:
+        if learners > largest:
+            continue
         found = point(learners, tasks, trials, longer_s, budget, cycles, heat, changing)
         for scheme, results in found.items():
             head = [str(learners), str(tasks), str(len(results))]
@@ -256,10 +260,12 @@ def _cells(results: list[Service]) -> Iterable[str]:
     if not results:
         return ["–"] * 7
     times = [result.time_s for result in results]
-    half = 1.96 * float(np.std(times, ddof=1)) / len(times) ** 0.5
+    spread = "–"  # of one trial
+    if len(times) > 1:
+        spread = f"{1.96 * float(np.std(times, ddof=1)) / len(times) ** 0.5:.2f}"
     shares = ("task_satisfaction", "learner_satisfaction", "fulfilment", "drop")
     return [
-        f"{fmean(times):.2f} ± {half:.2f}",
+        f"{fmean(times):.2f} ± {spread}",
         *(
             f"{100 * fmean(getattr(result, name) for result in results):.1f}"
             for name in (*shares, "occupancy")
