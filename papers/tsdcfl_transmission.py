@@ -13,9 +13,8 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from melisma.errors import SolverError
-from melisma.maths.arrays import Floats
-from melisma.transmission.queues import Setting
-from melisma.transmission.slots import FADED, Trace, simulate
+from melisma.maths import Floats
+from melisma.transmission import FADED, Setting, Trace, simulate
 
 from .kit import Data, Spread, in_order
 

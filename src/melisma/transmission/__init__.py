@@ -7,10 +7,11 @@ uploads of coded cycles, event by event (``air``).
 
 from melisma.transmission.queues import Decisions, Observed, Queues, Setting
 from melisma.transmission.rules import lyapunov, step
-from melisma.transmission.slots import POLICIES, Trace, jain, simulate, utility
+from melisma.transmission.slots import FADED, POLICIES, Trace, jain, simulate, utility
 from melisma.transmission.uploads import Schedule, Uploads
 
 __all__ = [
+    "FADED",
     "POLICIES",
     "Decisions",
     "Observed",
