@@ -27,4 +27,6 @@ def offer(package: dict[str, Any], **homes: str) -> None:
         return package[name]
 
     package["__getattr__"] = find
-    package["__dir__"] = lambda: sorted({*package, *offered})
+    package["__dir__"] = lambda: sorted(
+        {*offered, *(name for name in package if name.startswith("__"))}
+    )
