@@ -13,21 +13,25 @@ import numpy as np
 import torch
 from torch import nn
 
-from melisma.algorithms.association import Association, Terms
-from melisma.algorithms.clock import VirtualClock
-from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
-from melisma.algorithms.task import Task
+import melisma as mel
+from melisma.algorithms import (
+    Association,
+    Entry,
+    Knowledge,
+    Programme,
+    Task,
+    Terms,
+    VirtualClock,
+    seconds_of,
+)
 from melisma.errors import InfeasibleError, TrainingError
-from melisma.fleets.simulated import Conditions, SimulatedFleet
-from melisma.learning.data import Dataset
-from melisma.learning.settings import Training
-from melisma.maths.arrays import Floats, Ints
-from melisma.runs.records import Allocated, Record, Refused
-from melisma.schemes.multitask import solve
-from melisma.system.law import DelayLaw
-from melisma.system.multitask import MultiTaskProblem, Solved
-from melisma.system.states import States, heated
-from melisma.views.tasks import Service, service
+from melisma.fleets import Conditions, SimulatedFleet
+from melisma.learning import Dataset, Training
+from melisma.maths import Floats, Ints
+from melisma.runs import Record
+from melisma.schemes import multitask
+from melisma.system import DelayLaw, MultiTaskProblem, Solved, States, heated
+from melisma.views import Service, service
 
 #: MMTT-Ideal, MED and MMTT-Uncertain, and what a cycle's split is made by.
 KNOWLEDGE = {
@@ -187,14 +191,14 @@ class Cluster:
 
 
 def _solved(problem: MultiTaskProblem, tasks: Ints, learners: Ints) -> Solved:
-    return solve(problem)
+    return multitask.solve(problem)
 
 
 def _hopeless(record: Record, deadline_s: Mapping[str, float]) -> bool:
     """Whether a task was refused, or a learner given what it is known not to do."""
-    if isinstance(record, Allocated) and record.predicted_s is not None:
+    if isinstance(record, mel.Allocated) and record.predicted_s is not None:
         return record.predicted_s > deadline_s[record.task] * (1 + 1e-9)
-    return isinstance(record, Refused)
+    return isinstance(record, mel.Refused)
 
 
 def _nothing() -> nn.Module:

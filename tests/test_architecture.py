@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "melisma"
 
 #: A room imports from its own line and the lines above it.
 LINES = [
+    {"lazy"},
     {"errors"},
     {"units"},
     {"registry"},
