@@ -249,7 +249,7 @@ def test_a_deadline_that_nobody_can_meet_is_an_error_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(orchestrator, "WAIT_S", 0.5)
-    monkeypatch.setattr(orchestrator, "LOOK_S", 0.1)
+    monkeypatch.setattr(orchestrator, "POLL_S", 0.1)
     job = changed(scheme="csa", deadline=Seconds(0.2))
     with pytest.raises(InfeasibleError, match=r"0\.2 s"):
         live(job, tmp_path, [Steady(name="a")])
