@@ -52,7 +52,7 @@ from torch.nn.functional import cross_entropy
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
-from melisma.fleets.simulated import SimulatedFleet
+from melisma.fleets.simulated import SimulatedLearners
 from melisma.learning.batched import Lesson, train_many
 from melisma.learning.data import Dataset, load
 from melisma.learning.models import build
@@ -203,7 +203,7 @@ def whole_cycle_s(lesson: Lesson, K: int, cycles: int) -> float:
     law = DelayLaw(
         step_s=np.full(K, 1.0 / SAMPLES), sample_s=np.zeros(K), fixed_s=np.zeros(K)
     )
-    fleet = SimulatedFleet(
+    crew = SimulatedLearners(
         [f"learner {k}" for k in range(K)],
         law,
         model=lesson.model,
@@ -230,7 +230,7 @@ def whole_cycle_s(lesson: Lesson, K: int, cycles: int) -> float:
             if isinstance(record, records.Evaluated):
                 ended.append(time.perf_counter())
 
-        asyncio.run(train(task, fleet, Averaging(fleet), RunWriter(watch=sink)))
+        asyncio.run(train(task, crew, Averaging(crew), RunWriter(watch=sink)))
     return float(np.diff(ended)[1:].min())
 
 

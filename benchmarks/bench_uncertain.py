@@ -34,10 +34,15 @@ from torch import nn
 
 from melisma.algorithms.association import Association, Terms
 from melisma.algorithms.clock import VirtualClock
-from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
+from melisma.algorithms.multitask import (
+    DelayEstimates,
+    Entry,
+    TaskScheduler,
+    seconds_of,
+)
 from melisma.algorithms.observed import ObservedStates
 from melisma.algorithms.task import Task
-from melisma.fleets.simulated import Conditions, SimulatedFleet
+from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.data import Dataset
 from melisma.learning.settings import Training
 from melisma.maths.arrays import Floats, Ints
@@ -56,13 +61,13 @@ MODEL_BYTES = np.array([2.296e6, 0.409e6, 8.317e6, 8.317e6])
 BYTES_PER_S = np.array([20e6, 20e6, 8e6])  #: idle, training, downloading
 SHARDS, STEPS = np.array([60, 60, 20, 20]), np.array([2, 1, 1, 1])
 DEADLINE_S = np.array([55.0, 40.0, 40.0, 40.0])
-KNOWLEDGE = {
-    "mmtt": Knowledge.BEFOREHAND,
-    "med": Knowledge.BEFOREHAND,
-    "rmed": Knowledge.BEFOREHAND,
-    "med-learned": Knowledge.LATEST,
-    "med-probe": Knowledge.PROBE,
-    "mmtt-ideal": Knowledge.NOW,
+ESTIMATES = {
+    "mmtt": DelayEstimates.FIXED,
+    "med": DelayEstimates.FIXED,
+    "rmed": DelayEstimates.FIXED,
+    "med-learned": DelayEstimates.RENEWED,
+    "med-probe": DelayEstimates.PROBED,
+    "mmtt-ideal": DelayEstimates.CURRENT,
 }
 
 ROWS = int(SHARDS.max()) * SHARD
@@ -113,8 +118,8 @@ class Trial:
 
     def run(self, scheme: str, budget: float) -> Service | None:
         """Run it by a scheme; None if a task was refused."""
-        fleets = [self._fleet(i) for i in range(self.tasks)]
-        entries = [self._entry(i, fleet) for i, fleet in enumerate(fleets)]
+        crews = [self._crew(i) for i in range(self.tasks)]
+        entries = [self._entry(i, crew) for i, crew in enumerate(crews)]
         terms = Terms(
             names=[entry.task.name for entry in entries],
             shards=SHARDS[: self.tasks],
@@ -130,8 +135,8 @@ class Trial:
             if scheme == "med-learned":
                 return learned.expected()
             rows = [
-                seconds_of(fleet.true_law(), entry.task)
-                for fleet, entry in zip(fleets, entries, strict=True)
+                seconds_of(crew.true_law(), entry.task)
+                for crew, entry in zip(crews, entries, strict=True)
             ]
             return np.stack([r[0] for r in rows]), np.stack([r[1] for r in rows])
 
@@ -148,14 +153,14 @@ class Trial:
             lambda: (seen, self.names),
         )
         association = Association(terms, self.price, known, solve, reassigns=False)
-        programme = Programme(
+        scheduler = TaskScheduler(
             entries,
             association,
             VirtualClock(),
-            KNOWLEDGE[scheme],
+            ESTIMATES[scheme],
             observe=learned.see,
         )
-        asyncio.run(programme.run())
+        asyncio.run(scheduler.run())
         happened = [record for entry in entries for record in entry.run.records]
         if any(isinstance(record, Refused) for record in happened):
             return None
@@ -166,7 +171,7 @@ class Trial:
             dict.fromkeys(names, BATCH),
         )
 
-    def _entry(self, i: int, fleet: SimulatedFleet) -> Entry:
+    def _entry(self, i: int, crew: SimulatedLearners) -> Entry:
         return Entry(
             task=Task(
                 name=f"task-{i}",
@@ -180,11 +185,11 @@ class Trial:
                 shard=SHARD,
                 steps=int(STEPS[i]),
             ),
-            crew=fleet,
+            crew=crew,
         )
 
-    def _fleet(self, i: int) -> SimulatedFleet:
-        return SimulatedFleet(
+    def _crew(self, i: int) -> SimulatedLearners:
+        return SimulatedLearners(
             self.names,
             self.laws[i],
             model=nn.Sequential(nn.Flatten(), nn.Linear(1, 1)),
@@ -211,12 +216,12 @@ def point(
     changing: float,
 ) -> dict[str, list[Service]]:
     """All schemes on the same clusters."""
-    found: dict[str, list[Service]] = {scheme: [] for scheme in KNOWLEDGE}
+    found: dict[str, list[Service]] = {scheme: [] for scheme in ESTIMATES}
     for seed in track(
         range(trials), f"{learners} learners, {tasks} tasks", console=err
     ):
         trial = Trial(seed, learners, tasks, longer_s, cycles, heat, changing)
-        results = {scheme: trial.run(scheme, budget) for scheme in KNOWLEDGE}
+        results = {scheme: trial.run(scheme, budget) for scheme in ESTIMATES}
         if None not in results.values():
             for scheme, result in results.items():
                 assert result is not None

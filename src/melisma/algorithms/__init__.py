@@ -8,16 +8,21 @@ if TYPE_CHECKING:
     from melisma.algorithms.association import Association, Terms
     from melisma.algorithms.clock import VirtualClock
     from melisma.algorithms.fog import Fog
-    from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
+    from melisma.algorithms.multitask import (
+        DelayEstimates,
+        Entry,
+        TaskScheduler,
+        seconds_of,
+    )
     from melisma.algorithms.task import Task
 
 __all__ = [
     "Association",
+    "DelayEstimates",
     "Entry",
     "Fog",
-    "Knowledge",
-    "Programme",
     "Task",
+    "TaskScheduler",
     "Terms",
     "VirtualClock",
     "seconds_of",
@@ -28,6 +33,6 @@ offer(
     association="Association Terms",
     clock="VirtualClock",
     fog="Fog",
-    multitask="Entry Knowledge Programme seconds_of",
+    multitask="Entry DelayEstimates TaskScheduler seconds_of",
     task="Task",
 )

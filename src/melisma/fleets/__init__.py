@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from melisma.lazy import offer
 
 if TYPE_CHECKING:
-    from melisma.fleets.simulated import Conditions, SimulatedFleet
+    from melisma.fleets.simulated import Conditions, SimulatedLearners
 
-__all__ = ["Conditions", "SimulatedFleet"]
+__all__ = ["Conditions", "SimulatedLearners"]
 
-offer(globals(), simulated="Conditions SimulatedFleet")
+offer(globals(), simulated="Conditions SimulatedLearners")

@@ -1,9 +1,8 @@
-"""Devices of a fog on a virtual clock: slots last as long as they are to, gradients
-are real.
+"""Fog devices on a virtual clock: slots last their nominal time, gradients are real.
 
-Within a cycle a device trains on one slot's samples after the other's, by plain
-gradient steps that keep no state: so all slots of all devices are trained as one batch
-when the cycle ends.
+A device trains on its slots' samples in order, by plain SGD, which has no state between
+steps. So the slots of a cycle are trained together when it ends, for all devices at
+once.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -55,14 +54,14 @@ class SimulatedDevices:
         return self._now_s
 
     async def ready(self) -> None:
-        """Everybody is there who was not expelled."""
+        """All devices are ready that were not expelled."""
 
     async def law(self) -> DelayLaw:
-        """Return how fast devices compute, and receive samples."""
+        """Return the devices' delay law."""
         return self._law
 
     def expel(self, name: str, reason: str) -> None:
-        """Let a device take no part from now on; what lies on it is lost."""
+        """Exclude a device from now on; its data is lost."""
         if name not in self.learners:
             return
         k = self.learners.index(name)
@@ -72,7 +71,7 @@ class SimulatedDevices:
     async def start(
         self, parameters: Parameters, slot: int, deadline_s: float
     ) -> list[Lost]:
-        """Everybody begins."""
+        """Begin a cycle; no simulated device fails."""
         self._began_s, self._parameters = self._now_s, parameters
         self._plans: dict[str, list[Ints]] = {name: [] for name in self.learners}
         self._trained = dict.fromkeys(self.learners, 0)
@@ -81,7 +80,7 @@ class SimulatedDevices:
     async def slot(
         self, number: int, moves: Mapping[str, Move], slot_s: float
     ) -> dict[str, Done | Lost]:
-        """Hand samples on; what is to be trained on is trained when the cycle ends."""
+        """Move samples; training on them waits until the cycle ends."""
         inbox, done = {name: list[Ints]() for name in self._own}, {}
         for name, move in moves.items():
             rows = self._own[name][move.skipped : move.skipped + move.collected]
