@@ -12,7 +12,7 @@ from tests.web.documents import Page, page_of, rows
 
 from melisma import rpc
 from melisma.runs import records
-from melisma.runs.lock import hold
+from melisma.runs.lock import lock
 from melisma.runs.store import RECORDS
 from melisma.views.document import Document, document
 from melisma.views.web import events
@@ -244,7 +244,7 @@ def test_who_comes_back_is_told_the_rest_and_nothing_twice(
     lines = happened(5)
     page, after, epoch = Page(), 0, ""
     with path.open("wb") as file:
-        hold(file)
+        lock(file)
         for number, record in enumerate(lines, start=1):
             records.write(record, file)
             file.flush()
@@ -274,7 +274,7 @@ def test_a_page_of_another_time_is_told_all_anew(visitor: Visitor) -> None:
 def test_watchers_have_a_limit(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_module, "STREAMS", 1)
     with (runs / "two" / RECORDS).open("ab") as file, serving(runs) as (server, _):
-        hold(file)
+        lock(file)
         visitor = Visitor(server.url)
         watching = visitor.events("/api/runs/two/events")
         assert next(watching)[0] == "rows"

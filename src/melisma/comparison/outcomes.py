@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from melisma.comparison.sweeps import Engine, Tick, in_turn
-from melisma.comparison.trials import Result, leave, left, open_sweep, simulated
+from melisma.comparison.trials import Result, open_sweep, save, saved, simulated
 from melisma.errors import ConfigError, LostError, TrainingError
 from melisma.jobs.columns import Column
 from melisma.jobs.families import (
@@ -208,7 +208,7 @@ def _run_all(
         for seed in _seeds(job, seeds)
     }
     results: dict[str, Result | str] = {
-        name: there for name in jobs if (there := left(folder / name)) is not None
+        name: result for name in jobs if (result := saved(folder / name)) is not None
     }
     missing = [name for name in jobs if name not in results]
     todo = [jobs[name] for name in missing]
@@ -218,7 +218,7 @@ def _run_all(
         if isinstance(trial, LostError):
             results[name] = str(trial)
         else:
-            leave(trial, folder / name)
+            save(trial, folder / name)
             results[name] = trial.failed if trial.result is None else trial.result
     return _by_scheme(schemes, [results[name] for name in jobs])
 

@@ -92,7 +92,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def leave(trial: Trial, folder: Path) -> None:
+def save(trial: Trial, folder: Path) -> None:
     """Write a run into its folder, all of it or nothing."""
     if not trial.files:
         return
@@ -107,7 +107,7 @@ def leave(trial: Trial, folder: Path) -> None:
     half.rename(folder)
 
 
-def left(folder: Path) -> Result | None:
+def saved(folder: Path) -> Result | None:
     """Return the result of the run in a folder; None if it did not end, or failed."""
     parts = _parts(folder)
     return parts.read(_RESULT) if _RESULT in parts else None
@@ -132,15 +132,15 @@ def open_sweep(folder: Path, job: Job, schemes: Sequence[str], seeds: int) -> No
         file.write_text(text, encoding="utf-8")
         return
     try:
-        begun, asked = (
+        before, given = (
             _flat(tomllib.loads(t)) for t in (file.read_text("utf-8"), text)
         )
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not TOML: {error}: begin anew") from error
     differ = [
-        f"{name} is {_short(asked.get(name))}, was {_short(begun.get(name))}"
-        for name in {**asked, **begun}
-        if asked.get(name) != begun.get(name)
+        f"{name} is {_short(given.get(name))}, was {_short(before.get(name))}"
+        for name in {**given, **before}
+        if given.get(name) != before.get(name)
     ]
     if differ:
         raise ConfigError(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def hold(records: BinaryIO) -> None:
+def lock(records: BinaryIO) -> None:
     """Lock the records until the file is closed, so that others see they are written.
 
     A shared lock, released by the kernel however the process ends.
@@ -13,7 +13,7 @@ def hold(records: BinaryIO) -> None:
     fcntl.flock(records, fcntl.LOCK_SH)
 
 
-def is_held(records: Path) -> bool:
+def is_locked(records: Path) -> bool:
     """Return whether a process is writing these records."""
     try:
         with records.open("rb") as file:

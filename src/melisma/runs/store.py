@@ -33,7 +33,7 @@ from melisma.learning.parameters import (
     save,
 )
 from melisma.runs.files import CHECKPOINT, CONFIG, MODEL, RECORDS, START
-from melisma.runs.lock import hold, is_held
+from melisma.runs.lock import is_locked, lock
 from melisma.runs.records import Record, read, write
 
 __all__ = [
@@ -137,14 +137,14 @@ class RunWriter:
             return
         made, is_new = not folder.exists(), not (folder / RECORDS).exists()
         folder.mkdir(exist_ok=True)
-        if not is_new and is_held(folder / RECORDS):
+        if not is_new and is_locked(folder / RECORDS):
             raise DataError(
                 f"{folder} is under way in another process: stop that one, or wait "
                 "for it to end"
             )
         try:
             with (folder / RECORDS).open("ab") as file:
-                hold(file)
+                lock(file)
                 writer._begin(folder, file, seldom)
                 write_text(folder / CONFIG, config)
                 if start is not None:

@@ -18,7 +18,7 @@ from melisma.jobs.families import family_of
 from melisma.jobs.files import load
 from melisma.jobs.schema import Job, tasks_of
 from melisma.runs.files import CONFIG, RECORDS
-from melisma.runs.lock import is_held
+from melisma.runs.lock import is_locked
 from melisma.runs.tail import Tail
 from melisma.views.live_tables import LiveTables
 
@@ -100,7 +100,7 @@ class Document:
         """The run's state, as far as its folder shows it."""
         if self.is_whole:
             return FINISHED
-        return RUNNING if is_held(self.tail.paths[0]) else CUT_SHORT
+        return RUNNING if is_locked(self.tail.paths[0]) else CUT_SHORT
 
     def header(self, state: str | None = None) -> dict[str, Any]:
         """Return the document's ``run``; ``state`` replaces what the folder shows."""

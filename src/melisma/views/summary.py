@@ -12,7 +12,7 @@ from melisma.jobs.files import load
 from melisma.jobs.schema import Job, tasks_of
 from melisma.runs import records
 from melisma.runs.files import CONFIG, RECORDS
-from melisma.runs.lock import is_held
+from melisma.runs.lock import is_locked
 from melisma.runs.records import Evaluated, Joined, Record, Refused
 from melisma.views.document import CUT_SHORT, FINISHED, RUNNING, folders_of
 
@@ -65,7 +65,7 @@ def summary(folder: Path, known: Summary | None = None) -> Summary:
         known = _read(job, folder, paths, size, modified)
     if known.state == FINISHED:
         return known
-    state = RUNNING if is_held(paths[0]) else CUT_SHORT
+    state = RUNNING if is_locked(paths[0]) else CUT_SHORT
     return msgspec.structs.replace(known, state=state)
 
 

@@ -1,6 +1,6 @@
 """The interface of sweep engines, and the loop that they share.
 
-`swept_by` makes an engine of a crew of workers, to which it hands trials. If a worker
+`engine_of` makes an engine of a pool of workers, to which it hands trials. If a worker
 dies, its trial is begun again, at most TRIES times; other trials are not affected.
 """
 
@@ -77,60 +77,60 @@ class Died:
     reason: str
 
 
-News = Ticked | Returned | Raised | Died
+TrialEvent = Ticked | Returned | Raised | Died
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """An engine's workers, which do one trial at a time each."""
 
     def has_room(self) -> bool:
         """Return whether one more trial may be begun."""
 
     def begin(self, number: int, trial: Callable[..., Any], item: object) -> None:
-        """Begin a trial; later news of it carry its number."""
+        """Begin a trial; later events of it carry its number."""
 
-    def hear(self) -> Iterable[tuple[int, News]]:
-        """Wait for news of trials under way; return them with the trials' numbers."""
+    def events(self) -> Iterable[tuple[int, TrialEvent]]:
+        """Wait for events of trials under way; return them with the trials' numbers."""
 
     def abandon(self) -> None:
         """End the trials under way; their results are no longer wanted."""
 
 
-def swept_by(crew: Crew) -> Engine:
-    """Return an engine that uses a crew's workers, for one sweep at a time."""
+def engine_of(pool: WorkerPool) -> Engine:
+    """Return an engine that uses a pool's workers, for one sweep at a time."""
 
     def engine(
         trial: Callable[[Todo, Tick], Result],
         todo: Sequence[Todo],
         tick: Tick = lambda: None,
     ) -> Iterator[tuple[int, Result | LostError]]:
-        waiting, left = deque(range(len(todo))), len(todo)
+        waiting, remaining = deque(range(len(todo))), len(todo)
         tries, ticks, reported = Counter[int](), Counter[int](), Counter[int]()
         try:
-            while left:
-                while waiting and crew.has_room():
+            while remaining:
+                while waiting and pool.has_room():
                     number = waiting.popleft()
                     tries[number] += 1
                     ticks[number] = 0
-                    crew.begin(number, trial, todo[number])
-                for number, news in crew.hear():
-                    match news:
+                    pool.begin(number, trial, todo[number])
+                for number, event in pool.events():
+                    match event:
                         case Ticked(times):
                             ticks[number] += times
                             while reported[number] < ticks[number]:
                                 reported[number] += 1
                                 tick()
                         case Returned(result):
-                            left -= 1
+                            remaining -= 1
                             yield number, result
                         case Raised(error):
                             raise error
                         case Died(reason) if tries[number] == TRIES:
-                            left -= 1
+                            remaining -= 1
                             yield number, LostError(f"lost {TRIES} times: {reason}")
                         case Died():
                             waiting.appendleft(number)
         finally:
-            crew.abandon()
+            pool.abandon()
 
     return engine

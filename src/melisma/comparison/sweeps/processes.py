@@ -17,12 +17,12 @@ from typing import Any
 from melisma.comparison.sweeps.engine import (
     Died,
     Engine,
-    News,
     Raised,
     Returned,
     Tick,
     Ticked,
-    swept_by,
+    TrialEvent,
+    engine_of,
 )
 from melisma.errors import ConfigError, RemoteError
 
@@ -43,11 +43,11 @@ def over_processes(processes: int | None = None) -> Iterator[Engine]:
     """
     if processes is not None and processes < 1:
         raise ConfigError(f"{processes} processes can do nothing: give 1 or more")
-    crew = _Processes(processes or os.cpu_count() or 1)
+    pool = _Processes(processes or os.cpu_count() or 1)
     try:
-        yield swept_by(crew)
+        yield engine_of(pool)
     finally:
-        crew.end()
+        pool.end()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +71,7 @@ class _Worker:
         self.process.join()
         self.line.close()
 
-    def obituary(self) -> str:
+    def exit_reason(self) -> str:
         """Say how the process, which has ended, did so."""
         self.process.join()
         code = self.process.exitcode or 0
@@ -101,25 +101,25 @@ class _Processes:
         try:
             worker.line.send((trial, item))
         except OSError:
-            return  # it died meanwhile; `hear` reports that
+            return  # it died meanwhile; `events` reports that
 
-    def hear(self) -> Iterator[tuple[int, News]]:
+    def events(self) -> Iterator[tuple[int, TrialEvent]]:
         ready = set(wait([worker.line for worker in self._busy.values()]))
-        spoke = [n for n, worker in self._busy.items() if worker.line in ready]
-        for number in spoke:
-            yield number, self._heard(number)
+        numbers = [n for n, worker in self._busy.items() if worker.line in ready]
+        for number in numbers:
+            yield number, self._event(number)
 
-    def _heard(self, number: int) -> News:
+    def _event(self, number: int) -> TrialEvent:
         worker = self._busy[number]
         try:
-            news: News = worker.line.recv()
+            event: TrialEvent = worker.line.recv()
         except (EOFError, OSError):
-            reason = self._busy.pop(number).obituary()
+            reason = self._busy.pop(number).exit_reason()
             worker.line.close()
             return Died(reason)
-        if not isinstance(news, Ticked):
+        if not isinstance(event, Ticked):
             self._idle.append(self._busy.pop(number))
-        return news
+        return event
 
     def abandon(self) -> None:
         while self._busy:
@@ -136,9 +136,9 @@ def _work(line: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         while True:
-            news = _next(line)
+            event = _next(line)
             try:
-                line.send(news)
+                line.send(event)
             except (TypeError, AttributeError, pickle.PicklingError) as error:
                 line.send(Raised(TypeError(f"a result cannot be pickled: {error}")))
     except (EOFError, OSError):

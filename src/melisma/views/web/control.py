@@ -15,7 +15,7 @@ from melisma.views.web.live import Live
 REASON = "sent away from the dashboard"
 
 
-class Asked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class Command(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The body of a request to control the run."""
 
     action: Literal["pause", "resume", "stop", "expel", "deadline"]
@@ -23,26 +23,26 @@ class Asked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     deadline_s: float | None = None
 
 
-async def asked(request: web.Request) -> Asked:
+async def command_of(request: web.Request) -> Command:
     """Return the decoded request; an HTTP error if its body is not valid."""
     if request.content_type != "application/json":
         raise problem(
             web.HTTPUnsupportedMediaType, "send Content-Type: application/json"
         )
     try:
-        return msgspec.json.decode(await request.read(), type=Asked)
+        return msgspec.json.decode(await request.read(), type=Command)
     except (ValueError, RecursionError) as error:
         raise problem(web.HTTPBadRequest, f"the body is not valid: {error}") from None
 
 
-def steer(asked: Asked, live: Live | None, document: Document | None) -> None:
+def steer(command: Command, live: Live | None, document: Document | None) -> None:
     """Carry out a request; an HTTP error if the run does not allow it."""
     if live is None or live.over or document is None:
         raise problem(web.HTTPConflict, "no run is under way here")
     control = live.control
-    if control.intent == Intent.STOPPING and asked.action != "expel":
+    if control.intent == Intent.STOPPING and command.action != "expel":
         raise problem(web.HTTPConflict, "the run stops after this cycle")
-    match asked.action:
+    match command.action:
         case "pause":
             control.pause()
         case "resume":
@@ -50,9 +50,9 @@ def steer(asked: Asked, live: Live | None, document: Document | None) -> None:
         case "stop":
             control.stop()
         case "expel":
-            _expel(asked.learner, live, document)
+            _expel(command.learner, live, document)
         case "deadline":
-            _deadline(asked.deadline_s, live)
+            _deadline(command.deadline_s, live)
 
 
 def _expel(name: str | None, live: Live, document: Document) -> None:

@@ -171,9 +171,9 @@ class Dashboard:
 
     async def _steer(self, request: web.Request) -> web.StreamResponse:
         self._access.check_control(request)
-        asked = await control.asked(request)
+        command = await control.command_of(request)
         document = await self._document(self._live.id) if self._live else None
-        control.steer(asked, self._live, document)
+        control.steer(command, self._live, document)
         return _json({"ok": True})
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
