@@ -4,10 +4,10 @@
 
 Three learners, as fast as this machine lets them be, train on 100 samples each for two
 seconds a cycle, once as processes that `melisma join` and once as nodes of a Ray
-cluster of three raylets on loopback. By the records of each errand: seconds until the
+cluster of three raylets on loopback. By the records of each request: seconds until the
 learner has model and shards, seconds from the end of its training until its update has
 arrived, and seconds of the cycle, from one evaluation to the next, beside the slowest
-learner's training. Medians over all errands, or cycles, but the first.
+learner's training. Medians over all requests, or cycles, but the first.
 """
 
 import os
@@ -97,29 +97,31 @@ def raylets(names: Sequence[str]) -> Iterator[str]:
 
 
 def seconds(happened: list[Record]) -> tuple[float, float, float]:
-    """Medians of fetching, of handing over, and of a cycle beside training."""
+    """Return medians of fetching, of handing over, and of a cycle beside training."""
     times_s = {
         (_kind(record), record.cycle, record.learner): record.time_s
         for record in happened
         if isinstance(record, records.LearnerEvent)
     }
-    errands = [
+    requests = [
         (cycle, learner)
         for kind, cycle, learner in times_s
         if kind is records.Uploaded and cycle > 1
     ]
 
     def between(first: Any, last: Any) -> list[float]:
-        return [times_s[last, *one] - times_s[first, *one] for one in errands]
+        return [
+            times_s[last, *request] - times_s[first, *request] for request in requests
+        ]
 
     trained_s = dict(
-        zip(errands, between(records.Downloaded, records.Trained), strict=True)
+        zip(requests, between(records.Downloaded, records.Trained), strict=True)
     )
     ended_s = [record.time_s for record in records.evaluations(happened)]
     beside = [
         ended_s[cycle - 1]
         - ended_s[cycle - 2]
-        - max(trained_s[one] for one in errands if one[0] == cycle)
+        - max(trained_s[request] for request in requests if request[0] == cycle)
         for cycle in range(2, len(ended_s) + 1)
     ]
     return (
@@ -130,7 +132,7 @@ def seconds(happened: list[Record]) -> tuple[float, float, float]:
 
 
 def _kind(record: Record) -> Any:
-    """Its type; who halted has trained, too."""
+    """Return its type; a learner that halted has trained as well."""
     halted = isinstance(record, records.Halted)
     return records.Trained if halted else type(record)
 
