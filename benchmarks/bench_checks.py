@@ -117,9 +117,9 @@ def works(
 ) -> list[Work]:
     """Everybody's work, with the batch plans that the orchestrator knows."""
     made = []
-    for k, some in enumerate(shards):
+    for k, own in enumerate(shards):
         rng = np.random.default_rng([scene.seed, cycle, steps, k])
-        rows = rows_of(some)
+        rows = rows_of(own)
         plan = batch_plan(rows, steps, scene.training, rng)
         made.append(Work(before, rows, plan, steps))
     return made
@@ -337,7 +337,7 @@ def check(
 ) -> None:
     """Answer in every way, for each learner of a cycle; add to ``results``."""
     gaps: list[Gap] = []
-    told: list[tuple[int, str, Gap]] = []
+    answered: list[tuple[int, str, Gap]] = []
     for k, work in enumerate(mine):
         own, again, suspect, seconds = timed(scene, work)
         for what, took_s in seconds.items():
@@ -349,10 +349,10 @@ def check(
             for name, update in answering:
                 away = distance(update, again, work.before)
                 results.distances[name].append(away)
-                told.append((k, name, suspect.gap(update)))
-    for k, name, one in told:
-        peers = usual([*gaps[:k], one, *gaps[k + 1 :]])
-        results.suspicions[name].append(suspicion(one, peers))
+                answered.append((k, name, suspect.gap(update)))
+    for k, name, own_gap in answered:
+        peers = usual([*gaps[:k], own_gap, *gaps[k + 1 :]])
+        results.suspicions[name].append(suspicion(own_gap, peers))
 
 
 def timed(

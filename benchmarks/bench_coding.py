@@ -61,6 +61,7 @@ from melisma.maths.statistics import mean_interval
 CORES = np.array([2.0, 2.0, 4.0, 4.0, 8.0, 8.0])
 SPEEDS = CORES / CORES.sum()  # the ideal iteration takes 1
 JITTER = 0.05
+MANY = [(100, 5), (100, 20), (1000, 50)]  #: workers, and how many of them are late
 
 
 def best_seconds(tasks: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
@@ -128,7 +129,7 @@ def built_code(name: str, n: int, s: int) -> Decoder:
 
 
 def row_of_decode(name: str, n: int, s: int, patterns: int) -> str:
-    """Build a code and decode from some."""
+    """Build a code and decode where workers are missing; return the row."""
     start = time.perf_counter()
     B, decode, amplified_by = built_code(name, n, s)
     built = time.perf_counter() - start
@@ -381,9 +382,8 @@ def testbed(stragglers: Sequence[int], epochs: int, scenarios: int) -> None:
 
 def many(epochs: int, workers: int) -> None:
     """Print mean iteration times of hundreds of workers, so many at most."""
-    for n, s in ((10, 2), (100, 5), (100, 20), (1000, 50)):
-        if n > workers or (n == 10 and workers >= 100):
-            continue
+    cases = [case for case in MANY if case[0] <= workers]
+    for n, s in cases or [(workers, workers // 5)]:
         rng = np.random.default_rng(n)
         speeds = rng.uniform(1.0, 4.0, n)
         speeds /= speeds.sum()

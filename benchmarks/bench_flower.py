@@ -3,10 +3,10 @@
     PYTHONPATH=. python benchmarks/bench_flower.py    # in the project's folder
 
 Two learners on loopback train TwoNN by DAB on one shard of 50 samples each, which is
-done in a hundredth of a second: a cycle is as long as the messages of it take, and
-allocation, aggregation, evaluation and checkpoint. First a SuperLink with two
-SuperNodes, then an orchestrator with two learner processes. The first cycle, which
-waits for learners to start and to benchmark themselves, is told apart.
+done in a hundredth of a second: a cycle takes as long as its messages, allocation,
+aggregation, evaluation and checkpoint. First a SuperLink with two SuperNodes, then an
+orchestrator with two learner processes. The first cycle, which waits for learners to
+start and to benchmark themselves, is reported apart.
 """
 
 import os

@@ -242,7 +242,7 @@ def thinned(problem: Movement, density: float, rng: np.random.Generator) -> Move
     """The same with each link there for good with probability ``density``."""
     links, n = problem.links, problem.devices
     there = (rng.random(n * n) < density)[links.source * n + links.target]
-    some = Links(
+    kept = Links(
         devices=n,
         slots=links.slots,
         slot=links.slot[there],
@@ -251,7 +251,7 @@ def thinned(problem: Movement, density: float, rng: np.random.Generator) -> Move
     )
     return replace(
         problem,
-        links=some,
+        links=kept,
         link_cost=problem.link_cost[there],
         link_capacity=problem.link_capacity[there],
     )

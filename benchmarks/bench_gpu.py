@@ -166,9 +166,9 @@ def large_batches(network: str, lesson: Lesson, K: int) -> Callable[[], None]:
     rows = torch.randint(len(x), (steps, K * BATCH), generator=generator).to(x.device)
 
     def train() -> None:
-        for some in rows:
+        for batch in rows:
             optimiser.zero_grad()
-            loss = cross_entropy(_logits(model, x[some]).float(), lesson.y[some])
+            loss = cross_entropy(_logits(model, x[batch]).float(), lesson.y[batch])
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
 

@@ -97,7 +97,7 @@ def raylets(names: Sequence[str]) -> Iterator[str]:
 
 
 def seconds(happened: list[Record]) -> tuple[float, float, float]:
-    """Medians of fetching, of handing over, and of a cycle beside training."""
+    """Return medians of fetching, of handing over, and of a cycle beside training."""
     times_s = {
         (_kind(record), record.cycle, record.learner): record.time_s
         for record in happened
@@ -110,7 +110,9 @@ def seconds(happened: list[Record]) -> tuple[float, float, float]:
     ]
 
     def between(first: Any, last: Any) -> list[float]:
-        return [times_s[last, *one] - times_s[first, *one] for one in requests]
+        return [
+            times_s[last, *request] - times_s[first, *request] for request in requests
+        ]
 
     trained_s = dict(
         zip(requests, between(records.Downloaded, records.Trained), strict=True)
@@ -119,7 +121,7 @@ def seconds(happened: list[Record]) -> tuple[float, float, float]:
     beside = [
         ended_s[cycle - 1]
         - ended_s[cycle - 2]
-        - max(trained_s[one] for one in requests if one[0] == cycle)
+        - max(trained_s[request] for request in requests if request[0] == cycle)
         for cycle in range(2, len(ended_s) + 1)
     ]
     return (
@@ -130,7 +132,7 @@ def seconds(happened: list[Record]) -> tuple[float, float, float]:
 
 
 def _kind(record: Record) -> Any:
-    """Its type; who halted has trained, too."""
+    """Return its type; a learner that halted has trained as well."""
     halted = isinstance(record, records.Halted)
     return records.Trained if halted else type(record)
 

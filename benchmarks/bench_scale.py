@@ -23,10 +23,10 @@ own clock, and the engine's own is what is left beyond that. Starting counts apa
 
 Exit code 1 if an update is lost, or if CPU grows faster than learners do.
 
-Shown here on two cores of a shared Xeon with nothing else on them; from muster on per
+Shown here on two cores of a shared Xeon with nothing else on them; from "ready" on per
 learner:
 
-    TwoNN     CPU a cycle (s)  growth  muster (ms)  exchange (ms)  sent, received (kB)
+    TwoNN     CPU a cycle (s)  growth  ready (ms)   exchange (ms)  sent, received (kB)
     10        0.020                    0.39         1.42           162.4, 162.3
     100       0.163            0.92    0.25         1.36           162.4, 162.3
     500       0.983            1.12    0.22         1.74           162.4, 162.3
@@ -155,7 +155,7 @@ def show(costs: Sequence[Cost], lost: int) -> bool:
         box=None,
     )
     for column in (
-        *("learners", "CPU a\ncycle (s)", "growth", "muster\n(ms)", "exchange\n(ms)"),
+        *("learners", "CPU a\ncycle (s)", "growth", "ready\n(ms)", "exchange\n(ms)"),
         *("sent\n(kB)", "received\n(kB)", "records\n(B)", "to join\n(ms)"),
         *("memory,\nidle (kB)", "in a\ncycle (kB)", "cycle\n(s)"),
     ):
@@ -166,7 +166,7 @@ def show(costs: Sequence[Cost], lost: int) -> bool:
         table.add_row(
             *(f"{K:,}", f"{cost.cpu_s:.3f}"),
             "" if math.isnan(steeper) else f"{steeper:.2f}",
-            f"{1e3 * cost.muster_cpu_s / K:.2f}",
+            f"{1e3 * cost.ready_cpu_s / K:.2f}",
             f"{1e3 * cost.exchange_cpu_s / K:.2f}",
             f"{cost.sent_bytes / K / 1e3:,.1f}",
             f"{cost.received_bytes / K / 1e3:,.1f}",

@@ -21,7 +21,7 @@ def cost(learners: int) -> Cost:
         learners=learners,
         lost=0,
         join_cpu_s=0.01 * learners,
-        muster_cpu_s=0.0002 * learners,
+        ready_cpu_s=0.0002 * learners,
         exchange_cpu_s=0.0018 * learners,
         rest_cpu_s=0.01,
         cycle_s=0.01 * learners,

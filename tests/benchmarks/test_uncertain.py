@@ -10,7 +10,7 @@ def test_bench_uncertain_has_a_row_for_each_scheme(
 ) -> None:
     bench_uncertain.main(trials=2, cycles=1, largest=4)
     text = output(capsys)
-    for scheme in bench_uncertain.KNOWLEDGE:
+    for scheme in bench_uncertain.ESTIMATES:
         learners, tasks, trials, time_s, *_, cost = row(text, f" {scheme} ")
         assert (learners, tasks) == (4, 3)
         assert trials > 0
