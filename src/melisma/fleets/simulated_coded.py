@@ -13,6 +13,7 @@ from melisma.coding import combine
 from melisma.errors import ConfigError
 from melisma.fleets.protocols import Lost
 from melisma.fleets.sums import Answer, Work
+from melisma.fleets.virtual import VirtualCrew
 from melisma.learning.data import Dataset
 from melisma.learning.gradients import gradient_sum, size_of
 from melisma.learning.parameters import Model, Parameters, put
@@ -39,10 +40,8 @@ class Straggling:
 NOBODY = Straggling()
 
 
-class SimulatedWorkers:
+class SimulatedWorkers(VirtualCrew):
     """Workers that exist as numbers, on a clock that jumps."""
-
-    own_samples: Sequence[int] | None = None
 
     def __init__(
         self,
@@ -60,33 +59,11 @@ class SimulatedWorkers:
             raise ConfigError(
                 f"{straggling.number} stragglers of {len(names)} workers: give fewer"
             )
-        self.learners = list(names)
-        self._law, self._noise, self._straggling = law, noise, straggling
+        super().__init__(names, law)
+        self._noise, self._straggling = noise, straggling
         self.model, self.data = model, data
         self._rng = np.random.default_rng([seed, Stream.STRAGGLERS])
         self._air = Uploads(workers=len(names), channels=channels) if channels else None
-        #: Compute gradients; else time passes and models stay as they are.
-        self.learning = True
-        self._now_s = 0.0
-
-    def now_s(self) -> float:
-        """Virtual seconds since the run began."""
-        return self._now_s
-
-    async def ready(self) -> None:
-        """All workers are ready that were not expelled."""
-
-    async def law(self) -> DelayLaw:
-        """Return the law of workers that do not straggle."""
-        return self._law
-
-    def expel(self, name: str, reason: str) -> None:
-        """Exclude a worker from the next cycle on."""
-        if name not in self.learners:
-            return
-        k = self.learners.index(name)
-        del self.learners[k]
-        self._law = self._law.only(np.delete(np.arange(len(self._law.step_s)), k))
 
     def session(self, parameters: Parameters, deadline_s: float) -> "VirtualSession":
         """Begin a cycle, and draw its stragglers."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from melisma.fleets.moves import Done, Move
 from melisma.fleets.protocols import Lost, Report, Updates
+from melisma.fleets.virtual import VirtualCrew
 from melisma.learning.batched import Lesson, train_many
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, Parameters
@@ -21,7 +22,7 @@ from melisma.system.law import DelayLaw
 from melisma.system.streams import Stream
 
 
-class SimulatedDevices:
+class SimulatedDevices(VirtualCrew):
     """Devices that exist as rows of tensors, on a clock that jumps."""
 
     def __init__(
@@ -37,36 +38,14 @@ class SimulatedDevices:
         seed: int,
         hardware: Hardware = HERE,
     ) -> None:
-        self.learners = list(names)
-        self.own_samples: list[int] = [len(rows) for rows in own_rows]
+        super().__init__(names, law, [len(rows) for rows in own_rows])
         self._rng = np.random.default_rng([seed, Stream.FLEET])
         shuffled = [self._rng.permutation(rows) for rows in own_rows]
         self._own = dict(zip(names, shuffled, strict=True))
-        self._law, self._steps, self._hardware = law, steps, hardware
+        self._steps, self._hardware = steps, hardware
         self._model, self._data, self._training = model, data, training
         self._inbox: dict[str, list[Ints]] = {name: [] for name in names}
-        #: Compute gradients; else time passes and models stay as they are.
-        self.learning = True
-        self._now_s = self._began_s = 0.0
-
-    def now_s(self) -> float:
-        """Virtual seconds since the run began."""
-        return self._now_s
-
-    async def ready(self) -> None:
-        """All devices are ready that were not expelled."""
-
-    async def law(self) -> DelayLaw:
-        """Return the devices' delay law."""
-        return self._law
-
-    def expel(self, name: str, reason: str) -> None:
-        """Exclude a device from now on; its data is lost."""
-        if name not in self.learners:
-            return
-        k = self.learners.index(name)
-        del self.learners[k], self.own_samples[k]
-        self._law = self._law.only(np.delete(np.arange(len(self._law.step_s)), k))
+        self._began_s = 0.0
 
     async def start(
         self, parameters: Parameters, slot: int, deadline_s: float
