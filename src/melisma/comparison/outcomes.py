@@ -13,11 +13,11 @@ from melisma.comparison.trials import Result, open_sweep, save, saved, simulated
 from melisma.errors import ConfigError, LostError, TrainingError
 from melisma.jobs.columns import Column
 from melisma.jobs.families import (
-    CENTRAL,
     Family,
     cycles_of,
     family_of,
     family_of_scheme,
+    is_priced,
 )
 from melisma.jobs.schema import Job
 from melisma.launch.simulate import build
@@ -117,7 +117,7 @@ def cells(outcome: AnyOutcome) -> list[str]:
 
 def figure_of(outcome: Outcome, column: Column) -> Figure:
     """Return the mean over seeds, with half of its 95 % interval."""
-    if outcome.scheme == CENTRAL and column.figure in _COSTS:
+    if column.figure in _COSTS and not is_priced(outcome.scheme):
         return Figure(math.nan, math.nan, column.digits)
     values = outcome.over_seeds(column.figure)
     per_seed = values[:, -1] if column.at_end else values.mean(axis=1)

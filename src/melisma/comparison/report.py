@@ -18,7 +18,7 @@ from melisma.comparison.outcomes import (
     figure_of,
 )
 from melisma.jobs.columns import FOG_COLUMNS
-from melisma.jobs.families import CENTRAL, FEDERATED, family_of_scheme
+from melisma.jobs.families import CENTRAL, FEDERATED, family_of_scheme, is_priced
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
 from melisma.views import offline, plots
@@ -105,13 +105,9 @@ def _costs(outcome: Outcome) -> dict[str, object]:
     return {"scheme": outcome.scheme, **costs}
 
 
-def _is_priced(scheme: str) -> bool:
-    return family_of_scheme(scheme).columns is FOG_COLUMNS and scheme != CENTRAL
-
-
 def priced(comparison: Comparison) -> list[Outcome]:
     """Return the outcomes of schemes under which data have a price."""
-    return [outcome for outcome in _single(comparison) if _is_priced(outcome.scheme)]
+    return [outcome for outcome in _single(comparison) if is_priced(outcome.scheme)]
 
 
 def _write_tasks(comparison: Comparison, config: str, folder: Path) -> None:

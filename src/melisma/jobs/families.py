@@ -74,6 +74,12 @@ def family_of_scheme(scheme: str) -> Family:
     return FAMILIES[prefix if prefix in _PREFIXES else ""]
 
 
+def is_priced(scheme: str) -> bool:
+    """Return whether moving and processing data has a cost under a scheme."""
+    family = family_of_scheme(scheme)
+    return family.moves_data and scheme != family.simulated_only
+
+
 def cycles_of(job: Job) -> int:
     """Return how many cycles a run of the job has, those of all tasks together."""
     job = family_of(job).as_meant(job)
