@@ -35,6 +35,7 @@ import numpy as np
 import torch
 import typer
 from peers.provenance import provenance
+from threadpoolctl import threadpool_limits
 
 from melisma.coding import (
     CODES,
@@ -497,6 +498,7 @@ def main(
     """Print the tables."""
     print(provenance(), flush=True)
     torch.set_num_threads(1)
+    threadpool_limits(1)  # numpy's, for the least squares of "tandon"
     late = [int(number) for number in stragglers.split(",")]
     parts: dict[str, Callable[[], None]] = {
         "decode": lambda: decode(workers, patterns),

@@ -11,7 +11,8 @@ csa-relaxed     problem (8) by SLSQP with exact derivatives and two bounds, top 
                 bottom, in place of all pairs: the fastest form that we found of it
 (8) as printed  the same with |τₖ − τₗ| ≤ z for all pairs and numerical derivatives
 
-The best of several runs counts. Run it on an idle machine: others' load shows.
+The best of several runs counts, on one core: a second thread of BLAS helps nobody at
+this size, and makes the solver up to 70 times slower where others use the cores.
 """
 
 import time
@@ -24,6 +25,7 @@ import numpy as np
 import typer
 from peers.provenance import provenance
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
 
 from melisma.maths.apportion import nearest
 from melisma.maths.arrays import Floats
@@ -164,6 +166,7 @@ def main(
 ) -> None:
     """Print the table and hold it against the bars."""
     print(provenance(), flush=True)
+    threadpool_limits(1)
     print(
         f"{'learners':>9}  {'case':<6}  {'scheme':<14}{'time':>15}{'of csa':>12}"
         f"{'max':>7}{'mean':>8}{'Σ τ':>12}"

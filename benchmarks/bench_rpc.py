@@ -103,7 +103,7 @@ NOTES = {
     " are coroutines at both ends",
     "melisma-device": "the device dials out, and the server calls it over that line",
     "pyro5": "its default, serpent, would send bytes as base64 text",
-    "rpyc": "64 MB only once; it compresses, and copies what is left at each send",
+    "rpyc": "large arrays once; it compresses, and copies what is left at each send",
     "ray": "measured after all others, since its daemons are never idle; on one machine"
     " arrays go through shared memory, no socket, and arrive read-only",
 }
