@@ -1,8 +1,8 @@
 """Do the checks tell liars from honest learners, and what do they cost?
 
-python benchmarks/bench_checks.py
-python benchmarks/bench_checks.py --optimiser adam --rate 0.001
-python benchmarks/bench_checks.py --models FogCNN --seeds 1    # over five minutes
+    python benchmarks/bench_checks.py
+    python benchmarks/bench_checks.py --optimiser adam --rate 0.001
+    python benchmarks/bench_checks.py --models FogCNN --seeds 1    # over five minutes
 
 Real training on mnist-5k: 8 learners with 4 to 20 shards of 50 samples, aggregated by
 their weighted mean after two steps a cycle. In cycles 1, 5 and 20 each learner trains
@@ -19,7 +19,6 @@ are two rows more. Skips leave out the last batches, at least one; so many of a 
 plan are a larger share, and rows go by the real one. Rows are sorted by the median.
 """
 
-import argparse
 import copy
 import math
 import time
@@ -27,9 +26,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 import torch
+import typer
 from peers.provenance import provenance
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -56,7 +57,6 @@ from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Floats, Ints
 
 LEARNERS, SHARD, FEWEST, MOST = 8, 50, 4, 20
-CYCLES, STEPS = (1, 5, 20), (1, 2, 5)
 SKIPPED = (0.01, 0.05, 0.1, 0.3, 0.5)  #: shares of the batches
 EDGES = (0, 0.02, 0.05, 0.1, 0.2, 0.4, 1)  #: between which they really lie
 SHARE = 0.05  #: of ordinary updates that are redone
@@ -71,6 +71,7 @@ class Scene:
     data: Dataset
     training: Training
     seed: int
+    learners: int = LEARNERS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,9 +102,9 @@ def rows_of(shards: Ints) -> Ints:
     return (shards[:, None] * SHARD + np.arange(SHARD)).ravel()
 
 
-def shared_out(pieces: int, rng: np.random.Generator) -> list[Ints]:
+def shared_out(pieces: int, learners: int, rng: np.random.Generator) -> list[Ints]:
     """Shards of each learner, the next ones of a shuffled round of all."""
-    amounts = rng.integers(FEWEST, MOST + 1, LEARNERS)
+    amounts = rng.integers(FEWEST, MOST + 1, learners)
     turns, ends = rng.permutation(pieces), amounts.cumsum()
     return [
         turns[np.arange(end - amount, end) % pieces]
@@ -116,9 +117,9 @@ def works(
 ) -> list[Work]:
     """Everybody's work, with the batch plans that the orchestrator knows."""
     made = []
-    for k, some in enumerate(shards):
+    for k, own in enumerate(shards):
         rng = np.random.default_rng([scene.seed, cycle, steps, k])
-        rows = rows_of(some)
+        rows = rows_of(own)
         plan = batch_plan(rows, steps, scene.training, rng)
         made.append(Work(before, rows, plan, steps))
     return made
@@ -336,7 +337,7 @@ def check(
 ) -> None:
     """Answer in every way, for each learner of a cycle; add to ``results``."""
     gaps: list[Gap] = []
-    told: list[tuple[int, str, Gap]] = []
+    answered: list[tuple[int, str, Gap]] = []
     for k, work in enumerate(mine):
         own, again, suspect, seconds = timed(scene, work)
         for what, took_s in seconds.items():
@@ -348,10 +349,10 @@ def check(
             for name, update in answering:
                 away = distance(update, again, work.before)
                 results.distances[name].append(away)
-                told.append((k, name, suspect.gap(update)))
-    for k, name, one in told:
-        peers = usual([*gaps[:k], one, *gaps[k + 1 :]])
-        results.suspicions[name].append(suspicion(one, peers))
+                answered.append((k, name, suspect.gap(update)))
+    for k, name, own_gap in answered:
+        peers = usual([*gaps[:k], own_gap, *gaps[k + 1 :]])
+        results.suspicions[name].append(suspicion(own_gap, peers))
 
 
 def timed(
@@ -371,15 +372,17 @@ def timed(
     return own, again, suspect, seconds
 
 
-def run(scene: Scene, results: Results) -> None:
-    """Train honestly up to the last cycle, with checks on the way."""
+def run(
+    scene: Scene, cycles: Sequence[int], all_steps: Sequence[int], results: Results
+) -> None:
+    """Train honestly up to the last of ``cycles``; check each of them."""
     rng = np.random.default_rng(scene.seed)
     before = parameters_of(scene.model)
     pieces = len(scene.data.train_y) // SHARD
     last: tuple[Parameters, list[Ints]] | None = None
-    for cycle in range(1, max(CYCLES) + 1):
-        shards = shared_out(pieces, rng)
-        for steps in STEPS if cycle in CYCLES else ():
+    for cycle in range(1, max(cycles) + 1):
+        shards = shared_out(pieces, scene.learners, rng)
+        for steps in all_steps if cycle in cycles else ():
             mine = works(scene, before, shards, cycle, steps)
             earlier = works(scene, *last, cycle - 1, steps) if last else []
             check(scene, mine, earlier, results)
@@ -436,32 +439,36 @@ def report(title: str, results: Results) -> None:
     for name, _ in sorted(results.distances.items(), key=lambda row: np.median(row[1])):
         print(line(name, results, alarm))
     print(f"\nfalse from {FALSE_FROM}; alarm over a suspicion of {alarm:.3f}\n")
-    for steps in STEPS:
+    for steps in sorted({steps for _, steps in results.seconds}):
         own_s = results.seconds["own", steps]
         redo, suspect = (results.seconds[w, steps] / own_s for w in ("redo", "suspect"))
         print(f"{steps} steps: redo {redo:.2f} x, suspect {suspect:.2f} x its training")
 
 
-def main() -> None:
+def main(
+    names: Annotated[str, typer.Option("--models", help="Commas between.")] = "TwoNN",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 2,
+    optimiser: Annotated[Optimiser, typer.Option()] = Optimiser.SGD,
+    rate: Annotated[float, typer.Option(help="Of learning.")] = 0.05,
+    learners: Annotated[int, typer.Option(min=2)] = LEARNERS,
+    cycles: Annotated[str, typer.Option(help="That are checked.")] = "1,5,20",
+    steps: Annotated[str, typer.Option(help="Of each learner.")] = "1,2,5",
+) -> None:
     """Print a table for each model."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=["TwoNN"])
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--optimiser", type=Optimiser, default=Optimiser.SGD)
-    parser.add_argument("--rate", type=float, default=0.05)
-    asked = parser.parse_args()
     print(provenance(), flush=True)
     torch.set_num_threads(1)
-    training = Training(optimiser=asked.optimiser, rate=asked.rate)
+    training = Training(optimiser=optimiser, rate=rate)
+    checked, all_steps = ([int(n) for n in one.split(",")] for one in (cycles, steps))
     data = load("mnist-5k")
-    for name in asked.models:
+    for name in names.split(","):
         start, results = time.perf_counter(), Results()
         warm_up(Scene(models.build(name, 0), data, training, 0))
-        for seed in range(asked.seeds):
-            run(Scene(models.build(name, seed), data, training, seed), results)
+        for seed in range(seeds):
+            scene = Scene(models.build(name, seed), data, training, seed, learners)
+            run(scene, checked, all_steps, results)
         report(f"{name}, {training.optimiser}, rate {training.rate:g}", results)
         print(f"took {time.perf_counter() - start:.0f} s\n")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

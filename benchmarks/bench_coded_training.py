@@ -13,6 +13,7 @@ uncoded training without stragglers.
 
 import asyncio
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -40,6 +41,12 @@ from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 CORES = (2, 2, 4, 4, 8, 8)
 TESTED = 1000  #: images on which accuracy is measured, after every iteration
 RATE = 10.0  #: samples per second and core
+TROUBLES = {
+    "1 slow": StragglingTable(number=1),
+    "1 dead": StragglingTable(number=1, slower=math.inf),
+    "2 slow": StragglingTable(number=2),
+    "2 dead": StragglingTable(number=2, slower=math.inf),
+}
 SCHEMES: dict[str, dict[str, Any]] = {
     "uncoded": {"code": "uncoded"},
     "cyclic": {"code": "cyclic"},
@@ -93,16 +100,17 @@ def distance(ours: Parameters, theirs: Parameters) -> float:
     return math.sqrt(off / sum(float((t**2).sum()) for t in theirs.values()))
 
 
-def table(job: Job, troubles: list[StragglingTable]) -> None:
+def table(job: Job, troubles: Sequence[str]) -> None:
     """Print a row for each scheme and trouble."""
     plain, happened = trained(job)
     ideal_s = job.samples / (RATE * sum(CORES))  # type: ignore[operator]
     last = [r.accuracy for r in happened if isinstance(r, Evaluated)][-1]
     print(f"{job.model} on {job.data.name}, {job.cycles} iterations of {job.samples}")
     print(f"  plain descent: accuracy {100 * last:.1f} %")
-    for trouble in troubles:
+    for title in troubles:
+        trouble = TROUBLES[title]
         dead = math.isinf(trouble.slower)
-        print(f"  {trouble.number} {'dead' if dead else 'slow'}")
+        print(f"  {title}")
         for name, changes in SCHEMES.items():
             if dead and name == "uncoded":
                 continue
@@ -127,18 +135,18 @@ def table(job: Job, troubles: list[StragglingTable]) -> None:
 def main(
     iterations: Annotated[int, typer.Option(min=2, help="Of the digits.")] = 60,
     only: Annotated[str, typer.Option(help="Of digits,cifar.")] = "digits,cifar",
+    troubles: Annotated[str, typer.Option(help="Of the workers.")] = ",".join(TROUBLES),
 ) -> None:
     """Print the tables."""
     print(provenance(), flush=True)
-    slow, two = StragglingTable(number=1), StragglingTable(number=2)
-    dead = StragglingTable(number=1, slower=math.inf)
-    gone = StragglingTable(number=2, slower=math.inf)
+    chosen = troubles.split(",")
     if "digits" in only:
-        table(job_of("mnist-5k", "TwoNN", 1000, iterations), [slow, dead, two, gone])
+        table(job_of("mnist-5k", "TwoNN", 1000, iterations), chosen)
     if "cifar" not in only:
         return
     try:
-        table(job_of("cifar10", "CifarCNN", 500, max(2, iterations // 3)), [slow, two])
+        slow = [title for title in chosen if "slow" in title]
+        table(job_of("cifar10", "CifarCNN", 500, max(2, iterations // 3)), slow)
     except DataError as error:
         print(f"CIFAR-10 is left out: {error}")
 

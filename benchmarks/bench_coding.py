@@ -3,6 +3,7 @@
     python benchmarks/bench_coding.py                       everything, some minutes
     python benchmarks/bench_coding.py --only testbed,many   some of it
     python benchmarks/bench_coding.py --epochs 200          fewer epochs
+    python benchmarks/bench_coding.py --workers 10 --patterns 40 --parameters 100000
 
 ``decode``: weights for n workers of which s are missing, in random patterns and, each
 fourth time, neighbours; the error is that of the decoded sum of random gradients, in
@@ -25,7 +26,7 @@ Shown here on one of two shared cores of a Xeon; tables in ``docs/coding.md``.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -34,6 +35,7 @@ import numpy as np
 import torch
 import typer
 from peers.provenance import provenance
+from threadpoolctl import threadpool_limits
 
 from melisma.coding import (
     CODES,
@@ -60,7 +62,7 @@ from melisma.maths.statistics import mean_interval
 CORES = np.array([2.0, 2.0, 4.0, 4.0, 8.0, 8.0])
 SPEEDS = CORES / CORES.sum()  # the ideal iteration takes 1
 JITTER = 0.05
-PARAMETERS = 10_000_000
+MANY = [(100, 5), (100, 20), (1000, 50)]  #: workers, and how many of them are late
 
 
 def best_seconds(tasks: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
@@ -128,7 +130,7 @@ def built_code(name: str, n: int, s: int) -> Decoder:
 
 
 def row_of_decode(name: str, n: int, s: int, patterns: int) -> str:
-    """Build a code and decode from some."""
+    """Build a code and decode where workers are missing; return the row."""
     start = time.perf_counter()
     B, decode, amplified_by = built_code(name, n, s)
     built = time.perf_counter() - start
@@ -149,25 +151,26 @@ def row_of_decode(name: str, n: int, s: int, patterns: int) -> str:
     )
 
 
-def decode() -> None:
-    """Print the table of decoding weights."""
+def decode(workers: int, patterns: int) -> None:
+    """Print the table of decoding weights, for so many workers at most."""
     print(
         f"{'n':>6}{'s':>5}  {'code':<11}{'K':>6}{'build':>11}{'weights':>13}"
         f"{'error':>10}{'worst':>9}{'ampl.':>9}{'worst':>9}"
     )
     for n, s in [(10, 1), (10, 3), (100, 10), (100, 30), (1000, 10), (1000, 100)]:
         for name in ("fractional", "cyclic", "hetero", "tandon"):
-            if name != "tandon" or n <= 100:
-                print(row_of_decode(name, n, s, 2000 if n <= 100 else 40), flush=True)
+            if n <= (min(workers, 100) if name == "tandon" else workers):
+                tried = patterns if n <= 100 else patterns // 50
+                print(row_of_decode(name, n, s, tried), flush=True)
 
 
 # --- combine --------------------------------------------------------------------------
 
 
-def row_of_combine(what: str, weights: Floats) -> str:
+def row_of_combine(what: str, weights: Floats, parameters: int) -> str:
     """Time one weighted sum of long rows, ours and torch's."""
     k = len(weights)
-    rows = np.random.default_rng(0).standard_normal((k, PARAMETERS), dtype=np.float32)
+    rows = np.random.default_rng(0).standard_normal((k, parameters), dtype=np.float32)
     stacked, w32 = torch.from_numpy(rows), torch.from_numpy(weights).float()
 
     def plain() -> torch.Tensor:
@@ -189,23 +192,23 @@ def row_of_combine(what: str, weights: Floats) -> str:
     part = slice(0, 100_000)
     exact = weights @ rows[:, part].astype(np.float64)
     times = best_seconds(tasks, 15)
-    lines = [f"{what}: {k} rows of {PARAMETERS:,} float32"]
+    lines = [f"{what}: {k} rows of {parameters:,} float32"]
     for name, task in tasks.items():
         off = np.asarray(task())[part] - exact
         error = np.linalg.norm(off) / np.linalg.norm(exact)
         lines.append(
-            f"  {name:<18}{1e3 * times[name]:>8.0f} ms{error:>10.1e}"
+            f"  {name:<18}{1e3 * times[name]:>8.3g} ms{error:>10.1e}"
             f"{times[name] / times['ours']:>8.2f} of our time"
         )
     return "\n".join(lines)
 
 
-def combining() -> None:
+def combining(parameters: int) -> None:
     """Print encoding and decoding of a large gradient."""
     code = cyclic(workers=12, stragglers=4)
-    print(row_of_combine("encode", code.row(0)))
+    print(row_of_combine("encode", code.row(0), parameters))
     weights = code.decode(np.arange(12) >= 4)
-    print(row_of_combine("decode", weights[weights != 0]))
+    print(row_of_combine("decode", weights[weights != 0], parameters))
 
 
 # --- testbed --------------------------------------------------------------------------
@@ -308,10 +311,12 @@ def expected_s(plans: list[Plan]) -> float:
     return float(np.mean([plan.expected_s for plan in plans]))
 
 
-def rows_of_testbed(trouble: Trouble, epochs: int) -> Iterator[tuple[str, Floats, str]]:
+def rows_of_testbed(
+    trouble: Trouble, epochs: int, scenarios: int
+) -> Iterator[tuple[str, Floats, str]]:
     """Name, durations and a note of each scheme; stragglers are known in number."""
     s = trouble.late
-    planning, times = trouble.epochs(100, 1), trouble.epochs(epochs, 2)
+    planning, times = trouble.epochs(scenarios, 1), trouble.epochs(epochs, 2)
     known: dict[str, Any] = {"workers": 6, "stragglers": s, "speeds": SPEEDS}
     equal: dict[str, Any] = {"workers": 6, "stragglers": s}
     yield "genie's bound", np.array([genie_s(row) for row in times]), ""
@@ -356,14 +361,14 @@ def rows_of_testbed(trouble: Trouble, epochs: int) -> Iterator[tuple[str, Floats
             )
 
 
-def testbed(epochs: int) -> None:
+def testbed(stragglers: Sequence[int], epochs: int, scenarios: int) -> None:
     """Print mean iteration times with 95 % intervals."""
-    for late in (1, 2):
+    for late in stragglers:
         for factor in (8.0, np.inf):
             how = "dead" if factor == np.inf else f"{factor:g} times slower"
             print(f"{late} of 6 workers {how}, {epochs:,} epochs")
             for name, durations, note in rows_of_testbed(
-                Trouble(late=late, factor=factor), epochs
+                Trouble(late=late, factor=factor), epochs, scenarios
             ):
                 if np.isinf(durations).any():
                     part = np.isinf(durations).mean()
@@ -376,9 +381,10 @@ def testbed(epochs: int) -> None:
 # --- many -----------------------------------------------------------------------------
 
 
-def many(epochs: int) -> None:
-    """Print mean iteration times of hundreds of workers."""
-    for n, s in ((100, 5), (100, 20), (1000, 50)):
+def many(epochs: int, workers: int) -> None:
+    """Print mean iteration times of hundreds of workers, so many at most."""
+    cases = [case for case in MANY if case[0] <= workers]
+    for n, s in cases or [(workers, workers // 5)]:
         rng = np.random.default_rng(n)
         speeds = rng.uniform(1.0, 4.0, n)
         speeds /= speeds.sum()
@@ -424,8 +430,8 @@ def chains(epochs: int, seed: int) -> Floats:
     return np.array(rows)
 
 
-def learned(times: Floats) -> tuple[Floats, Floats]:
-    """Durations, and s, of ours with nothing told: equal speeds at first."""
+def learned(times: Floats, scenarios: int) -> tuple[Floats, Floats]:
+    """Durations, and s, of ours when it has to learn speeds: equal ones at first."""
     history, rng = History(6), np.random.default_rng(0)
     scheme, t_comp_s = two_stage(workers=6, stragglers=1), 4.0
     durations, predicted = [], []
@@ -438,7 +444,7 @@ def learned(times: Floats) -> tuple[Floats, Floats]:
         if not np.isnan(history.usual).any():
             s = min(history.stragglers(), 5)
             plan = choose(
-                history.scenarios(24, rng),
+                history.scenarios(scenarios, rng),
                 stragglers=s,
                 speeds=history.speeds,
                 trusting=True,
@@ -448,12 +454,12 @@ def learned(times: Floats) -> tuple[Floats, Floats]:
     return np.array(durations), np.array(predicted)
 
 
-def persistent(epochs: int) -> None:
+def persistent(epochs: int, scenarios: int) -> None:
     """Print what learning brings where stragglers stay.
 
     The last two columns: epochs with the stragglers of the one before, and others.
     """
-    times, planning = chains(epochs, 3), chains(100, 4)
+    times, planning = chains(epochs, 3), chains(scenarios, 4)
     late = times * SPEEDS > 3.0
     changed = (late[1:] != late[:-1]).any(axis=1)
     known: dict[str, Any] = {"workers": 6, "speeds": SPEEDS}
@@ -464,7 +470,7 @@ def persistent(epochs: int) -> None:
         rows[f"heterogeneity-aware, s = {s}"] = of_code(code, times)
         plan = choose(planning, stragglers=s, speeds=SPEEDS, trusting=True)
         rows[f"two-stage, ours, s = {s}"] = of_plans([plan], times)
-    rows["two-stage, ours, learned"], told = learned(times)
+    rows["two-stage, ours, learned"], predicted = learned(times, min(24, scenarios))
     for name, durations in rows.items():
         # Neighbouring epochs are alike, means of twenty of them hardly.
         mean, half = mean_interval(durations.reshape(-1, 20).mean(axis=1))
@@ -473,7 +479,8 @@ def persistent(epochs: int) -> None:
             f"{durations[1:][~changed].mean():>9.3f}{durations[1:][changed].mean():>9.3f}"
         )
     print(
-        f"  s as predicted: {told.min()} to {told.max()}, {told.mean():.1f} on average"
+        f"  s as predicted: {predicted.min()} to {predicted.max()}, "
+        f"{predicted.mean():.1f} on average"
     )
 
 
@@ -482,16 +489,23 @@ def main(
         str, typer.Option(help="of decode,combine,testbed,many,persistent")
     ] = "decode,combine,testbed,many,persistent",
     epochs: Annotated[int, typer.Option(help="epochs of the testbed")] = 2000,
+    stragglers: Annotated[str, typer.Option(help="in the testbed")] = "1,2",
+    scenarios: Annotated[int, typer.Option(help="by which T_comp is chosen")] = 100,
+    workers: Annotated[int, typer.Option(help="at most, in decode and many")] = 1000,
+    patterns: Annotated[int, typer.Option(help="of workers missing, decode")] = 2000,
+    parameters: Annotated[int, typer.Option(help="in combine")] = 10_000_000,
 ) -> None:
     """Print the tables."""
     print(provenance(), flush=True)
     torch.set_num_threads(1)
+    threadpool_limits(1)  # numpy's, for the least squares of "tandon"
+    late = [int(number) for number in stragglers.split(",")]
     parts: dict[str, Callable[[], None]] = {
-        "decode": decode,
-        "combine": combining,
-        "testbed": lambda: testbed(epochs),
-        "many": lambda: many(max(epochs // 50, 5)),
-        "persistent": lambda: persistent(max(epochs // 100, 2) * 20),
+        "decode": lambda: decode(workers, patterns),
+        "combine": lambda: combining(parameters),
+        "testbed": lambda: testbed(late, epochs, scenarios),
+        "many": lambda: many(max(epochs // 50, 5), workers),
+        "persistent": lambda: persistent(max(epochs // 100, 2) * 20, scenarios),
     }
     for name in only.split(","):
         parts[name]()

@@ -40,6 +40,7 @@ SIZES = [(10, 0), (50, 0), (100, 0), (200, 0), (1000, 10)]  #: degree 0: everyon
 DENSE = [(1000, 20), (1000, 50)]
 GAMMA = 200.0
 SLOTS = 100
+START_S = 30.0  #: that a peer's process may take to start and to answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,14 +163,14 @@ def _answer(pipe: Connection, peer: str, problem: Movement, limit_s: float) -> N
 
 def run_peer(peer: str, problem: Movement, limit_s: float) -> Outcome:
     """Run a peer in a process of its own, which ends a little after its limit."""
-    context = get_context("fork")
+    context = get_context("spawn")
     here, there = context.Pipe()
     child = context.Process(target=_answer, args=(there, peer, problem, limit_s))
     child.start()
     there.close()
     outcome = Outcome(seconds=limit_s, note="stopped")
     try:
-        if here.poll(limit_s * 1.1 + 5.0):
+        if here.poll(limit_s * 1.1 + START_S):
             outcome = here.recv()
     except EOFError:
         outcome = Outcome(seconds=limit_s, note="out of memory")
@@ -241,7 +242,7 @@ def thinned(problem: Movement, density: float, rng: np.random.Generator) -> Move
     """The same with each link there for good with probability ``density``."""
     links, n = problem.links, problem.devices
     there = (rng.random(n * n) < density)[links.source * n + links.target]
-    some = Links(
+    kept = Links(
         devices=n,
         slots=links.slots,
         slot=links.slot[there],
@@ -250,7 +251,7 @@ def thinned(problem: Movement, density: float, rng: np.random.Generator) -> Move
     )
     return replace(
         problem,
-        links=some,
+        links=kept,
         link_cost=problem.link_cost[there],
         link_capacity=problem.link_capacity[there],
     )

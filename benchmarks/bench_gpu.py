@@ -1,7 +1,7 @@
 """Learners trained side by side on a GPU, beside one large batch of the same work.
 
     python benchmarks/bench_gpu.py                     on cuda
-    python benchmarks/bench_gpu.py --device cpu        two learners, to see it run
+    python benchmarks/bench_gpu.py --device cpu --precisions fp32    two learners
 
 K learners train a network of their own on 320 samples each, ten batches of 32, as
 `melisma simulate --device cuda` has them do; data lie on the device. Beside it, one
@@ -52,7 +52,7 @@ from torch.nn.functional import cross_entropy
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
-from melisma.fleets.simulated import SimulatedFleet
+from melisma.fleets.simulated import SimulatedLearners
 from melisma.learning.batched import Lesson, train_many
 from melisma.learning.data import Dataset, load
 from melisma.learning.models import build
@@ -73,10 +73,16 @@ out = Console(width=110)
 Device = Annotated[str, typer.Option(help="As torch calls it.")]
 Learners = Annotated[list[int] | None, typer.Option(help="[100, 1000, 10000]")]
 Repeats = Annotated[int, typer.Option(min=1, help="Runs of each.")]
+Networks = Annotated[str, typer.Option(help="Commas between.")]
+Precisions = Annotated[str, typer.Option(help="CPUs without bfloat16 are slow in it.")]
 
 
 def main(
-    device: Device = "cuda", learners: Learners = None, repeats: Repeats = 3
+    device: Device = "cuda",
+    learners: Learners = None,
+    repeats: Repeats = 3,
+    networks: Networks = "TwoNN,ConvNet",
+    precisions: Precisions = "fp32,bf16",
 ) -> None:
     """Time learners side by side; exit code 1 if their weights are not the CPU's."""
     print(provenance(), flush=True)
@@ -91,9 +97,9 @@ def main(
         table.add_column(column, justify="right")
     torch.set_num_threads(1)
     sound = True
-    for network in ("TwoNN", "ConvNet"):
+    for network in networks.split(","):
         for K in sizes:
-            for precision in Precision:
+            for precision in map(Precision, precisions.split(",")):
                 row, off = measured(network, K, precision, device, repeats)
                 # In bfloat16 a product has eight bits.
                 sound &= off < (1e-3 if precision == Precision.FP32 else 0.2)
@@ -124,10 +130,10 @@ def measured(
     cycle_s = whole_cycle_s(lesson, K, repeats)
     samples = K * SAMPLES / 1e6
     row = [
-        f"{samples / learners_s:.2f}",
-        f"{samples / batch_s:.2f}",
+        f"{samples / learners_s:.3g}",
+        f"{samples / batch_s:.3g}",
         f"{batch_s / learners_s:.0%}",
-        f"{samples / cycle_s:.2f}",
+        f"{samples / cycle_s:.3g}",
         f"{cycle_s:.3f}",
     ]
     return row, off
@@ -160,9 +166,9 @@ def large_batches(network: str, lesson: Lesson, K: int) -> Callable[[], None]:
     rows = torch.randint(len(x), (steps, K * BATCH), generator=generator).to(x.device)
 
     def train() -> None:
-        for some in rows:
+        for batch in rows:
             optimiser.zero_grad()
-            loss = cross_entropy(_logits(model, x[some]).float(), lesson.y[some])
+            loss = cross_entropy(_logits(model, x[batch]).float(), lesson.y[batch])
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
 
@@ -197,7 +203,7 @@ def whole_cycle_s(lesson: Lesson, K: int, cycles: int) -> float:
     law = DelayLaw(
         step_s=np.full(K, 1.0 / SAMPLES), sample_s=np.zeros(K), fixed_s=np.zeros(K)
     )
-    fleet = SimulatedFleet(
+    crew = SimulatedLearners(
         [f"learner {k}" for k in range(K)],
         law,
         model=lesson.model,
@@ -224,7 +230,7 @@ def whole_cycle_s(lesson: Lesson, K: int, cycles: int) -> float:
             if isinstance(record, records.Evaluated):
                 ended.append(time.perf_counter())
 
-        asyncio.run(train(task, fleet, Averaging(fleet), RunWriter(watch=sink)))
+        asyncio.run(train(task, crew, Averaging(crew), RunWriter(watch=sink)))
     return float(np.diff(ended)[1:].min())
 
 

@@ -91,6 +91,7 @@ def main(
     ] = "7",
     peers: Annotated[str, typer.Option(help="of highs,cpsat")] = "highs,cpsat",
     largest: Annotated[int, typer.Option(help="learners at most")] = 10_000,
+    repeats: Annotated[int, typer.Option(help="runs of ours, up to 50 learners")] = 5,
     bound_to: Annotated[int, typer.Option(help="learners, peers with a budget")] = 200,
 ) -> None:
     """Print the table."""
@@ -105,15 +106,15 @@ def main(
         size = f"{n:,} × {m}"
         for seed in (first, *others):
             free = problem_of(n, m, seed)
-            repeats = 5 if n <= 50 else 1
-            outcome, cost = ours(free, repeats)
+            runs = repeats if n <= 50 else 1
+            outcome, cost = ours(free, runs)
             print(line(size, "none", "ours", outcome), flush=True)
             for peer, python in pythons.items() if seed == first else ():
                 found = run_peer(python, f"med_{peer}", free, limit)
                 print(line(size, "none", peer, found), flush=True)
             for part in BUDGETS:
                 bound = replace(free, budget=part * cost)
-                outcome, _ = ours(bound, repeats)
+                outcome, _ = ours(bound, runs)
                 print(line(size, f"{part:.0%}", "ours", outcome), flush=True)
                 if seed != first or n > bound_to:
                     continue

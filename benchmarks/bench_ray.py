@@ -11,14 +11,15 @@ learner's training. Medians over all requests, or cycles, but the first.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from peers.environments import lack_of
 from peers.provenance import provenance
 from rich.console import Console
@@ -35,39 +36,40 @@ from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.units import Seconds
 
-NAMES = ("a", "b", "c")
-MODELS = ("TwoNN", "ConvNet")
-out = Console()
+LEARNERS, CYCLES = 3, 8
+MODELS = "TwoNN,ConvNet"
+
+out = Console(width=100)
 
 Way = Callable[[Job, Path], list[Record]]
 
 
-def job_of(model: str) -> Job:
-    """A job whose learners always get the same."""
+def job_of(model: str, learners: int, cycles: int) -> Job:
+    """Return a job whose learners always get the same."""
     return Job(
         name=model.lower(),
         model=model,
         scheme="eta",
-        cycles=8,
+        cycles=cycles,
         deadline=Seconds(2.0),
-        samples=300,
+        samples=100 * learners,
         shard=50,
     )
 
 
-def over_rpc(job: Job, folder: Path) -> list[Record]:
+def over_rpc(job: Job, folder: Path, names: Sequence[str]) -> list[Record]:
     """Run with processes that dial in."""
     with processes() as start:
 
         def begin(server: rpc.Server) -> None:
-            for name in NAMES:
+            for name in names:
                 command = join_command(job, server.address, name, None, None)
                 start([*command, "--until-eof"])
 
         return orchestrate(
             job,
             folder,
-            learners=len(NAMES),
+            learners=len(names),
             ready=begin,
             port=0,
             say=lambda text: None,
@@ -75,14 +77,14 @@ def over_rpc(job: Job, folder: Path) -> list[Record]:
 
 
 @contextmanager
-def raylets() -> Iterator[str]:
-    """A cluster of three nodes; its address."""
+def raylets(names: Sequence[str]) -> Iterator[str]:
+    """Start a cluster with a node for each name; yield its address."""
     from ray.cluster_utils import Cluster  # may not be installed
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     cluster: Any = Cluster()
     try:
-        for name in NAMES:
+        for name in names:
             cluster.add_node(
                 num_cpus=1,
                 labels={LABEL: name},
@@ -95,7 +97,7 @@ def raylets() -> Iterator[str]:
 
 
 def seconds(happened: list[Record]) -> tuple[float, float, float]:
-    """Medians of fetching, of handing over, and of a cycle beside training."""
+    """Return medians of fetching, of handing over, and of a cycle beside training."""
     times_s = {
         (_kind(record), record.cycle, record.learner): record.time_s
         for record in happened
@@ -108,7 +110,9 @@ def seconds(happened: list[Record]) -> tuple[float, float, float]:
     ]
 
     def between(first: Any, last: Any) -> list[float]:
-        return [times_s[last, *one] - times_s[first, *one] for one in requests]
+        return [
+            times_s[last, *request] - times_s[first, *request] for request in requests
+        ]
 
     trained_s = dict(
         zip(requests, between(records.Downloaded, records.Trained), strict=True)
@@ -117,7 +121,7 @@ def seconds(happened: list[Record]) -> tuple[float, float, float]:
     beside = [
         ended_s[cycle - 1]
         - ended_s[cycle - 2]
-        - max(trained_s[one] for one in requests if one[0] == cycle)
+        - max(trained_s[request] for request in requests if request[0] == cycle)
         for cycle in range(2, len(ended_s) + 1)
     ]
     return (
@@ -128,26 +132,31 @@ def seconds(happened: list[Record]) -> tuple[float, float, float]:
 
 
 def _kind(record: Record) -> Any:
-    """Its type; who halted has trained, too."""
+    """Return its type; a learner that halted has trained as well."""
     halted = isinstance(record, records.Halted)
     return records.Trained if halted else type(record)
 
 
-def main() -> None:
+def main(
+    learners: Annotated[int, typer.Option(min=1)] = LEARNERS,
+    cycles: Annotated[int, typer.Option(min=2)] = CYCLES,
+    models: Annotated[str, typer.Option(help="Commas between.")] = MODELS,
+) -> None:
     """Measure both for each model, and print a table."""
     print(provenance(), flush=True)
     table = Table("model, learners by", "fetch (ms)", "hand over (ms)", "cycle (ms)")
-    ways: dict[str, Way] = {"own connections": over_rpc}
+    names = [f"learner-{k}" for k in range(1, learners + 1)]
+    ways: dict[str, Way] = {"own connections": partial(over_rpc, names=names)}
     lack = lack_of({"ray": "ray"})
     if lack:
         out.print(f"Ray is left out: {lack}", markup=False)
     with ExitStack() as stack:
         root = stack.enter_context(TemporaryDirectory())
         if not lack:
-            address = stack.enter_context(raylets())
+            address = stack.enter_context(raylets(names))
             ways["Ray"] = partial(run_on_ray, address=address)
-        for model in MODELS:
-            job, size = job_of(model), model_bytes(build(model, 0))
+        for model in models.split(","):
+            job, size = job_of(model, learners, cycles), model_bytes(build(model, 0))
             for name, run in ways.items():
                 folder = Path(root, f"{model}-{name}")
                 folder.mkdir()
@@ -157,4 +166,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -4,6 +4,7 @@
     python benchmarks/bench_scale.py --only live          learners
     python benchmarks/bench_scale.py --only sweeps        trials
     python benchmarks/bench_scale.py --json scale.json    for scale_million.py
+    python benchmarks/bench_scale.py --learners 4 --turns 1 --trials 4    to see it run
 
 Learners: an orchestrator and 10, 100 and 500 learners that are connected to it over TLS
 on loopback, from two other processes. They train nothing: each fetches the model and
@@ -22,10 +23,10 @@ own clock, and the engine's own is what is left beyond that. Starting counts apa
 
 Exit code 1 if an update is lost, or if CPU grows faster than learners do.
 
-Shown here on two cores of a shared Xeon with nothing else on them; from muster on per
+Shown here on two cores of a shared Xeon with nothing else on them; from "ready" on per
 learner:
 
-    TwoNN     CPU a cycle (s)  growth  muster (ms)  exchange (ms)  sent, received (kB)
+    TwoNN     CPU a cycle (s)  growth  ready (ms)   exchange (ms)  sent, received (kB)
     10        0.020                    0.39         1.42           162.4, 162.3
     100       0.163            0.92    0.25         1.36           162.4, 162.3
     500       0.983            1.12    0.22         1.74           162.4, 162.3
@@ -65,7 +66,8 @@ from rich.table import Table
 from melisma.comparison.sweeps import over_processes
 
 SIZES = (10, 100, 500)
-MODELS = ("TwoNN", MILLION)
+MODELS = {"TwoNN": "TwoNN", "million": MILLION}  #: by their short names
+ALL = ",".join(MODELS)
 CYCLES, TURNS = 6, 3
 TRIALS = 64
 GROWTH_BAR = 1.15  #: 1 is linear; the rest is noise
@@ -89,21 +91,25 @@ Learners = Annotated[
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the figures, too.")
 ]
+Models = Annotated[str, typer.Option(help="Commas between.")]
+Turns = Annotated[int, typer.Option(min=1, help="Of each size.")]
+Trials = Annotated[int, typer.Option(min=1, help="Of a sweep.")]
 Into = Annotated[Path | None, typer.Option(hidden=True)]
-Model = Annotated[str, typer.Option(hidden=True)]
 
 
 def main(
     only: Only = "",
     learners: Learners = None,
     json: JsonFile = None,
+    models: Models = ALL,
+    turns: Turns = TURNS,
+    trials: Trials = TRIALS,
     into: Into = None,
-    model: Model = MODELS[0],
 ) -> None:
     """Measure what learners and trials cost; exit code 1 if a bar is missed."""
     sizes = learners or list(SIZES)
     if into is not None:  # this is the process of one orchestrator
-        cost = measure(model, sizes[0], CYCLES, into)
+        cost = measure(MODELS[models], sizes[0], CYCLES, into)
         (into / "cost.json").write_bytes(msgspec.json.encode(cost))
         return
     if only not in ("", "live", "sweeps"):
@@ -111,16 +117,16 @@ def main(
     print(provenance(), flush=True)
     live, sweeps, sound = list[Cost](), list[SweepCost](), list[bool]()
     if only != "sweeps":
-        for name in MODELS:
-            turns = [[measured(name, size) for size in sizes] for _ in range(TURNS)]
+        for name in models.split(","):
+            turn = [[measured(name, size) for size in sizes] for _ in range(turns)]
             costs = [
-                min(some, key=lambda c: c.cpu_s) for some in zip(*turns, strict=True)
+                min(size, key=lambda c: c.cpu_s) for size in zip(*turn, strict=True)
             ]
-            lost = sum(cost.lost for turn in turns for cost in turn)
+            lost = sum(cost.lost for sized in turn for cost in sized)
             sound.append(show(costs, lost))
             live += costs
     if only != "live":
-        sweeps = list(swept())
+        sweeps = list(swept(trials))
         out.print(table_of(sweeps))
     if json:
         figures = Figures(provenance=provenance(), live=live, sweeps=sweeps)
@@ -130,9 +136,9 @@ def main(
 
 def measured(model: str, learners: int) -> Cost:
     """Measure one orchestrator, in a process of its own."""
-    err.print(f"{model}, {learners} learners", markup=False)
+    err.print(f"{model}, {learners} learners")
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        options = [f"--into={folder}", f"--learners={learners}", f"--model={model}"]
+        options = [f"--into={folder}", f"--learners={learners}", f"--models={model}"]
         subprocess.run(
             [sys.executable, __file__, *options], check=True, timeout=LIMIT_S
         )
@@ -149,7 +155,7 @@ def show(costs: Sequence[Cost], lost: int) -> bool:
         box=None,
     )
     for column in (
-        *("learners", "CPU a\ncycle (s)", "growth", "muster\n(ms)", "exchange\n(ms)"),
+        *("learners", "CPU a\ncycle (s)", "growth", "ready\n(ms)", "exchange\n(ms)"),
         *("sent\n(kB)", "received\n(kB)", "records\n(B)", "to join\n(ms)"),
         *("memory,\nidle (kB)", "in a\ncycle (kB)", "cycle\n(s)"),
     ):
@@ -160,7 +166,7 @@ def show(costs: Sequence[Cost], lost: int) -> bool:
         table.add_row(
             *(f"{K:,}", f"{cost.cpu_s:.3f}"),
             "" if math.isnan(steeper) else f"{steeper:.2f}",
-            f"{1e3 * cost.muster_cpu_s / K:.2f}",
+            f"{1e3 * cost.ready_cpu_s / K:.2f}",
             f"{1e3 * cost.exchange_cpu_s / K:.2f}",
             f"{cost.sent_bytes / K / 1e3:,.1f}",
             f"{cost.received_bytes / K / 1e3:,.1f}",
@@ -183,7 +189,7 @@ def slope(fewer: Cost, more: Cost) -> float:
     return math.log(more.cpu_s / fewer.cpu_s) / math.log(more.learners / fewer.learners)
 
 
-def swept() -> Iterator[SweepCost]:
+def swept(trials: int) -> Iterator[SweepCost]:
     """Measure each engine."""
     engines: list[tuple[str, Make, int]] = [
         ("one process", partial(over_processes, 1), 1),
@@ -197,14 +203,14 @@ def swept() -> Iterator[SweepCost]:
         engines.append(("Ray, two workers", partial(over_ray, cpus=2), 2))
     alone_s = sweep_cost.alone()
     for name, make, workers in engines:
-        err.print(f"{TRIALS} trials: {name}")
-        yield sweep_cost.measure(name, make, workers, TRIALS, alone_s)
+        err.print(f"{trials} trials: {name}")
+        yield sweep_cost.measure(name, make, workers, trials, alone_s)
 
 
 def table_of(sweeps: Sequence[SweepCost]) -> Table:
     """Show what each engine adds to a trial."""
     table = Table(
-        title=f"{TRIALS} trials of {1e3 * sweeps[0].alone_s:.0f} ms, alone",
+        title=f"{sweeps[0].trials} trials of {1e3 * sweeps[0].alone_s:.0f} ms, alone",
         title_justify="left",
         box=None,
     )

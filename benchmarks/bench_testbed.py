@@ -1,6 +1,7 @@
 """Deadlines kept and times foreseen on emulated devices: real sockets, real quotas.
 
     python benchmarks/bench_testbed.py            as root; about a quarter of an hour
+    python benchmarks/bench_testbed.py --devices pi1,pi2 --data mnist-5k --model TwoNN
 
 Four unlike devices in network namespaces with their own rate limits and CPU quotas
 (docs/testbed.md) train the ConvNet on MNIST, one pass a cycle, in shards of 500.
@@ -15,6 +16,7 @@ of a reference device, this machine without a quota.
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
@@ -38,10 +40,8 @@ from melisma.units import Seconds
 DEVICES_TRIED = ("pi1", "pi2", "pi3", "jetson-nano")
 REFERENCE = "2070-super"
 TRUANCY_BAR = 0.10
-#: Samples of one cycle, for the benchmark's check.
-FORESEEN = 10_000
 
-out = Console()
+out = Console(width=100)
 
 
 def job_of(data: str, model: str, **changes: Any) -> Job:
@@ -58,24 +58,26 @@ def job_of(data: str, model: str, **changes: Any) -> Job:
     return msgspec.structs.replace(job, **changes)
 
 
-def foreseen(job: Job, folder: Path) -> dict[str, dict[str, Any]]:
+def foreseen(
+    job: Job, devices: Sequence[str], folder: Path
+) -> dict[str, dict[str, Any]]:
     """Return what `melisma benchmark --check` says in the place of each device."""
     file = folder / "job.toml"
-    file.write_text(dump(msgspec.structs.replace(job, samples=FORESEEN)))
+    file.write_text(dump(job))
     command = [sys.executable, "-m", "melisma", "benchmark", str(file), "--check"]
-    told = {}
+    answers = {}
     with Testbed("foreseen") as testbed:
-        for name in (REFERENCE, *DEVICES_TRIED):
+        for name in (REFERENCE, *devices):
             place = testbed.place(DEVICES[name], name)
             with place.popen([*command, "--json"], stdout=subprocess.PIPE) as process:
-                told[name] = msgspec.json.decode(process.communicate()[0])
-    return told
+                answers[name] = msgspec.json.decode(process.communicate()[0])
+    return answers
 
 
-def truancy(job: Job, folder: Path) -> list[records.Aggregated]:
+def truancy(job: Job, devices: Sequence[str], folder: Path) -> list[records.Aggregated]:
     """Run a job on the devices; return what its cycles came to."""
     folder.mkdir()
-    happened = run_on_testbed(job, folder, DEVICES_TRIED)
+    happened = run_on_testbed(job, folder, devices)
     return [record for record in happened if isinstance(record, records.Aggregated)]
 
 
@@ -85,13 +87,22 @@ def main(
     samples: Annotated[int, typer.Option(help="That csa-testbed hands out.")] = 60_000,
     data: Annotated[str, typer.Option(help="mnist-5k needs no download.")] = "mnist",
     model: Annotated[str, typer.Option()] = "ConvNet",
+    devices: Annotated[str, typer.Option(help="Commas between.")] = ",".join(
+        DEVICES_TRIED
+    ),
+    foresee: Annotated[int, typer.Option(help="Samples of the benchmark's check.")] = (
+        10_000
+    ),
+    shard: Annotated[int, typer.Option(min=1, help="Samples in one.")] = 500,
 ) -> None:
     """Measure truancy and foresight; exit code 1 if a bar is missed."""
     print(provenance(), flush=True)
-    job = job_of(data, model, cycles=cycles)
+    names = devices.split(",")
+    job = job_of(data, model, cycles=cycles, shard=shard)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        foresight = _print_foresight(foreseen(job, folder))
+        checked = msgspec.structs.replace(job, samples=foresee)
+        foresight = _print_foresight(foreseen(checked, names, folder))
         table = Table("deadline (s)", "scheme", "truancy (%)", "each cycle (%)")
         table.add_column("samples a cycle", justify="right")
         worst: dict[str, list[float]] = {"dab": [], "csa-testbed": []}
@@ -104,6 +115,7 @@ def main(
                         deadline=Seconds(deadline_s),
                         samples=samples if scheme != "dab" else None,
                     ),
+                    names,
                     folder / f"{scheme}-{deadline_s:g}",
                 )
                 late = [record.truancy for record in merged]
@@ -122,14 +134,14 @@ def main(
     sys.exit(0 if foresight and kept else 1)
 
 
-def _print_foresight(told: dict[str, dict[str, Any]]) -> bool:
+def _print_foresight(answers: dict[str, dict[str, Any]]) -> bool:
     """Print the errors; return whether the subset's is at most half of FLOPS's."""
     table = Table(
         "device", "trained (s)", "subset (%)", "FLOPS (%)", "by reference (%)"
     )
-    base = told.pop(REFERENCE)
+    base = answers.pop(REFERENCE)
     errors = []
-    for name, one in told.items():
+    for name, one in answers.items():
         by_reference_s = predicted_by_flops(
             base["trained_s"], base["flops"], one["flops"]
         )

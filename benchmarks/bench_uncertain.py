@@ -1,6 +1,7 @@
 """Several tasks on learners whose speed is uncertain: what knowing more is worth.
 
     python benchmarks/bench_uncertain.py
+    python benchmarks/bench_uncertain.py --trials 2 --cycles 1 --largest 4    some
 
 Forty seeded trials a point, five cycles each, in the simulator without gradients:
 Jetson-like learners that are mostly idle, or training, or downloading (a third each, by
@@ -33,10 +34,15 @@ from torch import nn
 
 from melisma.algorithms.association import Association, Terms
 from melisma.algorithms.clock import VirtualClock
-from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
+from melisma.algorithms.multitask import (
+    DelayEstimates,
+    Entry,
+    TaskScheduler,
+    seconds_of,
+)
 from melisma.algorithms.observed import ObservedStates
 from melisma.algorithms.task import Task
-from melisma.fleets.simulated import Conditions, SimulatedFleet
+from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.data import Dataset
 from melisma.learning.settings import Training
 from melisma.maths.arrays import Floats, Ints
@@ -55,13 +61,13 @@ MODEL_BYTES = np.array([2.296e6, 0.409e6, 8.317e6, 8.317e6])
 BYTES_PER_S = np.array([20e6, 20e6, 8e6])  #: idle, training, downloading
 SHARDS, STEPS = np.array([60, 60, 20, 20]), np.array([2, 1, 1, 1])
 DEADLINE_S = np.array([55.0, 40.0, 40.0, 40.0])
-KNOWLEDGE = {
-    "mmtt": Knowledge.BEFOREHAND,
-    "med": Knowledge.BEFOREHAND,
-    "rmed": Knowledge.BEFOREHAND,
-    "med-learned": Knowledge.LATEST,
-    "med-probe": Knowledge.PROBE,
-    "mmtt-ideal": Knowledge.NOW,
+ESTIMATES = {
+    "mmtt": DelayEstimates.FIXED,
+    "med": DelayEstimates.FIXED,
+    "rmed": DelayEstimates.FIXED,
+    "med-learned": DelayEstimates.RENEWED,
+    "med-probe": DelayEstimates.PROBED,
+    "mmtt-ideal": DelayEstimates.CURRENT,
 }
 
 ROWS = int(SHARDS.max()) * SHARD
@@ -72,7 +78,7 @@ NOTHING = Dataset(
     torch.zeros(1, 1, 1, 1),
     torch.zeros(1, dtype=torch.long),
 )
-out, err = Console(), Console(stderr=True)
+out, err = Console(width=130), Console(stderr=True)
 
 
 class Trial:
@@ -112,8 +118,8 @@ class Trial:
 
     def run(self, scheme: str, budget: float) -> Service | None:
         """Run it by a scheme; None if a task was refused."""
-        fleets = [self._fleet(i) for i in range(self.tasks)]
-        entries = [self._entry(i, fleet) for i, fleet in enumerate(fleets)]
+        crews = [self._crew(i) for i in range(self.tasks)]
+        entries = [self._entry(i, crew) for i, crew in enumerate(crews)]
         terms = Terms(
             names=[entry.task.name for entry in entries],
             shards=SHARDS[: self.tasks],
@@ -129,8 +135,8 @@ class Trial:
             if scheme == "med-learned":
                 return learned.expected()
             rows = [
-                seconds_of(fleet.true_law(), entry.task)
-                for fleet, entry in zip(fleets, entries, strict=True)
+                seconds_of(crew.true_law(), entry.task)
+                for crew, entry in zip(crews, entries, strict=True)
             ]
             return np.stack([r[0] for r in rows]), np.stack([r[1] for r in rows])
 
@@ -147,14 +153,14 @@ class Trial:
             lambda: (seen, self.names),
         )
         association = Association(terms, self.price, known, solve, reassigns=False)
-        programme = Programme(
+        scheduler = TaskScheduler(
             entries,
             association,
             VirtualClock(),
-            KNOWLEDGE[scheme],
+            ESTIMATES[scheme],
             observe=learned.see,
         )
-        asyncio.run(programme.run())
+        asyncio.run(scheduler.run())
         happened = [record for entry in entries for record in entry.run.records]
         if any(isinstance(record, Refused) for record in happened):
             return None
@@ -165,7 +171,7 @@ class Trial:
             dict.fromkeys(names, BATCH),
         )
 
-    def _entry(self, i: int, fleet: SimulatedFleet) -> Entry:
+    def _entry(self, i: int, crew: SimulatedLearners) -> Entry:
         return Entry(
             task=Task(
                 name=f"task-{i}",
@@ -179,11 +185,11 @@ class Trial:
                 shard=SHARD,
                 steps=int(STEPS[i]),
             ),
-            crew=fleet,
+            crew=crew,
         )
 
-    def _fleet(self, i: int) -> SimulatedFleet:
-        return SimulatedFleet(
+    def _crew(self, i: int) -> SimulatedLearners:
+        return SimulatedLearners(
             self.names,
             self.laws[i],
             model=nn.Sequential(nn.Flatten(), nn.Linear(1, 1)),
@@ -210,12 +216,12 @@ def point(
     changing: float,
 ) -> dict[str, list[Service]]:
     """All schemes on the same clusters."""
-    found: dict[str, list[Service]] = {scheme: [] for scheme in KNOWLEDGE}
+    found: dict[str, list[Service]] = {scheme: [] for scheme in ESTIMATES}
     for seed in track(
         range(trials), f"{learners} learners, {tasks} tasks", console=err
     ):
         trial = Trial(seed, learners, tasks, longer_s, cycles, heat, changing)
-        results = {scheme: trial.run(scheme, budget) for scheme in KNOWLEDGE}
+        results = {scheme: trial.run(scheme, budget) for scheme in ESTIMATES}
         if None not in results.values():
             for scheme, result in results.items():
                 assert result is not None
@@ -230,6 +236,7 @@ def main(
     changing: Annotated[
         float, typer.Option(help="Chance that a state changes within a cycle.")
     ] = 0.0,
+    largest: Annotated[int, typer.Option(min=4, help="Learners at most.")] = 10,
 ) -> None:
     """Measure all points and print a table."""
     print(provenance(), flush=True)
@@ -245,6 +252,8 @@ def main(
     points = [(n, 3, 0.0, 300.0) for n in (4, 6, 8, 10)]
     points += [(10, m, 5.0, 200.0) for m in (1, 2, 3, 4)]
     for learners, tasks, longer_s, budget in points:
+        if learners > largest:
+            continue
         found = point(learners, tasks, trials, longer_s, budget, cycles, heat, changing)
         for scheme, results in found.items():
             head = [str(learners), str(tasks), str(len(results))]
@@ -256,10 +265,12 @@ def _cells(results: list[Service]) -> Iterable[str]:
     if not results:
         return ["–"] * 7
     times = [result.time_s for result in results]
-    half = 1.96 * float(np.std(times, ddof=1)) / len(times) ** 0.5
+    spread = "–"  # of one trial
+    if len(times) > 1:
+        spread = f"{1.96 * float(np.std(times, ddof=1)) / len(times) ** 0.5:.2f}"
     shares = ("task_satisfaction", "learner_satisfaction", "fulfilment", "drop")
     return [
-        f"{fmean(times):.2f} ± {half:.2f}",
+        f"{fmean(times):.2f} ± {spread}",
         *(
             f"{100 * fmean(getattr(result, name) for result in results):.1f}"
             for name in (*shares, "occupancy")

@@ -38,7 +38,7 @@ LINK_BYTES_PER_S = 1e9 / 8
 LATENCY_S = 0.02
 CYCLE_S = 60.0  #: in which a wall is looked for
 MEMORY_BYTES = 64e9
-FILES = 1024  #: that a process may open, unless told otherwise
+FILES = 1024  #: that a process may open by default
 TREES = (
     (1_000_000,),
     (10_000, 100),
@@ -60,7 +60,7 @@ class PerLearner:
     """What one more learner costs an orchestrator in a cycle."""
 
     model: str
-    muster_s: float
+    ready_s: float
     exchange_s: float
     sent_bytes: float
     received_bytes: float
@@ -70,14 +70,14 @@ class PerLearner:
 
     @property
     def cpu_s(self) -> float:
-        """Muster and exchange."""
-        return self.muster_s + self.exchange_s
+        """Asking who is ready, and the exchange."""
+        return self.ready_s + self.exchange_s
 
     def level(self, children: int, sending: float = 0.5) -> Level:
         """Return a node of so many children; ``sending`` is a share of the exchange."""
         return Level(
             children=children,
-            hand_out_s=self.muster_s + sending * self.exchange_s,
+            hand_out_s=self.ready_s + sending * self.exchange_s,
             merge_s=(1 - sending) * self.exchange_s,
             send_s=self.sent_bytes / LINK_BYTES_PER_S,
             receive_s=self.received_bytes / LINK_BYTES_PER_S,
@@ -103,7 +103,7 @@ def _between(fewer: Cost, more: Cost) -> PerLearner:
 
     return PerLearner(
         model=more.model,
-        muster_s=each("muster_cpu_s"),
+        ready_s=each("ready_cpu_s"),
         exchange_s=each("exchange_cpu_s"),
         sent_bytes=each("sent_bytes"),
         received_bytes=each("received_bytes"),
@@ -127,7 +127,7 @@ def walls(own: PerLearner) -> Table:
     rows = [
         ("open files", "1", FILES, f"{LEARNERS:,}"),
         ("connections (Limits)", "1", Limits().connections, f"{LEARNERS:,}"),
-        _time(f"muster in {HURRY_S:g} s", own.muster_s, HURRY_S),
+        _time(f"ready in {HURRY_S:g} s", own.ready_s, HURRY_S),
         _time(f"CPU of a cycle in {CYCLE_S:g} s", own.cpu_s, CYCLE_S),
         _time(f"link of 1 Gb/s in {CYCLE_S:g} s", link_s, CYCLE_S),
         (

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from numpy.typing import ArrayLike
 
-from melisma.maths.statistics import mean_interval
+from melisma.maths import mean_interval
 
 
 class Verdict(StrEnum):

@@ -11,23 +11,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 from scipy.stats import spearmanr
 
+import melisma as mel
 from melisma.errors import InfeasibleError
-from melisma.jobs.schema import (
+from melisma.jobs import (
     DataTable,
     Job,
     LearnersTable,
     TrainingTable,
     WorkloadTable,
 )
-from melisma.launch.simulate import simulate
-from melisma.maths.arrays import Floats
-from melisma.maths.statistics import mean_interval
-from melisma.runs.records import evaluations
-from melisma.schemes import SCHEMES
-from melisma.schemes.csa import csa
-from melisma.system import cell, max_staleness, mean_staleness
-from melisma.system.cell import CSA_WORKLOAD
-from melisma.system.problem import Problem
+from melisma.maths import Floats, mean_interval
+from melisma.schemes import SCHEMES, csa
+from melisma.system import CSA_WORKLOAD, Problem, cell, max_staleness, mean_staleness
 from melisma.units import Bytes, Hertz, Metres, Seconds
 from melisma.views import plots
 
@@ -243,7 +238,7 @@ def job_of(
 
 def accuracies(job: Job) -> list[float]:
     """Test accuracy after each cycle."""
-    return [record.accuracy for record in evaluations(simulate(job))]
+    return mel.simulate(job, runs=None).history.accuracy
 
 
 def run_learning(study: LearningStudy, spread: Spread = in_order) -> Data:

@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from melisma.maths.arrays import Floats
-from melisma.maths.statistics import mean_interval
+from melisma.maths import Floats, mean_interval
 from melisma.views import plots
 
 from . import dab_claims

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from melisma.maths.arrays import Floats
+from melisma.maths import Floats
 
 from .claims import Claim, Rule, at_least, at_most, mean_of, near
 from .dab_runs import SCHEMES

@@ -12,19 +12,17 @@ from itertools import product
 import msgspec
 import numpy as np
 
-from melisma.jobs.schema import (
+import melisma as mel
+from melisma.jobs import (
     DataTable,
     Job,
     LearnersTable,
     TrainingTable,
     WorkloadTable,
 )
-from melisma.launch.simulate import simulate
-from melisma.learning.benchmark import fit
-from melisma.learning.settings import Late
-from melisma.maths.arrays import Floats
+from melisma.learning import Late, benchmark
+from melisma.maths import Floats
 from melisma.units import Bytes, BytesPerSecond, SamplesPerSecond, Seconds
-from melisma.views.history import History, history
 
 from . import dab_testbed
 from .kit import Data, Spread, in_order
@@ -70,7 +68,8 @@ def errors(seconds: dict[int, float], sizes: Sequence[int], whole: int) -> Float
     """
     one = [seconds[n] * whole / n for n in sizes]
     two = [
-        fit([n // 2, n], [seconds[n // 2], seconds[n]]).seconds(whole) for n in sizes
+        benchmark.fit([n // 2, n], [seconds[n // 2], seconds[n]]).seconds(whole)
+        for n in sizes
     ]
     found: Floats = 100.0 * np.abs(np.array([one, two]) / seconds[whole] - 1.0)
     return found
@@ -293,15 +292,15 @@ def _csa_cycle_s(study: DeadlineStudy) -> float:
 
 def _courses(
     jobs: list[tuple[Job, tuple[str, ...]]], testbed: bool, spread: Spread
-) -> list[History]:
+) -> list[mel.History]:
     """What the runs come to; on the testbed one after another."""
     if testbed:
         return [dab_testbed.trained(job, devices) for job, devices in jobs]
     return spread(_simulated, [job for job, _ in jobs])
 
 
-def _simulated(job: Job) -> History:
-    return history(simulate(job))
+def _simulated(job: Job) -> mel.History:
+    return mel.simulate(job, runs=None).history
 
 
 def _job(

@@ -18,16 +18,12 @@ from urllib.request import urlopen
 import msgspec
 import numpy as np
 
-from melisma.jobs.schema import Job
-from melisma.launch.local import run_on_testbed
-from melisma.learning.benchmark import flops, predicted_by_flops, time_cycle
-from melisma.learning.data import load
-from melisma.learning.models import build
-from melisma.learning.settings import Training
-from melisma.learning.training import use_threads
-from melisma.maths.arrays import Floats
+import melisma as mel
+from melisma.jobs import Job
+from melisma.launch import run_on_testbed
+from melisma.learning import Training, benchmark, data, models, use_threads
+from melisma.maths import Floats
 from melisma.testbed import DEVICES, Place, Testbed
-from melisma.views.history import History, history
 
 #: Device without a quota, by whose time others' are predicted from FLOPS.
 REFERENCE = "2070-super"
@@ -62,10 +58,11 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
         return {int(n): seconds for n, seconds in self.seconds.items()}
 
 
-def trained(job: Job, devices: Sequence[str]) -> History:
+def trained(job: Job, devices: Sequence[str]) -> mel.History:
     """Run a job on devices; return what its cycles came to."""
     with TemporaryDirectory() as folder:
-        return history(run_on_testbed(job, Path(folder), devices))
+        records = run_on_testbed(job, Path(folder), devices)
+        return mel.Run(job, records=records).history
 
 
 def training_times(
@@ -108,7 +105,7 @@ def _flops_errors(
     found = []
     for base, one in zip(told[REFERENCE], told[device], strict=True):
         scores = (one.flops, base.flops) if upside_down else (base.flops, one.flops)
-        predicted_s = predicted_by_flops(base.by_shards[whole], *scores)
+        predicted_s = benchmark.predicted_by_flops(base.by_shards[whole], *scores)
         found.append(predicted_s / one.by_shards[whole] - 1.0)
     return found
 
@@ -176,16 +173,16 @@ def main() -> None:
 
 
 def _training(order: TrainingOrder) -> Callable[[], Timed]:
-    data, model = load(order.dataset), build("TwoNN", 0)
-    rows = np.arange(max(order.shards) * order.shard) % len(data.train_y)
-    x, y, training = data.train_x[rows], data.train_y[rows], Training(rate=0.1)
+    dataset, model = data.load(order.dataset), models.build("TwoNN", 0)
+    rows = np.arange(max(order.shards) * order.shard) % len(dataset.train_y)
+    x, y, training = dataset.train_x[rows], dataset.train_y[rows], Training(rate=0.1)
 
     def seconds(shards: int) -> float:
         n = shards * order.shard
-        return time_cycle(model, x[:n], y[:n], training, steps=1)
+        return benchmark.time_cycle(model, x[:n], y[:n], training, steps=1)
 
     return lambda: Timed(
-        seconds={str(n): seconds(n) for n in order.shards}, flops=flops()
+        seconds={str(n): seconds(n) for n in order.shards}, flops=benchmark.flops()
     )
 
 

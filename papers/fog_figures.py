@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy.stats import spearmanr
 
-from melisma.maths.arrays import Floats
-from melisma.maths.statistics import mean_interval
+from melisma.maths import Floats, mean_interval
 from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, exact, mean_of, near

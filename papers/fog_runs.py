@@ -11,12 +11,11 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from melisma.algorithms.fog import Fog
-from melisma.fog import Flows, Movement, cost, move
-from melisma.fog.profiles import LTE, WIFI
-from melisma.fog.settings import run
-from melisma.fog.topologies import full, hierarchical, social
-from melisma.jobs.schema import (
+import melisma as mel
+from melisma.algorithms import Fog
+from melisma.fog import Flows, Movement, cost, move, profiles, topologies
+from melisma.fog import settings as drawn
+from melisma.jobs import (
     Costs,
     DataTable,
     FogTable,
@@ -24,12 +23,12 @@ from melisma.jobs.schema import (
     LearnersTable,
     TrainingTable,
 )
-from melisma.launch.simulate import build
-from melisma.maths.arrays import Floats
-from melisma.runs.records import Moved, Record, Trained, evaluations
-from melisma.system.law import DelayLaw, Mode
+from melisma.launch import build
+from melisma.maths import Floats
+from melisma.runs import Record, evaluations
+from melisma.system import DelayLaw, Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
-from melisma.views.fog import by_slot, total
+from melisma.views import fog as moves
 
 from .kit import Data, Spread, in_order
 
@@ -44,7 +43,7 @@ SETTINGS = {
 }
 #: Methods of Table II; network-aware learning is setting B.
 METHODS = {"central": "fog:central", "federated": "fog:federated", "aware": "B"}
-MEDIA = {"LTE": LTE, "WiFi": WIFI}
+MEDIA = {"LTE": profiles.LTE, "WiFi": profiles.WIFI}
 TOPOLOGIES = ("social", "hierarchical", "full")
 
 
@@ -222,8 +221,8 @@ def since_aggregation(problem: Movement, study: FogStudy) -> Movement:
 
 def told(records: Sequence[Record], problem: Movement, cycles: int) -> Data:
     """What a run comes to; costs and shares are per sample collected."""
-    moved = [record for record in records if isinstance(record, Moved)]
-    sums = total(moved)
+    moved = [record for record in records if isinstance(record, mel.Moved)]
+    sums = moves.total(moved)
     all_ = float(problem.data.sum())
     values = {
         "process": sums.process_cost / all_,
@@ -235,7 +234,7 @@ def told(records: Sequence[Record], problem: Movement, cycles: int) -> Data:
     values["unit"] = sum(values[name] for name in COSTS)
     values |= {"accuracy": evaluations(records)[-1].accuracy, "collected": all_}
     sent = np.zeros(problem.slots)
-    for slot, here in by_slot(moved).items():
+    for slot, here in moves.by_slot(moved).items():
         sent[min(slot, problem.slots) - 1] += here.sent
     return {
         **{name: np.array(value) for name, value in values.items()},
@@ -246,10 +245,10 @@ def told(records: Sequence[Record], problem: Movement, cycles: int) -> Data:
 
 def losses(records: Sequence[Record], cycles: int) -> Floats:
     """Mean loss of each device in each cycle, before its steps; NaN: did not train."""
-    names = sorted({r.learner for r in records if isinstance(r, Moved)})
+    names = sorted({r.learner for r in records if isinstance(r, mel.Moved)})
     found = np.full((cycles, len(names)), np.nan)
     for record in records:
-        if isinstance(record, Trained) and record.loss is not None:
+        if isinstance(record, mel.Trained) and record.loss is not None:
             found[record.cycle - 1, names.index(record.learner)] = record.loss
     return found
 
@@ -332,7 +331,7 @@ class Draw(NamedTuple):
 
 def unit_cost(draw: Draw) -> float:
     """Cost of a sample, without training."""
-    problem, flows = run(
+    problem, flows = drawn.run(
         draw.setting,
         np.random.default_rng(draw.seed),
         windows=draw.windows,
@@ -399,9 +398,9 @@ def medium_costs(one: Medium) -> tuple[float, float, float]:
     rng = np.random.default_rng(one.seed)
     process = profile.process_cost(n, T, rng)
     links = {
-        "full": lambda: full(n, T),
-        "social": lambda: social(n, T, rng),
-        "hierarchical": lambda: hierarchical(process.mean(axis=0), T, rng),
+        "full": lambda: topologies.full(n, T),
+        "social": lambda: topologies.social(n, T, rng),
+        "hierarchical": lambda: topologies.hierarchical(process.mean(axis=0), T, rng),
     }[one.topology]()
     problem = Movement(
         data=np.round(rng.uniform(0.0, one.study.most, (T, n))),

@@ -7,8 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from melisma.maths.arrays import Floats
-from melisma.maths.statistics import mean_interval
+from melisma.maths import Floats, mean_interval
 from melisma.views import plots
 
 from .claims import Claim, Rule, at_least, at_most, mean_of, near

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from melisma.errors import ConfigError
-from melisma.fog.movement import Flows, Movement
-from melisma.maths.arrays import Floats, Ints
+from melisma.fog import Flows, Movement
+from melisma.maths import Floats, Ints
 
 
 def loss_bound(

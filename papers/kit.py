@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from matplotlib.figure import Figure
 
 from melisma.errors import unknown
-from melisma.maths.arrays import Floats
+from melisma.maths import Floats
 
 from .claims import Claim
 

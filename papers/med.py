@@ -10,8 +10,7 @@ from itertools import product
 import numpy as np
 from matplotlib.figure import Figure
 
-from melisma.maths.arrays import Floats
-from melisma.maths.statistics import mean_interval
+from melisma.maths import Floats, mean_interval
 from melisma.views import plots
 
 from . import med_claims as claims

@@ -13,27 +13,31 @@ import numpy as np
 import torch
 from torch import nn
 
-from melisma.algorithms.association import Association, Terms
-from melisma.algorithms.clock import VirtualClock
-from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
-from melisma.algorithms.task import Task
+import melisma as mel
+from melisma.algorithms import (
+    Association,
+    DelayEstimates,
+    Entry,
+    Task,
+    TaskScheduler,
+    Terms,
+    VirtualClock,
+    seconds_of,
+)
 from melisma.errors import InfeasibleError, TrainingError
-from melisma.fleets.simulated import Conditions, SimulatedFleet
-from melisma.learning.data import Dataset
-from melisma.learning.settings import Training
-from melisma.maths.arrays import Floats, Ints
-from melisma.runs.records import Allocated, Record, Refused
-from melisma.schemes.multitask import solve
-from melisma.system.law import DelayLaw
-from melisma.system.multitask import MultiTaskProblem, Solved
-from melisma.system.states import States, heated
-from melisma.views.tasks import Service, service
+from melisma.fleets import Conditions, SimulatedLearners
+from melisma.learning import Dataset, Training
+from melisma.maths import Floats, Ints
+from melisma.runs import Record
+from melisma.schemes import multitask
+from melisma.system import DelayLaw, MultiTaskProblem, Solved, States, heated
+from melisma.views import Service, service
 
 #: MMTT-Ideal, MED and MMTT-Uncertain, and what a cycle's split is made by.
-KNOWLEDGE = {
-    "mmtt-ideal": Knowledge.NOW,
-    "med": Knowledge.BEFOREHAND,
-    "mmtt": Knowledge.BEFOREHAND,
+ESTIMATES = {
+    "mmtt-ideal": DelayEstimates.CURRENT,
+    "med": DelayEstimates.FIXED,
+    "mmtt": DelayEstimates.FIXED,
 }
 
 DRAWS = 1_000  #: of a cluster that can be served, at most
@@ -117,7 +121,7 @@ class Cluster:
         or if a cycle ends without an update: the author's program draws anew, or fails.
         """
         study, tasks = self.study, [self._task(i) for i in self.tasks]
-        fleets = [self._fleet(i) for i in self.tasks]
+        crews = [self._crew(i) for i in self.tasks]
         terms = Terms(
             names=[task.name for task in tasks],
             shards=np.array(study.shards)[self.tasks],
@@ -127,9 +131,9 @@ class Cluster:
         )
 
         def in_their_states() -> tuple[Floats, Floats]:
-            pairs = zip(fleets, tasks, strict=True)
+            pairs = zip(crews, tasks, strict=True)
             shard_s, fixed_s = zip(
-                *(seconds_of(fleet.true_law(), task) for fleet, task in pairs),
+                *(seconds_of(crew.true_law(), task) for crew, task in pairs),
                 strict=True,
             )
             return np.stack(shard_s), np.stack(fixed_s)
@@ -142,12 +146,13 @@ class Cluster:
         # Learners that a finished task frees stay idle, as in the thesis.
         association = Association(terms, self.price, known, _solved, reassigns=False)
         entries = [
-            Entry(task=task, crew=fleet)
-            for task, fleet in zip(tasks, fleets, strict=True)
+            Entry(task=task, crew=crew) for task, crew in zip(tasks, crews, strict=True)
         ]
-        programme = Programme(entries, association, VirtualClock(), KNOWLEDGE[scheme])
+        scheduler = TaskScheduler(
+            entries, association, VirtualClock(), ESTIMATES[scheme]
+        )
         try:
-            asyncio.run(programme.run())
+            asyncio.run(scheduler.run())
         except TrainingError:
             return None
         records = [record for entry in entries for record in entry.run.records]
@@ -171,9 +176,9 @@ class Cluster:
             steps=study.passes[i],
         )
 
-    def _fleet(self, i: int) -> SimulatedFleet:
+    def _crew(self, i: int) -> SimulatedLearners:
         study = self.study
-        return SimulatedFleet(
+        return SimulatedLearners(
             self.names,
             self.laws[i],
             model=_nothing(),
@@ -187,14 +192,14 @@ class Cluster:
 
 
 def _solved(problem: MultiTaskProblem, tasks: Ints, learners: Ints) -> Solved:
-    return solve(problem)
+    return multitask.solve(problem)
 
 
 def _hopeless(record: Record, deadline_s: Mapping[str, float]) -> bool:
     """Whether a task was refused, or a learner given what it is known not to do."""
-    if isinstance(record, Allocated) and record.predicted_s is not None:
+    if isinstance(record, mel.Allocated) and record.predicted_s is not None:
         return record.predicted_s > deadline_s[record.task] * (1 + 1e-9)
-    return isinstance(record, Refused)
+    return isinstance(record, mel.Refused)
 
 
 def _nothing() -> nn.Module:
@@ -228,4 +233,4 @@ def trial(todo: tuple[Study, int, int, int]) -> dict[str, tuple[Service, int]]:
             f"do {tasks} tasks: give them more time"
         )
 
-    return {scheme: first_served(scheme) for scheme in KNOWLEDGE}
+    return {scheme: first_served(scheme) for scheme in ESTIMATES}

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from melisma.maths.arrays import Floats
-from melisma.maths.statistics import mean_interval
+from melisma.maths import Floats, mean_interval
 
 from .claims import Claim, Measured, Rule, at_least, at_most, exact
 from .kit import Data

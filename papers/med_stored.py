@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from melisma.maths.arrays import Floats
+from melisma.maths import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

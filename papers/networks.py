@@ -8,9 +8,9 @@ import it.
 
 from torch import nn
 
-from melisma.learning.models import perceptron
+from melisma.learning import models
 
 
 def two_nn() -> nn.Module:
     """TwoNN, ending in softmax."""
-    return nn.Sequential(*perceptron(784, 50, 20, 10), nn.Softmax(dim=1))
+    return nn.Sequential(*models.perceptron(784, 50, 20, 10), nn.Softmax(dim=1))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from melisma.comparison.sweeps import Engine, in_turn
+from melisma.comparison import Engine, in_turn
 from melisma.errors import DataError
 from melisma.learning import data
 from melisma.views import plots

@@ -14,7 +14,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from melisma.comparison.sweeps import Engine
+from melisma.comparison import Engine
 
 from .kit import Paper, Variant
 from .pages import Outcome

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from melisma.comparison.sweeps import Engine, Parts, Tick, encoded
+from melisma.comparison import Engine, Parts, Tick, encoded
 from melisma.errors import LostError
 
 from .kit import Result, Spread, Todo

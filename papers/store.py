@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from melisma.comparison.sweeps import Engine
+from melisma.comparison import Engine
 from melisma.errors import DataError
 
 from .kit import Data, Spread

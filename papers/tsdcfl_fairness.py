@@ -4,9 +4,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from melisma.maths.arrays import Floats
-from melisma.maths.statistics import mean_interval
-from melisma.transmission.slots import jain
+from melisma.maths import Floats, mean_interval
+from melisma.transmission import jain
 from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, exact, mean_of, near

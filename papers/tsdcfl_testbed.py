@@ -23,13 +23,12 @@ from melisma.coding import (
     hetero,
     iterate,
     iterate_in_stages,
+    timed,
     two_stage,
     uncoded,
 )
-from melisma.coding.choice import timed
-from melisma.maths.arrays import Floats
+from melisma.maths import Floats
 from melisma.views import plots
-from melisma.views.plots import Look
 
 #: Random choices of who starts, in the paper's scheme: one after the other in turn.
 STARTS = 8
@@ -205,10 +204,10 @@ LOOKS = {
     "ours": plots.LOOKS["coded:two-stage"],
 }
 #: The paper's own, however it is set.
-TSDCFL = Look("#CC79A7", "*")
+TSDCFL = plots.Look("#CC79A7", "*")
 
 
-def look_of(scheme: str) -> Look:
+def look_of(scheme: str) -> plots.Look:
     """Colour and marker of a scheme."""
     return LOOKS.get(scheme, TSDCFL)
 

@@ -7,8 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from melisma.coding import TwoStage, genie_s
-from melisma.maths.arrays import Floats
-from melisma.maths.statistics import mean_interval
+from melisma.maths import Floats, mean_interval
 
 from .claims import Claim, Measured, at_least, at_most, exact, mean_of, near
 from .kit import Data, Spread, in_order

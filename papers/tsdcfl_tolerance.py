@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 
 from melisma.coding import NotDecodable, Rest, two_stage
-from melisma.maths.arrays import Floats
+from melisma.maths import Floats
 
 from .claims import Claim, at_most, exact, near
 from .kit import Data, Spread, in_order

@@ -15,16 +15,20 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from melisma.coding import TwoStage, combine
+from melisma.learning import (
+    HERE,
+    Dataset,
+    Descent,
+    Model,
+    evaluate,
+    gradient_sum,
+    models,
+    parameters_of,
+    placed,
+    put,
+)
 from melisma.learning import data as datasets
-from melisma.learning.data import Dataset
-from melisma.learning.devices import placed
-from melisma.learning.evaluation import evaluate
-from melisma.learning.gradients import Descent, gradient_sum
-from melisma.learning.models import build
-from melisma.learning.parameters import Model, parameters_of, put
-from melisma.learning.settings import HERE
-from melisma.maths.arrays import Floats, Ints
-from melisma.maths.statistics import mean_interval
+from melisma.maths import Floats, Ints, mean_interval
 from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, exact, mean_of, near
@@ -125,7 +129,7 @@ def plain_sum(model: Model, data: Dataset, rows: Ints, pieces: int) -> NDArray[A
 def trained(todo: Todo) -> Trained:
     """Train once. The same seed brings the same model, rows and stragglers to all."""
     study, scheme = todo.study, todo.scheme
-    model = build(study.model, todo.seed)
+    model = models.build(study.model, todo.seed)
     data, model = placed(datasets.load(study.dataset), model, HERE)
     descent = Descent(model, rate=study.rate, momentum=study.momentum)
     whole_s = study.testbed.whole_s(todo.late, study.iterations, todo.seed, dead=False)

@@ -13,8 +13,9 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from melisma.errors import SolverError
-from melisma.maths.arrays import Floats
+from melisma.maths import Floats
 from melisma.transmission import (
+    FADED,
     Decisions,
     Observed,
     Policy,
@@ -24,9 +25,8 @@ from melisma.transmission import (
     greedy,
     lyapunov,
     simulate,
+    transmission,
 )
-from melisma.transmission.rules import transmission
-from melisma.transmission.slots import FADED
 
 from .kit import Data, Spread, in_order
 

@@ -6,9 +6,8 @@ from math import inf
 
 import numpy as np
 
-from melisma.maths.statistics import mean_interval
-from melisma.transmission.slots import jain
-from melisma.transmission.uploads import Uploads
+from melisma.maths import mean_interval
+from melisma.transmission import Uploads, jain
 
 from .claims import Claim, at_least, mean_of
 from .kit import Data, Spread, in_order

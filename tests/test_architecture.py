@@ -1,6 +1,7 @@
 """Imports point one way, and torch, Ray and Flower stay in their rooms."""
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -11,6 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "melisma"
 
 #: A room imports from its own line and the lines above it.
 LINES = [
+    {"lazy"},
     {"errors"},
     {"units"},
     {"registry"},
@@ -173,3 +175,56 @@ def test_a_planted_violation_is_found(
     source.parent.mkdir(exist_ok=True)
     source.write_text(line)
     assert violations(tmp_path) == [found]
+
+
+def test_no_module_is_longer_than_400_lines() -> None:
+    lengths = {
+        str(source.relative_to(PACKAGE)): len(source.read_text("utf-8").splitlines())
+        for pattern in ("*.py", "*.js")
+        for source in PACKAGE.rglob(pattern)
+    }
+    assert {name: n for name, n in lengths.items() if n > 400} == {}
+
+
+def calls(name: str) -> set[str]:
+    """Return the modules that call something of a name."""
+    return {
+        str(source.relative_to(PACKAGE))
+        for source in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(source.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", getattr(node.func, "attr", "")) == name
+    }
+
+
+def test_what_learners_train_by_is_made_of_a_job_in_one_place() -> None:
+    assert calls("Training") == {"jobs/building.py"}
+
+
+def test_a_run_folder_has_one_writer() -> None:
+    writers = [n for n in module_graph(PACKAGE) if re.search(OPENS, source_of(n))]
+    assert writers == ["melisma.runs.store"]
+
+
+#: What opens the records to write them.
+OPENS = r"RECORDS\)\.open\(\"[aw]"
+
+
+def source_of(module: str) -> str:
+    path = PACKAGE.joinpath(*module.split(".")[1:])
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return file.read_text("utf-8")
+
+
+def test_families_are_told_apart_by_their_table_alone() -> None:
+    """No module but the table's asks what a scheme's name begins with."""
+    prefixes = {"coded", "fog", "coded:", "fog:"}
+    found = {
+        str(source.relative_to(PACKAGE))
+        for source in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(source.read_text("utf-8")))
+        if isinstance(node, ast.Compare)
+        for side in (node.left, *node.comparators)
+        if isinstance(side, ast.Constant) and side.value in prefixes
+    }
+    assert found == set()

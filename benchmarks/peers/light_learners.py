@@ -1,4 +1,4 @@
-"""Learners without learning, many in a process: what is left is the orchestrator's."""
+"""Learners that do not train, many in a process: the orchestrator does all the work."""
 
 import asyncio
 import resource
@@ -15,7 +15,7 @@ PATIENCE_S = 60.0
 
 
 class Light:
-    """Fetches the model, as any learner does, and sends it back as its update."""
+    """Fetches the model, as any learner does, and returns it as its update."""
 
     @rpc.expose(idempotent=True)
     async def prepare(self, spec: TaskSpec) -> Ready:
@@ -24,7 +24,7 @@ class Light:
 
     @rpc.expose(idempotent=True)
     async def speeds(self, task: str, drifted: bool) -> Speeds:
-        """Tell of a slow device, to which the deadline leaves a few steps."""
+        """Return the speed of a slow device, which has time for a few steps."""
         return Speeds(step_s=1.0, sample_s=0.0, fixed_s=1.0)
 
     @rpc.expose
@@ -53,8 +53,8 @@ def main(address: str, first: int, number: int) -> None:
 async def _crowd(address: str, numbers: range) -> None:
     lines: list[rpc.Connection] = []
     for start in numbers[::AT_ONCE]:
-        some = range(start, min(start + AT_ONCE, numbers.stop))
-        lines += await asyncio.gather(*(_dial(address, number) for number in some))
+        batch = range(start, min(start + AT_ONCE, numbers.stop))
+        lines += await asyncio.gather(*(_dial(address, number) for number in batch))
     await asyncio.to_thread(sys.stdin.read)
     await asyncio.gather(*(line.close() for line in lines))
 

@@ -43,21 +43,21 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     model_bytes: int
     learners: int
     lost: int  #: updates that did not count, in all cycles
-    join_cpu_s: float  #: to let everybody in, before the first cycle
-    muster_cpu_s: float  #: to ask who is there, and allocate
-    exchange_cpu_s: float  #: to send the model, take updates in and merge them
+    join_cpu_s: float  #: for all learners to join, before the first cycle
+    ready_cpu_s: float  #: to ask who is ready, and to allocate
+    exchange_cpu_s: float  #: to send the model, receive updates and merge them
     rest_cpu_s: float  #: to evaluate and checkpoint
     cycle_s: float  #: by the clock, the learners on the same cores
     sent_bytes: int
     received_bytes: int
     records_bytes: int
-    connected_bytes: int  #: of memory that came with the learners, before any request
-    cycle_bytes: int  #: of memory that the cycles took at most, beyond that
+    connected_bytes: int  #: of memory that connections take, before the first cycle
+    cycle_bytes: int  #: of memory that cycles take on top of that, at most
 
     @property
     def cpu_s(self) -> float:
         """Of a whole cycle."""
-        return self.muster_cpu_s + self.exchange_cpu_s + self.rest_cpu_s
+        return self.ready_cpu_s + self.exchange_cpu_s + self.rest_cpu_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def measure(model: str, learners: int, cycles: int, folder: Path) -> Cost:
         learners=learners,
         lost=cycles * learners - sum(merged),
         join_cpu_s=meters.join_cpu_s,
-        muster_cpu_s=meters.cpu_s(Evaluated, Allocated),
+        ready_cpu_s=meters.cpu_s(Evaluated, Allocated),
         exchange_cpu_s=meters.cpu_s(Allocated, Aggregated),
         rest_cpu_s=meters.cpu_s(Aggregated, Evaluated),
         cycle_s=meters.each_cycle("at_s"),

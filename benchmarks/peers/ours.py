@@ -1,4 +1,4 @@
-"""Melisma as a user gets it: the orchestrator on a simulated fleet, records written."""
+"""Melisma as a user gets it: the orchestrator on a simulated crew, records written."""
 
 import asyncio
 import tempfile
@@ -8,7 +8,7 @@ import numpy as np
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
-from melisma.fleets.simulated import SimulatedFleet
+from melisma.fleets.simulated import SimulatedLearners
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Hardware, Training
@@ -36,7 +36,7 @@ def run(workload: Workload, meter: Meter, threads: int = 1) -> Parameters:
     law = DelayLaw(
         step_s=np.full(K, 1.0 / SAMPLES), sample_s=np.zeros(K), fixed_s=np.zeros(K)
     )
-    fleet = SimulatedFleet(
+    crew = SimulatedLearners(
         [f"learner {k}" for k in range(K)],
         law,
         model=model,
@@ -63,4 +63,4 @@ def run(workload: Workload, meter: Meter, threads: int = 1) -> Parameters:
                 meter.tick()
 
         meter.tick()
-        return asyncio.run(train(task, fleet, Averaging(fleet), RunWriter(watch=sink)))
+        return asyncio.run(train(task, crew, Averaging(crew), RunWriter(watch=sink)))

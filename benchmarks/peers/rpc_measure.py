@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float32]
 
 SMALL = b"8 bytes!"
-MEDIUM_BYTES, LARGE_BYTES, MIX_BYTES = 1_500_000, 64_000_000, 256_000_000
+MEDIUM_BYTES, LARGE_BYTES = 1_500_000, 64_000_000
 IN_FLIGHT = 64
 WARM_UP_CALLS = 50
 
@@ -45,12 +45,20 @@ Connect = Callable[[str], Connected]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much to do in a round."""
+class Amount:
+    """How much every stack is to do in a round."""
 
     calls_s: float  #: seconds of small calls, one after another and again at once
+    large_bytes: int = LARGE_BYTES  #: of a large array; a mixed one has four times that
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one stack does in a round."""
+
+    amount: Amount
     medium: int = 6  #: arrays of ``MEDIUM_BYTES``
-    large: int = 3  #: arrays of ``LARGE_BYTES``
+    large: int = 3  #: arrays of ``amount.large_bytes``
     shared: bool = False  #: whether one blocking client serves all threads
     uvloop: bool = False  #: whether coroutines run on uvloop
 
@@ -73,7 +81,7 @@ class Measured:
     #: Size over the time of a round trip, the median of several.
     medium_Bps: float | None
     large_Bps: float | None
-    mixed: Calls | None  #: while an array of ``MIX_BYTES`` is under way
+    mixed: Calls | None  #: while an array of four times ``large_bytes`` is under way
 
 
 def measure(connect: Connect, address: str, plan: Plan) -> Measured:
@@ -89,17 +97,18 @@ def measure(connect: Connect, address: str, plan: Plan) -> Measured:
 async def _measure_async(
     connected: AbstractAsyncContextManager[AsyncClient], plan: Plan
 ) -> Measured:
+    calls_s, large_bytes = plan.amount.calls_s, plan.amount.large_bytes
     async with connected as client:
         for _ in range(WARM_UP_CALLS):
             _check(SMALL, await client.small(SMALL))
-        sequential = await _calls_async(client, 1, plan.calls_s)
-        at_once = await _calls_async(client, IN_FLIGHT, plan.calls_s)
+        sequential = await _calls_async(client, 1, calls_s)
+        at_once = await _calls_async(client, IN_FLIGHT, calls_s)
         return Measured(
             sequential=sequential,
             at_once=at_once,
             medium_Bps=await _arrays_async(client, MEDIUM_BYTES, plan.medium),
-            large_Bps=await _arrays_async(client, LARGE_BYTES, plan.large),
-            mixed=await _mixed(client),
+            large_Bps=await _arrays_async(client, large_bytes, plan.large),
+            mixed=await _mixed(client, 4 * large_bytes),
         )
 
 
@@ -128,8 +137,8 @@ async def _arrays_async(client: AsyncClient, size: int, repeats: int) -> float |
     return float(size / np.median(taken_s)) if taken_s else None
 
 
-async def _mixed(client: AsyncClient) -> Calls:
-    sent, taken_s = _random(MIX_BYTES), []
+async def _mixed(client: AsyncClient, size: int) -> Calls:
+    sent, taken_s = _random(size), []
     start = time.perf_counter()
     transfer = asyncio.ensure_future(client.array(sent))
     await asyncio.sleep(0)  # the transfer is on its way first
@@ -148,11 +157,12 @@ def _measure_blocking(
     address: str,
     plan: Plan,
 ) -> Measured:
+    calls_s, large_bytes = plan.amount.calls_s, plan.amount.large_bytes
     with ExitStack() as clients:
         client = clients.enter_context(connected)
         for _ in range(WARM_UP_CALLS):
             _check(SMALL, client.small(SMALL))
-        sequential = _calls_blocking([client], plan.calls_s)
+        sequential = _calls_blocking([client], calls_s)
         many = [client] * IN_FLIGHT
         if not plan.shared:
             many = [_open(clients, connect(address)) for _ in many]
@@ -160,9 +170,9 @@ def _measure_blocking(
             _check(SMALL, each.small(SMALL))
         return Measured(
             sequential=sequential,
-            at_once=_calls_blocking(many, plan.calls_s),
+            at_once=_calls_blocking(many, calls_s),
             medium_Bps=_arrays_blocking(client, MEDIUM_BYTES, plan.medium),
-            large_Bps=_arrays_blocking(client, LARGE_BYTES, plan.large),
+            large_Bps=_arrays_blocking(client, large_bytes, plan.large),
             mixed=None,
         )
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from peers.rpc_measure import Measured, Plan, measure
+from peers.rpc_measure import Amount, Measured, Plan, measure
 
 LIMIT_S = 300.0  #: of one round of one stack
 
@@ -48,12 +48,10 @@ class Stack:
     uvloop: bool = False  #: whether its coroutines run on uvloop
     apart: bool = False  #: whether its server is up for its own rounds only
 
-    def plan(self, calls_s: float, *, first: bool) -> Plan:
+    def plan(self, amount: Amount, *, first: bool) -> Plan:
         """Return what to do in a round."""
         large = self.large if first or not self.slow_bulk else 0
-        return Plan(
-            calls_s=calls_s, large=large, shared=self.shared, uvloop=self.uvloop
-        )
+        return Plan(amount=amount, large=large, shared=self.shared, uvloop=self.uvloop)
 
 
 @contextmanager

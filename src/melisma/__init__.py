@@ -9,8 +9,9 @@ What a user needs is here, and loaded when it is first used: importing this pack
 loads no torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from melisma.lazy import offer
 
 if TYPE_CHECKING:
     from melisma.algorithms.control import Control
@@ -63,34 +64,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-#: Where each name lives.
-_HOMES = {
-    "algorithms.control": ("Control",),
-    "comparison.api": ("compare", "compare_async"),
-    "comparison.outcomes": ("Comparison",),
-    "errors": (
-        *("ConfigError", "DataError", "InfeasibleError", "MelismaError"),
-        *("RpcError", "TrainingError"),
-    ),
-    "jobs.files": ("load",),
-    "jobs.schema": ("Job",),
-    "launch.api": (
-        *("Server", "join", "join_async", "resume", "resume_async"),
-        *("run", "run_async", "serve", "simulate", "simulate_async"),
-    ),
-    "runs.records": (
-        *("Aggregated", "Allocated", "Checked", "Downloaded", "Dropped", "Evaluated"),
-        *("Expelled", "Halted", "Joined", "Left", "Moved", "Refused", "Steered"),
-        *("Trained", "Uploaded"),
-    ),
-    "schemes": ("SCHEMES", "scheme"),
-    "system.cell": ("cell",),
-    "system.problem": ("Allocation", "Problem"),
-    "views.history": ("History",),
-    "views.run": ("Run", "open"),
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-
 __all__ = [
     "SCHEMES",
     "Aggregated",
@@ -139,14 +112,21 @@ __all__ = [
     "simulate_async",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+offer(
+    globals(),
+    algorithms__control="Control",
+    comparison__api="compare compare_async",
+    comparison__outcomes="Comparison",
+    errors="ConfigError DataError InfeasibleError MelismaError RpcError TrainingError",
+    jobs__files="load",
+    jobs__schema="Job",
+    launch__api="Server join join_async resume resume_async run run_async "
+    "serve simulate simulate_async",
+    runs__records="Aggregated Allocated Checked Downloaded Dropped Evaluated "
+    "Expelled Halted Joined Left Moved Refused Steered Trained Uploaded",
+    schemes="SCHEMES scheme",
+    system__cell="cell",
+    system__problem="Allocation Problem",
+    views__history="History",
+    views__run="Run open",
+)

@@ -4,16 +4,16 @@ MelismaError
 ├── ConfigError          a file, flag or value does not describe a runnable system
 ├── DataError            a data set is missing, damaged or of another shape
 ├── InfeasibleError      no allocation meets the constraints
-│   └── NotDecodable     the answers that came do not give the gradient (`coding`)
+│   └── NotDecodable     the answers received do not determine the gradient (`coding`)
 ├── LostError            the process or node that did a trial ended, each time
 ├── RpcError
-│   ├── AccessError      the far side lets this peer, or this call, not in
+│   ├── AccessError      the far side refuses this peer, or this call
 │   ├── CallTimeout      no answer within the time the caller gave
 │   ├── RemoteError      the call arrived, and the far side raised
-│   └── TransportError   the message did not arrive, or nobody can tell
-│       └── ProtocolError    the far side sent what no peer sends
+│   └── TransportError   the message did not arrive, or may not have
+│       └── ProtocolError    the far side broke the protocol
 ├── SolverError          a numerical solver stopped without an answer
-└── TrainingError        a cycle ended without one update that counts
+└── TrainingError        a cycle ended without an update that can be merged
 
 Each message says what is wrong, with its values and units, and what would fix it.
 """
@@ -47,7 +47,7 @@ class RpcError(MelismaError):
 
 
 class AccessError(RpcError):
-    """The far side does not let this peer in, or not to this function."""
+    """The far side refuses this peer, or refuses it this function."""
 
 
 class CallTimeout(RpcError, TimeoutError):
@@ -65,11 +65,11 @@ class RemoteError(RpcError):
 
 
 class TransportError(RpcError):
-    """The message did not arrive, or nobody can tell whether it did."""
+    """The message did not arrive, or it is not known whether it did."""
 
 
 class ProtocolError(TransportError):
-    """The far side sent what no peer sends; its session is over."""
+    """The far side broke the protocol; its session is over."""
 
 
 class SolverError(MelismaError):
@@ -77,7 +77,7 @@ class SolverError(MelismaError):
 
 
 class TrainingError(MelismaError):
-    """A cycle ended without one update that counts."""
+    """A cycle ended without an update that can be merged."""
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:

@@ -67,8 +67,9 @@ def check_importable(what: str, given: str) -> None:
 def imported(what: str, reference: str) -> Callable[..., Any]:
     """Import a function as ``module:function``, from the current folder as well.
 
-    Raises ConfigError if there is no such module or function, or it is no function.
-    What the module raises while it is imported comes through.
+    Raises ConfigError if there is no such module or function, if the module imports one
+    that is missing, or if it is no function. What else the module raises while it is
+    imported comes through.
     """
     if reference in _OBJECTS:
         return _OBJECTS[reference]
@@ -81,11 +82,12 @@ def imported(what: str, reference: str) -> Callable[..., Any]:
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
+        importer = ""
         if not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and imports one that is not
+            importer = f"{module_name} imports {error.name!r}, and "
         raise ConfigError(
-            f"{what} {reference!r}: there is no module {error.name!r}, neither in "
-            f"{here} nor installed"
+            f"{what} {reference!r}: {importer}there is no module {error.name!r}, "
+            f"neither in {here} nor installed"
         ) from error
     if not hasattr(module, name):
         own = [

@@ -62,10 +62,10 @@ def test_predicted_and_measured_times_agree_without_noise() -> None:
 
 
 def test_the_model_is_the_mean_weighted_by_samples() -> None:
-    fleet = fleet_of(TWO, batch=100)
+    crew = fleet_of(TWO, batch=100)
     task = task_of("eta", 10.0, cycles=1, model=copy.deepcopy(small_model()))
     start, data = small_model(), small_data()
-    parameters, happened = ran(task, fleet)
+    parameters, happened = ran(task, crew)
     assert [
         record.samples for record in happened if isinstance(record, Aggregated)
     ] == [40]
@@ -113,8 +113,8 @@ def test_threads_do_not_change_the_records() -> None:
 def test_halted_learners_count_for_what_they_trained() -> None:
     # Allocated by the mean of its states, met by the slower one.
     states = law([[0.05, 0.35]], [[0.0, 0.0]], [[0.2, 0.2]])
-    fleet = fleet_of(states, Conditions(probability=np.array([[0.5, 0.5]])))
-    _, happened = ran(task_of("eta", 10.0, cycles=8), fleet)
+    crew = fleet_of(states, Conditions(probability=np.array([[0.5, 0.5]])))
+    _, happened = ran(task_of("eta", 10.0, cycles=8), crew)
     halted = [record for record in happened if isinstance(record, Halted)]
     merged = {r.cycle: r.samples for r in happened if isinstance(r, Aggregated)}
     assert halted
@@ -134,8 +134,8 @@ def test_dab_asks_the_learners_and_their_times_stay_their_own() -> None:
 
 
 def test_a_learner_without_time_sits_out_under_dab() -> None:
-    fleet = fleet_of(law([0.1, 0.1], [0.0, 0.0], [0.2, 20.0]))
-    _, happened = ran(task_of("dab", 10.0, cycles=1), fleet)
+    crew = fleet_of(law([0.1, 0.1], [0.0, 0.0], [0.2, 20.0]))
+    _, happened = ran(task_of("dab", 10.0, cycles=1), crew)
     given = [record for record in happened if isinstance(record, Allocated)]
     assert [(r.samples, r.steps) for r in given][1] == (0, 0)
     assert len(of(Uploaded, happened)) == 1
@@ -176,26 +176,26 @@ def test_in_federated_mode_learners_are_told_how_much_and_not_which() -> None:
 
 def test_in_federated_mode_all_own_rows_are_used_unless_told_otherwise() -> None:
     own = [np.arange(20), np.arange(10, 20), np.arange(5)]
-    fleet = fleet_of(law([0.1] * 3, [0.0] * 3, [0.2] * 3), own_rows=own)
-    _, happened = ran(task_of("eta", 10.0, cycles=1), fleet)
+    crew = fleet_of(law([0.1] * 3, [0.0] * 3, [0.2] * 3), own_rows=own)
+    _, happened = ran(task_of("eta", 10.0, cycles=1), crew)
     given = [record for record in happened if isinstance(record, Allocated)]
     assert [record.samples for record in given] == [20, 10, 5]
 
 
 def test_when_everyone_diverges_the_run_ends_and_says_so() -> None:
-    fleet = fleet_of(TWO, rate=1e38)
+    crew = fleet_of(TWO, rate=1e38)
     with pytest.raises(
         TrainingError, match=r"not finite \(2\).*lower the learning rate"
     ):
-        ran(task_of("eta", 10.0), fleet)
+        ran(task_of("eta", 10.0), crew)
 
 
 def test_a_learner_that_trains_nothing_is_dropped_with_its_reason() -> None:
     # Its 20 samples are one batch: 9.02 s on average, but 18 s in its slow state.
     states = law([[0.1, 0.1], [0.002, 0.9]], [[0.0, 0.0]] * 2, [[0.2, 0.2]] * 2)
     gamma = np.array([[1.0, 0.0], [0.5, 0.5]])
-    fleet = fleet_of(states, Conditions(probability=gamma), batch=40)
-    _, happened = ran(task_of("eta", 10.0, cycles=8), fleet)
+    crew = fleet_of(states, Conditions(probability=gamma), batch=40)
+    _, happened = ran(task_of("eta", 10.0, cycles=8), crew)
     dropped = [record for record in happened if isinstance(record, Dropped)]
     assert {record.reason for record in dropped} == {"nothing trained by the deadline"}
     assert {record.learner for record in dropped} == {"learner-1"}

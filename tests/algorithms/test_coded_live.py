@@ -174,14 +174,14 @@ def test_too_few_workers_are_waited_for_and_then_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("melisma.algorithms.coded.WAIT_S", 0.3)
-    monkeypatch.setattr("melisma.algorithms.coded.LOOK_S", 0.1)
+    monkeypatch.setattr("melisma.algorithms.coded.POLL_S", 0.1)
     job = msgspec.structs.replace(JOB, stragglers=2)
-    with pytest.raises(Exception, match="2 stragglers are to be borne"):
+    with pytest.raises(Exception, match="2 stragglers are to be tolerated"):
         live(job, tmp_path, [Learner(name="a"), Learner(name="b")])
 
 
 def test_what_is_only_simulated_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="shared channels are simulated"):
+    with pytest.raises(ConfigError, match="shared channels are only simulated"):
         live(msgspec.structs.replace(JOB, channels=2), tmp_path, [])
 
 

@@ -71,7 +71,7 @@ def fog(sink: Sink, **options: Any) -> Any:
 
 
 def many(sink: Sink, control: Control) -> Any:
-    return test_many.programme(
+    return test_many.scheduler(
         0.0, 0.0, cycles=CYCLES, watch=sink, control=control
     ).run()
 
@@ -139,8 +139,8 @@ def test_all_tasks_stop_each_after_its_cycle() -> None:
 def test_a_task_that_has_not_come_does_not() -> None:
     control = Control()
     log = Log(in_cycle(2), control.stop)
-    programme = test_many.programme(0.0, 1e6, cycles=CYCLES, watch=log, control=control)
-    models = asyncio.run(programme.run())
+    scheduler = test_many.scheduler(0.0, 1e6, cycles=CYCLES, watch=log, control=control)
+    models = asyncio.run(scheduler.run())
     assert models["task-1"] is None
     assert {r.task for r in log.records} == {"task-0"}
 
@@ -149,7 +149,7 @@ def test_a_task_that_has_not_come_does_not() -> None:
 def test_a_paused_run_begins_no_cycle_until_it_is_resumed(
     begin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_module, "LOOK_S", 0.0)
+    monkeypatch.setattr(control_module, "POLL_S", 0.0)
     control = Control()
     log = Log(after_cycle(1), control.pause)
 
@@ -216,7 +216,7 @@ def test_who_was_sent_away_is_recorded_in_the_cycle(begin: Any) -> None:
 
 
 class Deserted:
-    """A fleet that nobody comes to."""
+    """A crew that nobody comes to."""
 
     def __init__(self, reached: threading.Event) -> None:
         self._reached = reached
@@ -231,7 +231,7 @@ class Deserted:
 
 def test_who_waits_for_learners_can_be_stopped_from_another_thread() -> None:
     control, waiting = Control(), threading.Event()
-    task, fleet = task_of("sync", 60.0), Deserted(waiting)
+    task, crew = task_of("sync", 60.0), Deserted(waiting)
 
     def stop() -> None:
         assert waiting.wait(30)
@@ -243,8 +243,8 @@ def test_who_waits_for_learners_can_be_stopped_from_another_thread() -> None:
 
     async def waited() -> Parameters:
         async with asyncio.timeout(30):
-            fleet_: Any = fleet
-            return await plainly(task, fleet_, happened.append, control)
+            crew_: Any = crew
+            return await plainly(task, crew_, happened.append, control)
 
     asyncio.run(waited())
     thread.join()
@@ -253,11 +253,11 @@ def test_who_waits_for_learners_can_be_stopped_from_another_thread() -> None:
 
 def test_a_run_that_is_cancelled_is_not_taken_for_one_that_is_stopped() -> None:
     control = Control()
-    fleet: Any = Deserted(threading.Event())
+    crew: Any = Deserted(threading.Event())
 
     async def cancelled() -> None:
         running = asyncio.create_task(
-            plainly(task_of("sync", 60.0), fleet, lambda record: None, control)
+            plainly(task_of("sync", 60.0), crew, lambda record: None, control)
         )
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -85,10 +85,10 @@ def fogging(planner: Planner, data: Floats = DATA, period: int = 2) -> FogSettin
 
 
 def ran(
-    fleet: SimulatedDevices, how: FogSettings, cycles: int = 2
+    crew: SimulatedDevices, how: FogSettings, cycles: int = 2
 ) -> tuple[Parameters, list[Record]]:
     run = RunWriter()
-    work = train(task(cycles), fleet, Fog(fleet, how), run)
+    work = train(task(cycles), crew, Fog(crew, how), run)
     return asyncio.run(work), run.records
 
 
@@ -125,15 +125,15 @@ def assert_same(ours: Parameters, theirs: Parameters) -> None:
         assert torch.allclose(ours[name], value, atol=1e-6), name
 
 
-def orders(fleet: SimulatedDevices) -> list[Ints]:
+def orders(crew: SimulatedDevices) -> list[Ints]:
     """The order in which each device collects its own rows."""
-    return [fleet._own[name] for name in NAMES]
+    return [crew._own[name] for name in NAMES]
 
 
 def test_alone_it_is_federated_averaging_by_samples() -> None:
-    fleet = devices()
-    a, b = orders(fleet)
-    ours, _ = ran(fleet, fogging(Alone()))
+    crew = devices()
+    a, b = orders(crew)
+    ours, _ = ran(crew, fogging(Alone()))
     w = parameters_of(small_model())
     # Slots of 4, 3 | 0, 6 samples on one and of 2, 0 | 5, 1 on the other.
     one = stepped(stepped(w, a[:4], 4), a[4:7], 4)
@@ -144,9 +144,9 @@ def test_alone_it_is_federated_averaging_by_samples() -> None:
 
 
 def test_what_is_sent_is_trained_on_by_the_receiver_in_the_next_slot() -> None:
-    fleet = devices()
-    a, b = orders(fleet)
-    ours, _ = ran(fleet, fogging(Known()))
+    crew = devices()
+    a, b = orders(crew)
+    ours, _ = ran(crew, fogging(Known()))
     w = parameters_of(small_model())
     # Device 1 has 2, 0 + 4 | 5 + 3, 1 + 0, and in one slot more the 6 of the last.
     for rows in (b[:2], a[:4], np.append(b[2:7], a[4:7]), b[7:8], a[7:13]):
@@ -155,9 +155,9 @@ def test_what_is_sent_is_trained_on_by_the_receiver_in_the_next_slot() -> None:
 
 
 def test_several_passes_are_made_over_each_slot() -> None:
-    fleet = devices(batch=40, steps=3)
-    a, _ = orders(fleet)
-    ours, _ = ran(fleet, fogging(Alone(), DATA * [1.0, 0.0], period=4), cycles=1)
+    crew = devices(batch=40, steps=3)
+    a, _ = orders(crew)
+    ours, _ = ran(crew, fogging(Alone(), DATA * [1.0, 0.0], period=4), cycles=1)
     w = parameters_of(small_model())
     for rows in (a[:4], a[4:7], a[7:13]):
         w = stepped(stepped(stepped(w, rows, 40), rows, 40), rows, 40)
@@ -194,29 +194,29 @@ def test_who_trains_on_nothing_sits_out() -> None:
 
 
 def test_no_row_is_trained_on_twice() -> None:
-    fleet = devices()
+    crew = devices()
     seen: Counter[int] = Counter()
-    inner = fleet.slot
+    inner = crew.slot
 
     async def slot(number: int, moves: object, slot_s: float) -> object:
-        before = {n: len(p) for n, p in fleet._plans.items()}
+        before = {n: len(p) for n, p in crew._plans.items()}
         done = await inner(number, moves, slot_s)  # type: ignore[arg-type]
-        for name, plans in fleet._plans.items():
+        for name, plans in crew._plans.items():
             for plan in plans[before[name] :]:
                 seen.update(plan[plan >= 0].tolist())
         return done
 
-    fleet.slot = slot  # type: ignore[method-assign, assignment]
-    ran(fleet, fogging(Known()))
+    crew.slot = slot  # type: ignore[method-assign, assignment]
+    ran(crew, fogging(Known()))
     assert set(seen.values()) == {1}
     assert seen.total() == DATA.sum()
 
 
 def test_a_cycle_whose_data_are_all_discarded_leaves_the_model_as_it_is() -> None:
     data = np.array([[0.0, 0.0], [0.0, 0.0], [4.0, 2.0], [0.0, 0.0]])
-    fleet = devices()
-    a, b = orders(fleet)
-    ours, happened = ran(fleet, fogging(Alone(), data))
+    crew = devices()
+    a, b = orders(crew)
+    ours, happened = ran(crew, fogging(Alone(), data))
     w = parameters_of(small_model())
     w = averaged([stepped(w, a[:4], 4), stepped(w, b[:2], 4)], [4, 2])
     assert_same(ours, w)
@@ -226,7 +226,7 @@ def test_a_cycle_whose_data_are_all_discarded_leaves_the_model_as_it_is() -> Non
 def test_a_run_goes_on_where_it_was() -> None:
     whole, happened = ran(devices(), fogging(Known()))
     models: dict[int, Parameters] = {}
-    fleet = devices()
+    crew = devices()
     first: list[Record] = []
 
     def keep(cycle: int, parameters: Parameters) -> None:
@@ -235,10 +235,10 @@ def test_a_run_goes_on_where_it_was() -> None:
 
     run = Watched(first.append, keep=keep)
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(train(task(2), fleet, Fog(fleet, fogging(Known())), run))
-    again, fleet = replace(task(2)), devices()
+        asyncio.run(train(task(2), crew, Fog(crew, fogging(Known())), run))
+    again, crew = replace(task(2)), devices()
     again.model.load_state_dict(models[1])
     run = Watched(first.append, past=tuple(first))
-    work = train(again, fleet, Fog(fleet, fogging(Known())), run)
+    work = train(again, crew, Fog(crew, fogging(Known())), run)
     assert_same(asyncio.run(work), whole)
     assert first == happened

@@ -12,10 +12,15 @@ from tests.fleets.fleets import law, small_data, small_model
 from melisma.algorithms.association import Association, Terms
 from melisma.algorithms.clock import VirtualClock
 from melisma.algorithms.control import Control
-from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
+from melisma.algorithms.multitask import (
+    DelayEstimates,
+    Entry,
+    TaskScheduler,
+    seconds_of,
+)
 from melisma.algorithms.task import Task
 from melisma.errors import InfeasibleError
-from melisma.fleets.simulated import Conditions, SimulatedFleet
+from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Training
 from melisma.maths.arrays import Floats
@@ -39,7 +44,7 @@ def delays(seed: int) -> DelayLaw:
     )
 
 
-def programme(
+def scheduler(
     *arrives_s: float,
     watch: Callable[[Record], None] = ignore,
     control: Control | None = None,
@@ -47,11 +52,11 @@ def programme(
     more: int = 0,
     deadline_s: float = 60.0,
     budget: float = np.inf,
-    knowledge: Knowledge = Knowledge.BEFOREHAND,
-) -> Programme:
+    estimates: DelayEstimates = DelayEstimates.FIXED,
+) -> TaskScheduler:
     gamma = np.tile([0.8, 0.2], (LEARNERS, 1))
-    fleets = [
-        SimulatedFleet(
+    crews = [
+        SimulatedLearners(
             [f"learner-{k}" for k in range(LEARNERS)],
             delays(i),
             model=small_model(),
@@ -75,7 +80,7 @@ def programme(
                 shard=2,
                 steps=1 + i % 2,
             ),
-            crew=fleets[i],
+            crew=crews[i],
             run=RunWriter(watch=watch),
             arrives_s=time_s,
         )
@@ -97,23 +102,23 @@ def programme(
     price = np.linspace(0.5, 1.5, LEARNERS)
 
     def truth() -> tuple[Floats, Floats]:
-        laws = [fleet.true_law() for fleet in fleets]
+        laws = [crew.true_law() for crew in crews]
         rows = [seconds_of(law, t) for law, t in zip(laws, tasks, strict=True)]
         return np.stack([row[0] for row in rows]), np.stack([row[1] for row in rows])
 
-    known = truth if knowledge == Knowledge.NOW else states.expected
-    return Programme(
+    known = truth if estimates == DelayEstimates.CURRENT else states.expected
+    return TaskScheduler(
         entries,
         Association(terms, price, known, lambda problem, *_: exact(problem)),
         VirtualClock(),
-        knowledge,
+        estimates,
         control=control,
     )
 
 
-def ran(programme: Programme) -> tuple[dict[str, Parameters | None], list[Record]]:
-    models = asyncio.run(programme.run())
-    records = [record for entry in programme.entries for record in entry.run.records]
+def ran(scheduler: TaskScheduler) -> tuple[dict[str, Parameters | None], list[Record]]:
+    models = asyncio.run(scheduler.run())
+    records = [record for entry in scheduler.entries for record in entry.run.records]
     return models, records
 
 
@@ -131,11 +136,11 @@ def busy(happened: list[Record]) -> dict[str, list[tuple[float, float, str]]]:
 @pytest.mark.parametrize(
     "arrives_s", [(0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 7.0, 9.0), (5.0, 0.0, 5.0)]
 )
-@pytest.mark.parametrize("knowledge", Knowledge)
+@pytest.mark.parametrize("estimates", DelayEstimates)
 def test_a_learner_serves_one_task_at_a_time(
-    arrives_s: tuple[float, ...], knowledge: Knowledge
+    arrives_s: tuple[float, ...], estimates: DelayEstimates
 ) -> None:
-    models, happened = ran(programme(*arrives_s, knowledge=knowledge))
+    models, happened = ran(scheduler(*arrives_s, estimates=estimates))
     assert all(model is not None for model in models.values())
     for spans in busy(happened).values():
         for (_, end_s, _), (begin_s, _, _) in pairwise(spans):
@@ -143,7 +148,7 @@ def test_a_learner_serves_one_task_at_a_time(
 
 
 def test_tasks_that_come_together_share_the_learners_from_the_start() -> None:
-    _, happened = ran(programme(0.0, 0.0))
+    _, happened = ran(scheduler(0.0, 0.0))
     first = [r for r in happened if isinstance(r, Allocated) and r.cycle == 1]
     served = [r.learner for r in first]
     assert sorted(served) == sorted(set(served))
@@ -151,7 +156,7 @@ def test_tasks_that_come_together_share_the_learners_from_the_start() -> None:
 
 
 def test_all_shards_of_a_task_are_given_out_in_every_cycle() -> None:
-    _, happened = ran(programme(0.0, 3.0, 11.0))
+    _, happened = ran(scheduler(0.0, 3.0, 11.0))
     given: dict[tuple[str, int], int] = defaultdict(int)
     for record in happened:
         if isinstance(record, Allocated):
@@ -161,7 +166,7 @@ def test_all_shards_of_a_task_are_given_out_in_every_cycle() -> None:
 
 
 def test_who_is_freed_by_a_finished_task_serves_the_others() -> None:
-    _, happened = ran(programme(0.0, 0.0, more=6))
+    _, happened = ran(scheduler(0.0, 0.0, more=6))
     ends = {r.task: r.time_s for r in happened if isinstance(r, Aggregated)}
     first, last = "task-0", "task-1"
     after = [
@@ -178,7 +183,7 @@ def test_who_is_freed_by_a_finished_task_serves_the_others() -> None:
 
 def test_a_task_that_cannot_be_done_beside_the_others_is_refused() -> None:
     # Twenty shards of two samples in a second: not on what two tasks leave.
-    crowded = programme(0.0, 0.0, 2.0, deadline_s=3.2)
+    crowded = scheduler(0.0, 0.0, 2.0, deadline_s=3.2)
     models, happened = ran(crowded)
     refused = [r for r in happened if isinstance(r, Refused)]
     assert refused
@@ -187,24 +192,24 @@ def test_a_task_that_cannot_be_done_beside_the_others_is_refused() -> None:
 
 
 def test_the_same_seeds_give_the_same_records() -> None:
-    one, two = (ran(programme(0.0, 4.0, 4.0))[1] for _ in range(2))
+    one, two = (ran(scheduler(0.0, 4.0, 4.0))[1] for _ in range(2))
     assert one == two
 
 
 def test_costs_are_recorded_and_within_the_budget() -> None:
-    _, happened = ran(programme(0.0, 0.0, budget=40.0))
+    _, happened = ran(scheduler(0.0, 0.0, budget=40.0))
     first = [r for r in happened if isinstance(r, Allocated) and r.cycle == 1]
     assert 0 < sum(r.cost or 0.0 for r in first) <= 40.0 + 1e-9
 
 
 def test_a_budget_that_nothing_fits_refuses_everybody() -> None:
-    models, happened = ran(programme(0.0, 0.0, budget=1.0))
+    models, happened = ran(scheduler(0.0, 0.0, budget=1.0))
     assert set(models.values()) == {None}
     assert all(isinstance(record, Refused) for record in happened)
 
 
 def test_foresight_makes_predictions_come_true() -> None:
-    _, happened = ran(programme(0.0, 0.0, knowledge=Knowledge.NOW))
+    _, happened = ran(scheduler(0.0, 0.0, estimates=DelayEstimates.CURRENT))
     slowest: dict[tuple[str, int], float] = defaultdict(float)
     for record in happened:
         if isinstance(record, Allocated):
@@ -217,17 +222,21 @@ def test_foresight_makes_predictions_come_true() -> None:
 
 def test_a_probe_is_nearly_as_good_as_foresight() -> None:
     seconds = {}
-    for knowledge in (Knowledge.BEFOREHAND, Knowledge.PROBE, Knowledge.NOW):
-        _, happened = ran(programme(0.0, 0.0, cycles=12, knowledge=knowledge))
+    for estimates in (
+        DelayEstimates.FIXED,
+        DelayEstimates.PROBED,
+        DelayEstimates.CURRENT,
+    ):
+        _, happened = ran(scheduler(0.0, 0.0, cycles=12, estimates=estimates))
         times = [r.cycle_s for r in happened if isinstance(r, Aggregated)]
-        seconds[knowledge] = float(np.mean(times))
-    assert seconds[Knowledge.PROBE] < 0.9 * seconds[Knowledge.BEFOREHAND]
+        seconds[estimates] = float(np.mean(times))
+    assert seconds[DelayEstimates.PROBED] < 0.9 * seconds[DelayEstimates.FIXED]
     # With three learners the first shards are three of twenty: all wait for the last.
-    assert seconds[Knowledge.PROBE] < 1.6 * seconds[Knowledge.NOW]
+    assert seconds[DelayEstimates.PROBED] < 1.6 * seconds[DelayEstimates.CURRENT]
 
 
 def test_who_waits_for_the_others_is_back_later() -> None:
-    _, happened = ran(programme(0.0, knowledge=Knowledge.PROBE, cycles=1))
+    _, happened = ran(scheduler(0.0, estimates=DelayEstimates.PROBED, cycles=1))
     (merged,) = [r for r in happened if isinstance(r, Aggregated)]
     predicted = [r.predicted_s or 0.0 for r in happened if isinstance(r, Allocated)]
     assert merged.cycle_s > 0.9 * max(predicted)

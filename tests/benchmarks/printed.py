@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 #: Longest that a benchmark of a tiny size takes on a busy machine.
 LIMIT_S = 280.0
+PROVENANCE = r"commit \S+ · .+, \d+ cores · torch \d\S+ · \d{4}-\d\d-\d\d"
 
 
 def python(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -31,7 +34,16 @@ def run(benchmark: str, *arguments: object) -> str:
     done = python(BENCHMARKS / benchmark, *arguments)
     broke_off = done.returncode not in (0, 1) or "Traceback" in done.stderr
     assert not broke_off, done.stdout + done.stderr
-    return done.stdout
+    first, rest = done.stdout.split("\n", 1)
+    assert re.fullmatch(PROVENANCE, first)
+    return rest
+
+
+def output(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what a benchmark printed here, after its provenance."""
+    first, rest = capsys.readouterr().out.split("\n", 1)
+    assert re.fullmatch(PROVENANCE, first)
+    return rest
 
 
 def numbers(line: str) -> list[float]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from peers import provenance
+from tests.benchmarks.printed import PROVENANCE
 
 ROOT = Path(__file__).parents[2]
 X86 = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum\n" * 2
@@ -21,8 +22,7 @@ def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_line_has_commit_cpu_torch_and_date() -> None:
-    parts = r"commit \S+ · .+, \d+ cores · torch \d\S+ · \d{4}-\d\d-\d\d"
-    assert re.fullmatch(parts, provenance.provenance())
+    assert re.fullmatch(PROVENANCE, provenance.provenance())
 
 
 def test_the_commit_is_the_one_that_is_checked_out() -> None:

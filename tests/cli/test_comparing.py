@@ -62,7 +62,7 @@ def test_a_fog_is_not_compared_with_other_schemes(
     job = quick_job(tmp_path, FOG)
     done = melisma("compare", job, "--schemes", "fog:alone,csa")
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "the figures of a fog are others" in done.err
+    assert "the figures of csa are not those of fog:alone" in done.err
     assert not list((tmp_path / "runs").glob("*"))
 
 

@@ -9,14 +9,14 @@ from tests.cli.running import Melisma
 from melisma.cli.schemes import listed
 from melisma.coding import CODES
 from melisma.jobs.families import CENTRAL, FEDERATED
-from melisma.jobs.multitask import KNOWLEDGE
+from melisma.jobs.multitask import ESTIMATES
 from melisma.jobs.schema import Moving
 from melisma.schemes import SCHEMES
 
 
 def test_every_scheme_of_every_family_is_listed_once() -> None:
     names = [row.name for row in listed()]
-    known = [*SCHEMES, *KNOWLEDGE, "coded", *(f"coded:{code}" for code in CODES)]
+    known = [*SCHEMES, *ESTIMATES, "coded", *(f"coded:{code}" for code in CODES)]
     known += ["fog", *(f"fog:{plan.value}" for plan in Moving), FEDERATED, CENTRAL]
     assert sorted(names) == sorted(known)
     assert all(all(row) for row in listed())

@@ -35,7 +35,7 @@ def dies_at_first(item: Item, tick: Tick) -> int:
 
 
 def first_dies(item: Item, tick: Tick) -> int:
-    """The first of all dies, every time that it is tried."""
+    """The first trial kills its process every time it is tried."""
     if item.number == 0:
         with (item.marks / "tries").open("a") as file:
             file.write("x")
@@ -68,7 +68,7 @@ def threads_of(number: int, tick: Tick) -> str | None:
 
 
 def waits(item: Item, tick: Tick) -> int:
-    """Wait until somebody says go, which nobody may."""
+    """Wait for a file named ``go``, which a test may never make."""
     while not (item.marks / "go").exists():
         time.sleep(0.05)
     return item.number
@@ -79,7 +79,7 @@ def waits_but_first(item: Item, tick: Tick) -> int:
 
 
 def caught_where_doomed(item: Item, tick: Tick) -> int:
-    """Never end below the doomed process; elsewhere, once somebody is caught there."""
+    """Never end under the doomed process; elsewhere, end once a trial runs there."""
     (item.marks / f"{item.number} by {os.getpid()}").touch()
     if os.getppid() == int((item.marks / "doomed").read_text()):
         (item.marks / "caught").touch()
@@ -90,7 +90,7 @@ def caught_where_doomed(item: Item, tick: Tick) -> int:
 
 
 def goes_on(marks: Path, tick: Tick) -> None:
-    """Say who does it, and compute for ten minutes."""
+    """Write the process's id into a file, and compute for ten minutes."""
     (marks / "pid.part").write_text(str(os.getpid()))
     (marks / "pid.part").rename(marks / "pid")
     end_s = time.monotonic() + 600.0

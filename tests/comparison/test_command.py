@@ -69,7 +69,7 @@ def test_ray_that_is_not_installed_is_said(
 
 
 def stopped(words: list[str], folder: Path, begun: Callable[[], bool]) -> list[str]:
-    """Run a command, press Ctrl-C once it has got somewhere; what it says to go on."""
+    """Run a command, press Ctrl-C once ``begun``; return the command to resume it."""
     process = subprocess.Popen(
         [*MELISMA, *words],
         cwd=folder,

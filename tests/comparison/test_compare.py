@@ -62,7 +62,8 @@ def stopped_after(ended: int, done: list[Job]) -> Engine:
 def test_every_run_is_left_with_config_records_model_and_result(whole: Path) -> None:
     names = {path.name for path in whole.glob("csa-seed0/*")}
     assert names == {
-        *("config.toml", "records.jsonl", "model.safetensors", "result.msgpack")
+        *("config.toml", "run.toml", "records.jsonl", "model.safetensors"),
+        "result.msgpack",
     }
     assert {path.name for path in whole.iterdir() if path.is_dir()} == {
         f"{scheme}-seed0" for scheme in SCHEMES
@@ -209,5 +210,5 @@ def test_a_machine_without_the_data_set_is_named(
     monkeypatch.setenv("MELISMA_DATA", str(tmp_path))
     monkeypatch.setattr("socket.gethostname", lambda: "node-7")
     job = msgspec.structs.replace(JOB, data=DataTable(name="mnist"))
-    with pytest.raises(DataError, match=r"^on node-7: .*mnist.* MELISMA_DATA says"):
+    with pytest.raises(DataError, match=r"^on node-7: .*mnist.* MELISMA_DATA folder"):
         simulated(job, lambda: None)

@@ -1,4 +1,4 @@
-"""Schemes of a fog side by side."""
+"""Comparisons of fog schemes."""
 
 import asyncio
 import json
@@ -160,7 +160,7 @@ def test_only_the_yardstick_has_no_picture_of_costs(
 @pytest.mark.parametrize(
     ("schemes", "says"),
     [
-        (["fog:alone", "csa"], "the figures of csa are others than those of fog:alone"),
+        (["fog:alone", "csa"], "the figures of csa are not those of fog:alone"),
         (["fog:alone", "fog:knwon"], "did you mean 'fog:known'"),
         (["fog:alone", "fgo:rolling"], "did you mean 'fog:rolling'"),
         (["fog:alone", "coded:cyclc"], "did you mean 'coded:cyclic'"),

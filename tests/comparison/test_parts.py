@@ -98,7 +98,7 @@ def test_a_scalar_of_numpy_stands_for_an_array(tmp_path: Path) -> None:
 
 def test_no_half_of_a_result_is_left(tmp_path: Path) -> None:
     parts: Parts[object] = Parts(tmp_path, object)
-    with pytest.raises(TypeError, match="a object cannot be kept"):
+    with pytest.raises(TypeError, match="a result of type object cannot be saved"):
         parts.write("a", [1.0, object()])
     assert not list(tmp_path.iterdir())
 

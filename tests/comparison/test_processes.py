@@ -76,7 +76,9 @@ def test_an_exception_that_has_no_copy_is_told_in_words(two: Engine) -> None:
 
 
 def test_a_result_that_has_no_copy_is_named(two: Engine) -> None:
-    with pytest.raises(TypeError, match=r"has no copy: .*returns_what_has_no_copy"):
+    with pytest.raises(
+        TypeError, match=r"cannot be pickled: .*returns_what_has_no_copy"
+    ):
         list(two(doings.returns_what_has_no_copy, [0]))
 
 

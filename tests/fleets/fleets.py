@@ -12,7 +12,7 @@ from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
 from melisma.fleets.protocols import Order, Trains, Updates
-from melisma.fleets.simulated import Conditions, SimulatedFleet
+from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Hardware, Training
@@ -51,8 +51,8 @@ def fleet_of(
     seed: int = 0,
     threads: int = 1,
     own_rows: Sequence[Ints] | None = None,
-) -> SimulatedFleet:
-    return SimulatedFleet(
+) -> SimulatedLearners:
+    return SimulatedLearners(
         [f"learner-{k}" for k in range(len(delays.step_s))],
         delays,
         model=small_model(),

@@ -257,7 +257,7 @@ def test_a_deadline_that_nobody_can_meet_is_an_error_after_a_while(
             return msgspec.structs.replace(super().prepare(spec), measured=True)
 
     monkeypatch.setattr(averaging, "WAIT_S", 2.0)
-    monkeypatch.setattr(averaging, "LOOK_S", 0.1)
+    monkeypatch.setattr(averaging, "POLL_S", 0.1)
     job = changed(scheme="csa", deadline=Seconds(0.2))
     with pytest.raises(InfeasibleError, match=r"0\.2 s"):
         live(job, tmp_path, [Measured(name="a")])

@@ -19,7 +19,7 @@ from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.loop import train
 from melisma.runs.store import RunWriter
 from melisma.algorithms.task import Task
-from melisma.fleets.simulated import SimulatedFleet
+from melisma.fleets.simulated import SimulatedLearners
 from melisma.system.law import DelayLaw
 
 K = 10_000
@@ -28,7 +28,7 @@ data = Dataset("pool", x, y, x[:100], y[:100])
 model = models.build("TwoNN", 0)
 law = DelayLaw(step_s=np.full(K, 1e-3), sample_s=np.zeros(K), fixed_s=np.full(K, 0.1))
 names = [f"learner-{k}" for k in range(K)]
-fleet = SimulatedFleet(
+fleet = SimulatedLearners(
     names, law, model=model, data=data, training=Training(), seed=0
 )
 task = Task(

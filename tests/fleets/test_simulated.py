@@ -1,10 +1,20 @@
 import asyncio
 import copy
+from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.fleets.fleets import carried_out, fleet_of, law, small_data, small_model
+from tests.fleets.fleets import (
+    carried_out,
+    fleet_of,
+    law,
+    ran,
+    small_data,
+    small_model,
+    task_of,
+)
 
 from melisma.errors import ConfigError
 from melisma.fleets.protocols import Lost, Order, Report, Updates
@@ -12,6 +22,7 @@ from melisma.fleets.simulated import Conditions
 from melisma.learning.parameters import parameters_of
 from melisma.learning.settings import Late, Training
 from melisma.learning.training import batch_plan, train
+from melisma.runs.records import Expelled, Uploaded
 
 
 def order(learner: int, samples: int, steps: int) -> Order:
@@ -174,3 +185,36 @@ def test_a_state_that_changes_on_the_way_is_paid_for_in_part() -> None:
     # What begins in a state is nearer to it: 1.5 and 2.5 on the mean.
     assert seconds[began == 1.0].mean() == pytest.approx(1.5, abs=0.15)
     assert seconds[began == 3.0].mean() == pytest.approx(2.5, abs=0.15)
+
+
+def test_an_expelled_learner_takes_no_part_in_later_cycles() -> None:
+    crew = fleet_of(law([0.1, 0.2, 0.3], [0.01] * 3, [0.2] * 3))
+    crew.expel("learner-1", "it was wrong")
+    asyncio.run(crew.ready())
+    assert crew.learners == ["learner-0", "learner-2"]
+    assert asyncio.run(crew.law()).step_s.tolist() == [0.1, 0.3]
+    _, happened = ran(task_of("sync", 60.0), crew)
+    assert {r.learner for r in happened if isinstance(r, Uploaded)} == {
+        *("learner-0", "learner-2")
+    }
+
+
+def test_a_learner_whose_updates_are_not_finite_is_expelled() -> None:
+    crew = fleet_of(law([0.1, 0.2], [0.01] * 2, [0.2] * 2))
+    aggregated = crew._trained
+
+    async def poisoned(*args: Any) -> AsyncIterator[Updates]:
+        async for updates in aggregated(*args):
+            for row, report in enumerate(updates.reports):
+                if crew.learners[report.learner] == "learner-1":
+                    for tensor in updates.parameters.values():
+                        tensor[row] = torch.nan
+            yield updates
+
+    vars(crew)["_trained"] = poisoned
+    _, happened = ran(task_of("sync", 60.0, cycles=5), crew)
+    (expelled,) = [r for r in happened if isinstance(r, Expelled)]
+    assert (expelled.learner, expelled.cycle) == ("learner-1", 3)
+    assert {r.learner for r in happened if isinstance(r, Uploaded) and r.cycle > 3} == {
+        "learner-0"
+    }

@@ -107,8 +107,8 @@ def test_csa_keeps_learners_busier_and_closer_than_eta() -> None:
 def test_states_of_unequal_number_are_padded_with_probability_nought() -> None:
     job = load(EXAMPLES / "states.toml")
     both = (*job.learners, *Job().learners[:1])
-    fleet = build(msgspec.structs.replace(job, learners=both)).built.crew
-    gamma = fleet._conditions.probability
+    crew = build(msgspec.structs.replace(job, learners=both)).built.crew
+    gamma = crew._conditions.probability
     assert gamma is not None
     assert gamma.shape == (8, 3)
     assert gamma[-1].tolist() == [1.0, 0.0, 0.0]

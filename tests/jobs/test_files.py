@@ -66,7 +66,10 @@ def test_a_job_survives_being_written_and_read(tmp_path: Path) -> None:
         ("late = 'stop'", "unknown late 'stop'"),
         ("helpers = 'finish'", "unknown helpers 'finish': did you mean 'finished'?"),
         ("checks = 1.5", "checks = 1.5: give a share from 0 to 1"),
-        ("checks = 0.1\nmode = 'federated'", "in federated mode its data is elsewhere"),
+        (
+            "checks = 0.1\nmode = 'federated'",
+            "in federated mode its data stays",
+        ),
         ("aggregation.rule = 'mediam'", "unknown rule 'mediam': did you mean 'median'"),
         ("learners = []", "no learners: give at least one"),
         ("name = '../x'", "name '../x' is to be a folder"),

@@ -9,13 +9,13 @@ from melisma import views as runs
 from melisma.comparison import report
 from melisma.comparison.outcomes import TaskOutcome, compare
 from melisma.errors import ConfigError, TrainingError
-from melisma.fleets.simulated import SimulatedFleet
+from melisma.fleets.simulated import SimulatedLearners
 from melisma.jobs.families import TASKS
 from melisma.jobs.files import dump, load
 from melisma.jobs.schema import Job, TaskTable, tasks_of
 from melisma.launch.simulate import build
 from melisma.runs.records import Allocated, Evaluated, Refused, read
-from melisma.runs.store import CONFIG, MODEL, RECORDS, START
+from melisma.runs.store import CHECKPOINT, CONFIG, MODEL, RECORDS, START
 from melisma.system.law import Mode
 from melisma.units import Seconds
 from melisma.views.tasks import COLUMNS, served, together
@@ -62,6 +62,7 @@ def test_each_task_leaves_a_run_of_its_own(tmp_path: Path) -> None:
         assert {path.name for path in folder.iterdir()} == {
             CONFIG,
             START,
+            CHECKPOINT,
             RECORDS,
             MODEL,
         }
@@ -148,9 +149,9 @@ def test_heat_makes_the_first_state_likely() -> None:
     )
     heated = msgspec.structs.replace(group, states=states, heat=0.5)
     ready = build(short(learners=(heated,), task=JOB.task[:1]))
-    fleet = ready.built.crews[0]
-    assert isinstance(fleet, SimulatedFleet)
-    assert fleet._conditions.probability is not None
-    assert fleet._conditions.probability[0] == pytest.approx(
+    crew = ready.built.crews[0]
+    assert isinstance(crew, SimulatedLearners)
+    assert crew._conditions.probability is not None
+    assert crew._conditions.probability[0] == pytest.approx(
         [0.787, 0.107, 0.107], abs=1e-3
     )

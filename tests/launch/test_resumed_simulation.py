@@ -8,6 +8,7 @@ import pytest
 from melisma.errors import DataError
 from melisma.jobs.files import load
 from melisma.jobs.schema import Job
+from melisma.launch.api import resume
 from melisma.launch.simulate import build
 from melisma.runs import store
 from melisma.runs.records import Evaluated, Record
@@ -71,7 +72,7 @@ def test_a_run_that_was_cut_short_goes_on_to_the_same_bytes(
     monkeypatch.setattr(store, "SELDOM_S", 0.0)
     killed_after(2, parts, cut)
     assert list(parts.rglob(CHECKPOINT))
-    build(cut).run(parts)
+    resume(parts)
     assert files(parts) == files(whole)
 
 

@@ -174,20 +174,19 @@ def test_a_model_of_ones_own_is_built_from_the_seed(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("no_models:net", "cannot be imported: No module named 'no_models'"),
-        ("needy_models:net", "cannot be imported: No module named 'no_such_library'"),
-        ("own_models:nett", 'own_models has no "nett"'),
-        ("own_models:number", "is a int, which cannot be called"),
+        ("no_models:net", "there is no module 'no_models'"),
+        ("needy_models:net", "needy_models imports 'no_such_library'"),
+        ("own_models:nett", "unknown function of own_models 'nett'"),
+        ("own_models:number", "is of type int: give a function"),
         ("own_models:wide", "without arguments: missing a required argument: 'width'"),
         ("own_models:words", "returned str: the factory must return a torch.nn.Module"),
         ("builtins:dict", "cannot be made without arguments"),
-        ("own_models:", "is not of the form module:factory"),
-        (":net", "is not of the form module:factory"),
-        (".own_models:net", "is not of the form module:factory"),
-        ("own_models:net:x", "is not of the form module:factory"),
+        ("own_models:", "give a name, or module:function"),
+        (":net", "give a name, or module:function"),
+        (".own_models:net", "give a name, or module:function"),
+        ("own_models:net:x", "give a name, or module:function"),
     ],
 )
 def test_a_bad_path_is_told(name: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ConfigError, match=message):
         build(name, 0)
-    assert f'"{name}"' in str(caught.value)

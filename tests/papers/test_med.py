@@ -6,7 +6,7 @@ from papers import find
 from papers.claims import Claim, Verdict
 from papers.kit import Data, Exhibit
 from papers.med import run, table
-from papers.med_clusters import KNOWLEDGE, Cluster, Study, trial
+from papers.med_clusters import ESTIMATES, Cluster, Study, trial
 from papers.med_held import ABOVE_ZERO, NAMES, Held, measured, percent_less
 from papers.med_stored import LEARNERS, TASKS, Axis
 
@@ -36,7 +36,7 @@ def served(scheme: str, some: Cluster) -> Service:
     return found
 
 
-@pytest.mark.parametrize("scheme", KNOWLEDGE)
+@pytest.mark.parametrize("scheme", ESTIMATES)
 def test_equal_learners_take_what_the_law_says(scheme: str) -> None:
     # The model of 2.296 MB twice, then 6 shards each of 1.568 MB, all at 20 MB/s, and
     # 2 passes at 0.5 shards/s.
@@ -48,7 +48,7 @@ def test_equal_learners_take_what_the_law_says(scheme: str) -> None:
 
 def test_without_uncertainty_all_schemes_are_one() -> None:
     certain = replace(STUDY, heat=0.01, noise=0.0)
-    times = [served(scheme, cluster(certain, 6, 3, seed=1)) for scheme in KNOWLEDGE]
+    times = [served(scheme, cluster(certain, 6, 3, seed=1)) for scheme in ESTIMATES]
     assert times[0] == times[1] == times[2]
 
 

@@ -1,4 +1,4 @@
-"""What a fog run leaves to look at."""
+"""The report of a fog run."""
 
 import csv
 import json
@@ -60,7 +60,7 @@ def happened() -> list[records.Record]:
 
 
 def leave(folder: Path, rows: list[records.Record], **job: Any) -> Path:
-    """Leave a run's files in ``folder``, as if it had happened."""
+    """Write a run's files into ``folder``."""
     folder.mkdir(exist_ok=True)
     given: dict[str, Any] = {"scheme": "fog", "mode": Mode.FEDERATED, "cycles": 2}
     whole = Job(name="made", deadline=Seconds(2.0), **given | job)
@@ -79,7 +79,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shown_in(run: Path) -> Any:
-    """What a run's page holds of its data."""
+    """Return the fog's tables in a run's page."""
     text = (run / "report.html").read_text("utf-8")
     (shown,) = json.loads(re.findall(r'id="documents">(.*?)</script>', text, re.S)[0])
     return shown["fog"]

@@ -1,4 +1,4 @@
-"""What records come to; the arithmetic is beside each claim."""
+"""Tables from records; the arithmetic is beside each claim."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rows as records come are the rows of all records together."""
+"""Tables updated record by record equal those made from all records at once."""
 
 import math
 from pathlib import Path
@@ -29,7 +29,7 @@ maybe_seconds = st.none() | seconds
 
 @st.composite
 def learner_records(draw: st.DrawFn, cycle: int, began_s: float) -> list[Record]:
-    """What may happen to one learner in one cycle, in any order, ordered or not."""
+    """Records of one learner in one cycle, in any order, with or without an order."""
     name = draw(st.sampled_from(["a", "b", "<i>c</i>"]))
     about: dict[str, Any] = {"task": "t", "cycle": cycle, "learner": name}
 
@@ -104,7 +104,7 @@ def seen(happened: list[Record]) -> LiveTables:
 
 
 def same(shown: Any, true: Any) -> bool:
-    """Whether a value is shown as it is, to the digits that are shown."""
+    """Return whether a value is shown correctly, up to rounding."""
     if shown is None or true is None or isinstance(true, str):
         return bool(shown == true)
     return math.isclose(shown, true, rel_tol=1e-5, abs_tol=6e-4)
@@ -269,7 +269,7 @@ def test_a_fog_is_told_by_slot_link_and_device(tmp_path: Path) -> None:
 def test_a_growing_run_is_read_on_where_it_was(
     run: tuple[Job, Path], tmp_path: Path
 ) -> None:
-    """Cut anywhere, as a writer may be seen to write."""
+    """The file is cut anywhere, as a reader may find it while it is written."""
     job, folder = run
     (tmp_path / "config.toml").write_bytes((folder / "config.toml").read_bytes())
     paths = files(job, tmp_path)

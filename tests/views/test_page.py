@@ -62,7 +62,7 @@ def happened(
 
 
 def leave(folder: Path, rows: Iterable[Record], **job: Any) -> Path:
-    """Leave a run's files in ``folder``, as if it had happened."""
+    """Write a run's files into ``folder``."""
     folder.mkdir(exist_ok=True)
     whole = Job(name="made", deadline=Seconds(2.0), **job)
     (folder / "config.toml").write_text(dump(whole))
@@ -80,7 +80,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run's folder with its report in it, to look at."""
+    """A run's folder with its report."""
     rows = happened(["a", "b", EVIL], cycles=2)
     run = leave(tmp_path_factory.mktemp("runs") / "made", rows, cycles=2)
     assert runs.write(run) == run / "report.html"
@@ -88,7 +88,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def document(page: Path) -> Any:
-    """The run within its page."""
+    """Return the document in a page."""
     pattern = r'id="documents">(.*?)</script>'
     (shown,) = json.loads(re.findall(pattern, page.read_text("utf-8"), re.DOTALL)[0])
     return shown
@@ -184,7 +184,7 @@ def test_an_empty_folder_is_no_run(tmp_path: Path) -> None:
 def ran(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
 ) -> tuple[int, str, str]:
-    """What `melisma report` answers."""
+    """Return the exit code and output of `melisma report`."""
     monkeypatch.setattr(sys, "argv", ["melisma", "report", *words])
     monkeypatch.setattr(sys, "path", sys.path.copy())
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""What a page does with documents and changes, for tests to share."""
+"""How the page applies documents and changes, in Python."""
 
 from typing import Any
 

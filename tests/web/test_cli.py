@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from melisma.cli import app
 from melisma.errors import ConfigError
-from melisma.runs.lock import hold
+from melisma.runs.lock import lock
 from melisma.runs.store import RECORDS
 from melisma.views import export
 from melisma.views.document import document
@@ -47,7 +47,7 @@ def test_runs_are_listed_as_json(runs: Path) -> None:
 
 def test_who_writes_a_run_is_seen(runs: Path) -> None:
     with (runs / "two" / RECORDS).open("ab") as file:
-        hold(file)
+        lock(file)
         assert json.loads(melisma("runs", runs, "--json"))[0]["state"] == "running"
     assert json.loads(melisma("runs", runs, "--json"))[0]["state"] == "cut short"
 

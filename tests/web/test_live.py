@@ -86,7 +86,7 @@ def asks(action: str, **facts: Any) -> Callable[[Visitor], None]:
 
 
 def until(true: Callable[[], bool]) -> None:
-    """Look until something is so; a minute is for a test that fails."""
+    """Poll until a condition holds; fail after a minute."""
     ends = time.monotonic() + 60
     while not true():
         assert time.monotonic() < ends
@@ -101,10 +101,8 @@ def test_the_final_figures_are_those_of_the_records(tmp_path: Path) -> None:
         pair(),
         (is_a(Evaluated, 2), lambda v: answers.append(v.get("/api/runs/run"))),
     )
-    tested = of(Evaluated, happened)
-    assert answers[0]["cycles"]["accuracy"] == [
-        pytest.approx(record.accuracy) for record in tested
-    ]
+    accuracies = [record.accuracy for record in of(Evaluated, happened)]
+    assert answers[0]["cycles"]["accuracy"] == pytest.approx(accuracies)
     assert answers[0]["run"]["state"] == "running"  # it is not over until it is
     assert document(tmp_path / "run")["run"]["state"] == "finished"
 
@@ -211,7 +209,7 @@ def test_who_watches_to_the_end_has_seen_everything(tmp_path: Path) -> None:
 
 
 def test_a_paused_run_waits_until_it_is_resumed(tmp_path: Path) -> None:
-    """Resumed by who sees that it is between cycles, and that it is still there."""
+    """Resume the run once it is seen to wait between cycles."""
     seen: list[Any] = []
 
     def pause(visitor: Visitor) -> None:
@@ -296,9 +294,7 @@ def test_another_deadline_holds_and_a_resumed_run_goes_on_with_it(
             lambda v: deadlines.append(v.get("/api/status")["deadline_s"]),
         ),
     )
-    assert [(record.cycle, record.deadline_s) for record in of(Steered, happened)] == [
-        (2, 20.0)
-    ]
+    assert [(r.cycle, r.deadline_s) for r in of(Steered, happened)] == [(2, 20.0)]
     assert deadlines == [20.0]
     live(job, folder, pair())
     shown = document(folder)

@@ -11,7 +11,7 @@ import pytest
 from melisma.views import offline, plots
 
 ROOT = Path(__file__).parents[2]
-STATIC = ROOT / "src" / "melisma" / "dashboard" / "static"
+STATIC = ROOT / "src" / "melisma" / "views" / "web" / "static"
 OURS = sorted(STATIC.glob("*.js"))
 EVIL = "</script><script>alert(1)</script><!-- \u2028 &amp;"
 

@@ -37,7 +37,7 @@ from tests.web.sights import (
 from melisma import rpc
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job
-from melisma.runs.lock import hold
+from melisma.runs.lock import lock
 from melisma.units import Seconds
 from melisma.views.web import Dashboard
 
@@ -268,7 +268,7 @@ def test_the_page_reconnects_by_itself_and_says_so(tmp_path: Path, page: Page) -
     (run / "records.jsonl").write_bytes(b"".join(lines[:half]))
     port, link = free_port(), "document.querySelector('.link').textContent"
     with (run / "records.jsonl").open("rb") as held:
-        hold(held)
+        lock(held)
         with shown(tmp_path, port=port) as url:
             page.go(f"{url}/")
             page.until(f"{CYCLE} === 1 && {STATE} === 'running'")

@@ -12,7 +12,7 @@ from tests.web.documents import Page, page_of, rows
 
 from melisma import rpc
 from melisma.runs import records
-from melisma.runs.lock import hold
+from melisma.runs.lock import lock
 from melisma.runs.store import RECORDS
 from melisma.views.document import Document, document
 from melisma.views.web import events
@@ -105,7 +105,7 @@ def test_without_a_live_run_there_is_nothing_to_steer(visitor: Visitor) -> None:
 def test_who_has_the_link_is_told_that_there_is_nothing_to_steer(runs: Path) -> None:
     with serving(runs) as (server, site):
         status, answer = Visitor(site.attend(server)).steer("stop")
-    assert (status, answer["error"]["message"]) == (409, "no run goes on here")
+    assert (status, answer["error"]["message"]) == (409, "no run is under way here")
 
 
 def test_the_page_has_no_data_and_a_strict_policy(visitor: Visitor) -> None:
@@ -203,7 +203,7 @@ def test_who_may_watch_may_look_and_not_steer(secured: tuple[rpc.Server, str]) -
     assert [asked(server, token, path) for path in DATA] == [200] * len(DATA)
     assert visitor.get("/api/status")["may_control"] is False
     status, answer = visitor.steer("stop")
-    assert (status, "not steer" in answer["error"]["message"]) == (403, True)
+    assert (status, "not control" in answer["error"]["message"]) == (403, True)
 
 
 def test_who_may_control_may_look_and_is_let_through(
@@ -213,7 +213,7 @@ def test_who_may_control_may_look_and_is_let_through(
     token = token_of(server.invite(may_call=("control",)))
     for visitor in (Visitor(server.url, token), Visitor(link)):
         assert len(visitor.get("/api/runs")["runs"]) == 2
-        assert visitor.steer("stop")[0] == 409  # nothing goes on here
+        assert visitor.steer("stop")[0] == 409  # no run is live
 
 
 def test_the_secret_of_one_start_is_none_of_another(
@@ -244,7 +244,7 @@ def test_who_comes_back_is_told_the_rest_and_nothing_twice(
     lines = happened(5)
     page, after, epoch = Page(), 0, ""
     with path.open("wb") as file:
-        hold(file)
+        lock(file)
         for number, record in enumerate(lines, start=1):
             records.write(record, file)
             file.flush()
@@ -274,7 +274,7 @@ def test_a_page_of_another_time_is_told_all_anew(visitor: Visitor) -> None:
 def test_watchers_have_a_limit(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_module, "STREAMS", 1)
     with (runs / "two" / RECORDS).open("ab") as file, serving(runs) as (server, _):
-        hold(file)
+        lock(file)
         visitor = Visitor(server.url)
         watching = visitor.events("/api/runs/two/events")
         assert next(watching)[0] == "rows"
@@ -315,7 +315,7 @@ def test_a_large_run_is_told_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read in chunks that cut lines anywhere: nothing is lost and nothing doubled."""
-    from melisma.views import tail
+    from melisma.runs import tail
 
     monkeypatch.setattr(tail, "CHUNK_BYTES", 1000)
     write_run(tmp_path / "runs" / "long", cycles=40, done=40)

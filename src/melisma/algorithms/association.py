@@ -1,8 +1,8 @@
-"""Who serves which task, for as long as the same tasks are there.
+"""Which learner serves which task, solved again when a task or a learner comes or goes.
 
-Association and split are made for all tasks at once. A task or a learner that comes or
-goes makes them anew; a learner changes its task when its cycle is over, so that a task
-may have to do with fewer for one cycle, and then splits its shards among those.
+Association and split are solved for all tasks at once. A learner moves to its new task
+when its cycle is over; until then that task has fewer learners for a cycle, and splits
+its shards among them.
 """
 
 import contextlib
@@ -18,17 +18,17 @@ from melisma.system.multitask import MultiTaskProblem, Solved
 
 log = logging.getLogger("melisma.orchestrator")
 
-#: A problem, and which tasks and learners its rows and columns are.
+#: Solves a problem, given the tasks of its rows and the learners of its columns.
 Solve = Callable[[MultiTaskProblem, Ints, Ints], Solved]
 
-#: Share of the tasks' time that must be won for learners to change their task: whoever
-#: changes is missed for a cycle.
+#: Share of the tasks' time that a new association must save before learners move to
+#: other tasks: a learner that moves is missing for a cycle.
 WORTH_IT = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Terms:
-    """What all tasks ask for, and what they may cost."""
+    """The demands of all tasks, and their common budget."""
 
     names: Sequence[str]  #: of the tasks
     shards: Ints  #: Dᵢ, in a cycle
@@ -38,11 +38,11 @@ class Terms:
 
 
 class Association:
-    """The tasks that are there, and their learners.
+    """The tasks under way, and the learners that serve each.
 
-    ``price`` is pⱼ, of one shard; ``known`` returns seconds per shard and fixed
-    seconds, tasks × learners. Unless it ``reassigns``, learners that a finished task
-    frees stay idle (as in the thesis).
+    ``price`` is pⱼ, of one shard; ``known`` returns the estimated seconds per shard and
+    fixed seconds, tasks × learners. Without ``reassigns``, learners of a finished task
+    stay idle (as in the thesis).
     """
 
     def __init__(
@@ -63,7 +63,10 @@ class Association:
         self._holder = np.full(len(price), -1)
 
     def take_in(self, present: Ints, price: Floats) -> None:
-        """Know who is there now; places only grow, and ``price`` with them."""
+        """Set the learners that are present, and associate anew if they changed.
+
+        ``price`` is of all learners so far: new ones are appended, none is removed.
+        """
         new = len(price) - len(self._price)
         self._price = price
         self._shards = np.pad(self._shards, ((0, 0), (0, new)))
@@ -74,7 +77,7 @@ class Association:
         self._make_do()
 
     def admit(self, task: int) -> None:
-        """Let a task in; InfeasibleError if it and those there cannot all be done."""
+        """Add a task; InfeasibleError if not all tasks can be done with it."""
         self._tasks.append(task)
         try:
             self._associate(self._tasks)
@@ -83,7 +86,7 @@ class Association:
             raise
 
     def renew(self) -> None:
-        """Associate by what is known now, if that is worth the change."""
+        """Associate by current estimates, unless that saves less than `WORTH_IT`."""
         before = self._shards.copy()
         with contextlib.suppress(InfeasibleError):
             self._associate(self._tasks)
@@ -91,7 +94,7 @@ class Association:
             self._shards = before
 
     def _total_s(self, shards: Ints) -> float:
-        """Σ of the tasks' times with these learners, each split anew."""
+        """Σ of the tasks' cycle times with these learners, each split anew."""
         total_s = 0.0
         for task in self._tasks:
             members = self._present[shards[task, self._present] > 0]
@@ -103,7 +106,7 @@ class Association:
         return total_s
 
     def finish(self, task: int) -> None:
-        """Give a task's learners to the others."""
+        """Remove a task, and give its learners to the others."""
         self._tasks.remove(task)
         self._holder[self._holder == task] = -1
         self._shards[task] = 0
@@ -111,27 +114,28 @@ class Association:
             self._make_do()
 
     def _make_do(self) -> None:
-        """Associate with those who are there, as well as it can be done.
+        """Associate the learners that are present, for as many tasks as possible.
 
-        If the deadlines cannot be met any more, who is late will halt; if not even so
-        (fewer learners than tasks), who came last waits.
+        If the deadlines cannot be met any more they are ignored here, and late learners
+        will halt. If that fails too (fewer learners than tasks), the tasks that arrived
+        last wait.
         """
         for served in range(len(self._tasks), 0, -1):
             for in_time in (True, False):
                 try:
                     return self._associate(self._tasks[:served], in_time=in_time)
                 except InfeasibleError as error:
-                    log.warning("tasks have to make do with less: %s", error)
+                    log.warning("too few learners for all tasks: %s", error)
         return None
 
     def busy(self, task: int) -> Ints:
-        """Who works for other tasks."""
+        """Learners that work for other tasks now."""
         return np.flatnonzero((self._holder != -1) & (self._holder != task))
 
     def members(self, task: int) -> Ints:
-        """Who serves a task in its next cycle: its own, as far as they are free.
+        """Learners that serve a task in its next cycle: its own that are free.
 
-        Nobody, if all are still busy elsewhere.
+        Empty if all are still busy for other tasks.
         """
         self._holder[self._holder == task] = -1
         own = (self._shards[task] > 0) & (self._holder == -1)
@@ -145,10 +149,11 @@ class Association:
         members: Ints,
         seconds: tuple[Floats, Floats] | None = None,
     ) -> Ints:
-        """Shards of each member, by ``seconds`` of theirs where more is known.
+        """Shards of each member, by ``seconds`` if given, else by `seconds`.
 
-        What cannot be done by the deadline is split as evenly in time, and who is late
-        halts; what cannot be paid for is left out. InfeasibleError if that is all.
+        If the deadline cannot be met, the shards are split so that all end at about the
+        same time, and late learners halt. Shards beyond the budget are left out;
+        InfeasibleError if that leaves none.
         """
         everybody = np.flatnonzero(self._shards[task])
         if seconds is None and np.array_equal(members, everybody):
@@ -170,11 +175,11 @@ class Association:
             solved = self._solve(problem, row, members)
         except InfeasibleError:
             solved = self._solve(_eased(problem), row, members)
-        some: Ints = solved.assignment.shards[0]
-        return some
+        shards: Ints = solved.assignment.shards[0]
+        return shards
 
     def seconds(self, task: int, members: Ints) -> tuple[Floats, Floats]:
-        """Seconds per shard and fixed seconds of members, as far as is known."""
+        """Estimated seconds per shard and fixed seconds of each member."""
         shard_s, fixed_s = self._known()
         return shard_s[task, members], fixed_s[task, members]
 
@@ -183,24 +188,24 @@ class Association:
         return np.asarray(self._price[members] * shards)
 
     def _share(self, task: int) -> float:
-        """What a task may cost: the budget without what the others are to cost."""
+        """The budget of a task: the common one less what the others' shards cost."""
         others = np.delete(self._shards, task, axis=0).sum(axis=0)
         return self._terms.budget - float(self._price @ others)
 
     def _associate(self, tasks: Sequence[int], *, in_time: bool = True) -> None:
-        """Give learners to tasks; with all the time in the world if not ``in_time``."""
+        """Assign learners to tasks; the deadlines count only if ``in_time``."""
         terms, learners = self._terms, self._present
         rows = np.array(sorted(tasks))
         shard_s, fixed_s = self._known()
-        those = np.ix_(rows, learners)
+        block = np.ix_(rows, learners)
         shards, deadline_s = terms.shards[rows], terms.deadline_s[rows]
         if not in_time:
-            alone_s = fixed_s[those] + shard_s[those] * shards[:, None]
+            alone_s = fixed_s[block] + shard_s[block] * shards[:, None]
             deadline_s = np.maximum(deadline_s, alone_s.max(axis=1))
         solved = self._solve(
             MultiTaskProblem(
-                shard_s=shard_s[those],
-                fixed_s=fixed_s[those],
+                shard_s=shard_s[block],
+                fixed_s=fixed_s[block],
                 shards=shards,
                 deadline_s=deadline_s,
                 price=self._price[learners],
@@ -212,11 +217,11 @@ class Association:
             learners,
         )
         self._shards[:] = 0
-        self._shards[those] = solved.assignment.shards
+        self._shards[block] = solved.assignment.shards
 
 
 def _eased(problem: MultiTaskProblem) -> MultiTaskProblem:
-    """The same for one task with time enough, and with no more than it can pay."""
+    """The problem of one task with a later deadline, and only the shards it can pay."""
     price, least = problem.price, problem.least
     rest = problem.budget - least * float(price.sum())
     most = problem.shards[0]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from melisma.algorithms.log import CycleLog
-from melisma.algorithms.loop import LOOK_S, WAIT_S, Outcome
+from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
 from melisma.algorithms.task import Plan, Task
 from melisma.errors import InfeasibleError, MelismaError
 from melisma.fleets.protocols import Lost, Order, Probed, Trains, Updates
@@ -31,12 +31,12 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 
 class Planner(Protocol):
-    """Decides what everybody does in a cycle."""
+    """Allocates the work of a cycle."""
 
     async def __call__(
         self, task: Task, crew: Trains, cycle: int, *, only_able: bool
     ) -> Plan:
-        """Plan for who is there; ``only_able``: who is too slow sits out."""
+        """Plan for the learners present; ``only_able``: too slow ones sit out."""
 
 
 class Averaging:
@@ -49,9 +49,10 @@ class Averaging:
         self._crew, self._planner = crew, planner or allocate
 
     async def begin(self, log: CycleLog, *, patient: bool) -> Plan:
-        """See who is ready, and plan; wait for others if that cannot be done.
+        """Ask which learners are ready, and plan.
 
-        To a ``patient`` run, learners that cannot do the least by the deadline sit out.
+        A ``patient`` run lets learners sit out that cannot do ``least`` shards by the
+        deadline, and waits up to `WAIT_S` for others where no plan is feasible.
         """
         crew, warned = self._crew, ""
         until_s = crew.now_s() + (WAIT_S if patient else 0.0)
@@ -64,7 +65,7 @@ class Averaging:
                     raise
                 if warned != (warned := str(error)):
                     logger.warning("waiting up to %g s: %s", WAIT_S, error)
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
             else:
                 log.allocated(plan)
                 return plan
@@ -79,14 +80,14 @@ class Averaging:
         return Outcome(await merged(log, parameters, updates), begun)
 
     def state(self) -> Parameters:
-        """Nothing but the model outlives a cycle."""
+        """No state but the model."""
         return {}
 
-    def restore(self, kept: Parameters) -> None:
-        """Nothing but the model outlives a cycle."""
+    def restore(self, saved: Parameters) -> None:
+        """No state but the model."""
 
     def fruitless(self, log: CycleLog) -> MelismaError:
-        """Return what to raise when no update counts."""
+        """Return the error to raise when no update counts."""
         return log.fruitless()
 
 
@@ -113,8 +114,9 @@ async def allocate(
 ) -> Plan:
     """Shards and steps of each learner by the task's scheme.
 
-    Under a decentralised scheme the learners bid, and their times stay their own. With
-    ``only_able``, who cannot do the least by the deadline is given nothing.
+    Under a decentralised scheme the learners bid, and keep their speeds to themselves.
+    With ``only_able``, learners that cannot do ``task.least`` shards by the deadline
+    get nothing.
     """
     own = crew.own_samples
     most = task.most_shards(len(crew.learners), own)
@@ -136,7 +138,7 @@ async def allocate(
     if only_able:
         least = np.full(len(most), task.least)
         able = law.seconds(least, np.ones_like(least)) <= task.deadline_s
-        able |= not able.any()  # then let the scheme say why it cannot be
+        able |= not able.any()  # then the scheme's own error says why
     problem = Problem.of(
         law.only(able),
         samples=task.cycle_samples(own) // task.shard,
@@ -155,7 +157,7 @@ async def allocate(
 def spread(
     values: NDArray[Number], places: NDArray[np.bool_] | Ints, size: int
 ) -> NDArray[Number]:
-    """Give the others nothing."""
+    """Return ``size`` values: those given at their places, 0 elsewhere."""
     whole = np.zeros(size, dtype=values.dtype)
     whole[places] = values
     return whole
@@ -168,11 +170,11 @@ def share_out(
     own: Sequence[int] | None = None,
     probed: Probed | None = None,
 ) -> list[Order]:
-    """Draw the rows of each learner, unless it draws from its own.
+    """Return each learner's order; in parallel mode, with the rows drawn for it.
 
-    In parallel mode learners take the next shards of one shuffled round of all of
-    them, so that none is sent twice before all were sent once. Where they were
-    ``probed``, each has begun with the one that is at its own place in the round.
+    All shards are shuffled anew each cycle and dealt in that order, so that none is
+    used twice before all were used once. A learner that was ``probed`` has begun with
+    the shard at its own place in that order.
     """
     shards = allocation.samples
     drawn: Sequence[Ints | None] = [None] * len(shards)
@@ -201,7 +203,9 @@ def share_out(
 
 
 def _places(shards: Ints, *, begun: bool) -> list[Ints]:
-    """Where each learner's shards are in the round; its first at its own place.
+    """Places of each learner's shards in the shuffled order.
+
+    Where learners have ``begun``, the first shard of each is at its own place.
 
     >>> [places.tolist() for places in _places(np.array([1, 3, 2]), begun=False)]
     [[0], [1, 2, 3], [4, 5]]
@@ -212,4 +216,4 @@ def _places(shards: Ints, *, begun: bool) -> list[Ints]:
         return np.split(np.arange(shards.sum()), shards.cumsum()[:-1])
     rest = np.maximum(shards - 1, 0)
     others = np.split(len(shards) + np.arange(rest.sum()), rest.cumsum()[:-1])
-    return [np.r_[k, some][: shards[k]] for k, some in enumerate(others)]
+    return [np.r_[k, places][: shards[k]] for k, places in enumerate(others)]

@@ -1,10 +1,10 @@
-"""The coded cycle: one exact step of gradient descent from whoever answers in time.
+"""The coded cycle: one exact step of gradient descent, whichever workers straggle.
 
-ready → code the data by what is known of speeds → workers sum gradients of their parts
-  → the earliest answers that are enough → decode → step
+ready → code the data by estimated speeds → workers sum gradients of their parts
+  → decode the earliest answers that suffice → step
 
 A cycle is an iteration: its samples are cut into partitions, and the sum of all their
-gradients is the same whoever straggles.
+gradients does not depend on which workers answered.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import numpy as np
 from melisma.algorithms.coder import Coder, Coding
 from melisma.algorithms.decoding import Decoding
 from melisma.algorithms.log import CycleLog
-from melisma.algorithms.loop import LOOK_S, WAIT_S, Outcome
+from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
 from melisma.algorithms.task import Task
 from melisma.coding import Code
 from melisma.errors import InfeasibleError, MelismaError
@@ -42,8 +42,8 @@ class Begun(NamedTuple):
 class Coded:
     """Exact gradient descent on a crew of which some may straggle.
 
-    What cannot be decoded by the deadline is decoded as well as it can be, and recorded
-    with its error.
+    If too few answers arrive by the deadline for an exact gradient, the one with the
+    least error is used, and its error recorded.
     """
 
     def __init__(self, task: Task, crew: Sums, coding: Coding) -> None:
@@ -53,7 +53,10 @@ class Coded:
         self._decoding: Decoding | None = None
 
     async def begin(self, log: CycleLog, *, patient: bool) -> Begun:
-        """See who is ready, and code for them; wait for others if they are too few."""
+        """Ask which workers are ready, and make a code for them.
+
+        A ``patient`` run waits up to `WAIT_S` for more if they are too few.
+        """
         crew = self._crew
         until_s = crew.now_s() + (WAIT_S if patient else 0.0)
         while True:
@@ -63,7 +66,7 @@ class Coded:
             except InfeasibleError:
                 if crew.now_s() >= until_s:
                     raise
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
             else:
                 parts = _parts(log.task, log.cycle, code.partitions)
                 plan = self._coder.plan(code, parts)
@@ -73,7 +76,7 @@ class Coded:
     async def cycle(
         self, log: CycleLog, begun: Begun, parameters: Parameters
     ) -> Outcome:
-        """Have the parts' gradients summed up until they decode, and take a step."""
+        """Have workers sum gradients until the answers decode, and take a step."""
         deadline_s, code, parts = log.task.deadline_s, begun.code, begun.parts
         session = self._crew.session(parameters, deadline_s)
         decoding = self._decoding = Decoding(code, parts, session, deadline_s)
@@ -91,12 +94,12 @@ class Coded:
         """The momentum."""
         return self._descent.state()
 
-    def restore(self, kept: Parameters) -> None:
-        """Take the momentum back."""
-        self._descent.restore(kept)
+    def restore(self, saved: Parameters) -> None:
+        """Restore the momentum."""
+        self._descent.restore(saved)
 
     def fruitless(self, log: CycleLog) -> MelismaError:
-        """Return what to raise when nobody answers."""
+        """Return the error to raise when no worker answers."""
         assert self._decoding is not None
         return self._decoding.nobody()
 
@@ -106,11 +109,11 @@ def _parts(task: Task, cycle: int, partitions: int) -> list[Ints]:
     rng = np.random.default_rng([task.seed, Stream.ROWS, cycle])
     pieces = splits.shards(np.arange(len(task.data.train_y)), task.shard)
     turns = rng.permutation(len(pieces))[: task.cycle_samples(None) // task.shard]
-    return [pieces[some].ravel() for some in np.array_split(turns, partitions)]
+    return [pieces[places].ravel() for places in np.array_split(turns, partitions)]
 
 
 def _record(log: CycleLog, decoding: Decoding) -> None:
-    """Record whose answers made the gradient, and what became of the others."""
+    """Record the answers that the gradient is made of; the others as lost."""
     used = decoding.used
     reports = [
         Report(

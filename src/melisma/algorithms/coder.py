@@ -1,4 +1,4 @@
-"""Which code the next cycle has, by what the answers have shown so far."""
+"""Chooses the code of each cycle, by the speeds and stragglers of past cycles."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
 from melisma.system.streams import Stream
 
-#: Scenarios by which the beginning of stage two is chosen, and how often it is.
+#: Scenarios drawn to choose when stage two begins, and cycles until it is chosen anew.
 SCENARIOS, ANEW = 24, 10
-#: Change of speeds, as a share, with which loads are made anew.
+#: Relative change of a speed from which loads are computed anew.
 CHANGED = 0.1
 
 
@@ -34,7 +34,7 @@ class Coding:
 
 
 class Coder:
-    """Makes codes for who is there, by what their answers have shown so far."""
+    """Makes codes for the workers present, by the history of their answers."""
 
     def __init__(self, coding: Coding, task: Task) -> None:
         self._coding, self._task = coding, task
@@ -48,8 +48,8 @@ class Coder:
         s = self._coding.stragglers
         if s is not None and len(names) <= s:
             raise InfeasibleError(
-                f"{len(names)} workers are there, and {s} stragglers are to be borne: "
-                "wait for more workers, or lower stragglers"
+                f"{len(names)} workers are there, and {s} stragglers are to be "
+                "tolerated: wait for more workers, or lower stragglers"
             )
         if list(names) != self._names:
             self._names = list(names)
@@ -91,7 +91,7 @@ class Coder:
                 speeds=self._speeds,
                 seed=seed,
                 helpers=self._coding.helpers,
-                # A predicted s may be too large; one that was asked for is borne.
+                # A predicted s may be too large; a given one must be tolerated.
                 trusting=self._coding.stragglers is None
                 and self._coding.helpers == "finished",
                 coded="blocks",
@@ -112,7 +112,7 @@ class Coder:
         return CODES[name](seed=self._task.seed, partitions=self._shards, **options)
 
     def plan(self, code: Code, parts: Sequence[Ints]) -> Plan:
-        """What every worker is to do, as records have it."""
+        """Each worker's shards and predicted time, as they are recorded."""
         sizes = np.array([len(rows) // self._task.shard for rows in parts])
         shards = np.array([sizes[code.work(w)].sum() for w in range(code.workers)])
         busy_s = code.loads / code.partitions / self._speeds
@@ -122,7 +122,7 @@ class Coder:
         )
 
     def see(self, code: Code, own: Mapping[int, Answer], ended_s: float) -> None:
-        """Learn from when workers answered what they were given first, if they did."""
+        """Update the history by each worker's first answer of a cycle, if any."""
         answered_s = np.full(code.workers, np.inf)
         for w, answer in own.items():
             answered_s[w] = max(answer.trained_s - answer.downloaded_s, 1e-9)

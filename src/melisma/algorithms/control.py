@@ -1,8 +1,8 @@
-"""What somebody who watches a run wants of it: pause, resume, stop, another deadline.
+"""Control of a run from outside: pause, resume, stop, expel, another deadline.
 
-Asked for from any thread; the run's own loops look between cycles, where doing so is
-next to nothing. What is under way is never disturbed, but for a learner that is sent
-away.
+Requests may come from any thread; the run's loops check for them between cycles, which
+costs next to nothing. A cycle under way is not interrupted, except that an expelled
+learner drops out of it.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: How often a run that is paused looks whether it may go on.
-LOOK_S = 0.1
+#: Between two checks of a paused run whether it may go on.
+POLL_S = 0.1
 
 
 class Intent(StrEnum):
@@ -36,7 +36,7 @@ class CycleUnderWay:
 
 
 class Control:
-    """Shared between who watches and the loops of one run."""
+    """Shared between the loops of one run and whoever controls it."""
 
     def __init__(self) -> None:
         self.intent = Intent.RUNNING
@@ -47,7 +47,7 @@ class Control:
         self._expelled: list[tuple[str, str]] = []
         self._waiting: set[asyncio.Future[Any]] = set()
 
-    # For who watches
+    # For whoever controls the run
 
     def pause(self) -> None:
         """Begin no more cycles for now."""
@@ -62,7 +62,7 @@ class Control:
                 self.intent = Intent.RUNNING
 
     def stop(self) -> None:
-        """Begin no more cycles; who waits for learners waits no longer."""
+        """Begin no more cycles, and stop waiting for learners."""
         with self._lock:
             self.intent = Intent.STOPPING
             waiting = list(self._waiting)
@@ -75,7 +75,7 @@ class Control:
             self._deadline_s = deadline_s
 
     def expelled(self, name: str, reason: str) -> None:
-        """Have it recorded that a learner was sent away."""
+        """Have it recorded that a learner was expelled."""
         with self._lock:
             self._expelled.append((name, reason))
 
@@ -84,7 +84,7 @@ class Control:
     async def goes_on(self) -> bool:
         """Wait while the run is paused; return whether it is to go on."""
         while self.intent == Intent.PAUSED:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return self.intent != Intent.STOPPING
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
@@ -106,13 +106,13 @@ class Control:
                 self._waiting.discard(waiting)
 
     def take_deadline(self) -> float | None:
-        """Return the deadline that was asked for since the last time, if any was."""
+        """Return the deadline that was set since the last call, if any was."""
         with self._lock:
             asked_s, self._deadline_s = self._deadline_s, None
         return asked_s
 
     def take_expelled(self) -> list[tuple[str, str]]:
-        """Return who was sent away since the last time, and why."""
+        """Return learners expelled since the last call, and why."""
         with self._lock:
             expelled, self._expelled = self._expelled, []
         return expelled

@@ -1,4 +1,4 @@
-"""The answers of one coded cycle, until they are enough."""
+"""The answers of one coded cycle, until they suffice to decode the gradient."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from melisma.errors import InfeasibleError
 from melisma.fleets.sums import Answer, Session, Work
 from melisma.maths.arrays import Floats, Ints
 
-#: Where nobody is done when stage two should begin, it begins at this many times what
-#: the first answer takes: all are to be done at once, and one helper would be slow.
+#: If no worker is done when stage two should begin, stage two begins at this many times
+#: the time of the first answer: by then others are likely to be done too, and can help.
 AS_FAST = 1.25
 
 
 class Decoding:
-    """Gives out the work of a cycle, and takes in answers."""
+    """Hands out the work of a cycle, and collects the answers."""
 
     def __init__(
         self, code: Code, parts: Sequence[Ints], session: Session, deadline_s: float
@@ -30,7 +30,7 @@ class Decoding:
         self._used: list[tuple[Answer, float]] = []
 
     async def finish(self, t_comp_s: float | None) -> None:
-        """Wait for the earliest answers that are enough, until the deadline."""
+        """Wait for the earliest answers that decode, at most until the deadline."""
         code, busy = self.code, np.flatnonzero(self.code.loads).tolist()
         self.session.give([self._work(w, code.work(w), code.row(w)) for w in busy])
         if isinstance(code, TwoStage):
@@ -43,14 +43,14 @@ class Decoding:
     async def _in_stages(self, code: TwoStage, t_comp_s: float) -> None:
         busy = int((code.loads > 0).sum())
         while len(self.first) < busy:
-            # Nobody may be missing where nobody can help: wait for the first at least.
+            # Stage two needs a helper: an idle worker, or one that has answered.
             helped = bool(self.first) or busy < code.workers
             until_s = t_comp_s if helped else self._deadline_s
             if (answer := await self.session.next(until_s)) is None:
                 break
             if not helped and answer.after_s > t_comp_s:  # too early for all of them
                 t_comp_s = min(AS_FAST * answer.after_s, self._deadline_s)
-            self._came(self.first, answer)
+            self._accept(self.first, answer)
         self._use(self.first, np.ones(code.workers))
         if len(self.first) == busy:
             return
@@ -68,11 +68,11 @@ class Decoding:
                 weights, self.error = code.best_effort(arrivals.alive)
                 self.ended_s = self._deadline_s
                 return weights
-            self._came(answers, answer)
+            self._accept(answers, answer)
             arrivals.add(answer.work.worker)
         return arrivals.weights
 
-    def _came(self, answers: dict[int, Answer], answer: Answer) -> None:
+    def _accept(self, answers: dict[int, Answer], answer: Answer) -> None:
         answers[answer.work.worker] = answer
         self.own.setdefault(answer.work.worker, answer)
         self.ended_s = answer.after_s
@@ -91,20 +91,20 @@ class Decoding:
 
     @property
     def used(self) -> dict[int, list[Answer]]:
-        """The answers of each worker that the gradient is made of, in their order."""
+        """Answers that the gradient is made of, by worker, in order of arrival."""
         used: dict[int, list[Answer]] = {}
         for answer, _ in self._used:
             used.setdefault(answer.work.worker, []).append(answer)
         return used
 
     def nobody(self) -> InfeasibleError:
-        """What to raise when there is no answer at all."""
+        """Return the error to raise when no worker answered."""
         return InfeasibleError(
-            f"nobody of {self.code.workers} workers answered by the deadline of "
+            f"none of {self.code.workers} workers answered by the deadline of "
             f"{self._deadline_s:.6g} s: extend it, or use fewer samples"
         )
 
     async def gradient(self) -> Floats:
-        """The sum of all samples' gradients, of some answers at least."""
+        """Return the decoded sum of all samples' gradients."""
         answers, weights = zip(*self._used, strict=True)
         return await self.session.total(answers, np.array(weights))

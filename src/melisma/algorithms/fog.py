@@ -1,10 +1,10 @@
 """The fog's cycle: devices collect data slot by slot and move it before they train.
 
-ready → begin → (collect → plan → keep, send or discard → train) for τ slots
+ready → start → (collect → plan → keep, send or discard → train) for τ slots
   → average, weighted by samples really trained
 
-Data sent in one slot are trained on in the next, across cycles too; what the very last
-slot sends is trained on in one slot more.
+Data sent in one slot is trained on in the next, also across cycles; the run's last slot
+is followed by one more, which only trains.
 """
 
 from collections import Counter
@@ -28,7 +28,8 @@ from melisma.runs.records import Joined, Moved, Record
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
 
-#: Data, costs, links and capacities of devices with so many samples of their own.
+#: Returns data, costs, links and capacities of devices, given their names, numbers of
+#: own samples and delay law.
 Environment = Callable[[Sequence[str], Sequence[int], DelayLaw], Movement]
 
 
@@ -44,8 +45,8 @@ class FogSettings:
 class Fog:
     """Devices collect and move data slot by slot, and average at the end of a cycle.
 
-    The movement is that of the devices which are there at the start: one that comes
-    back goes on, one that is new sits out. ``past`` are the records to go on from.
+    The movement is planned for the devices of the first cycle: one that returns goes
+    on, a new one sits out. ``past`` are the records of a run that is resumed.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Fog:
         self._mover: DataMover | None = None
 
     async def begin(self, log: CycleLog, *, patient: bool) -> "DataMover":
-        """See who is ready, and plan all slots unless they are planned."""
+        """Ask which devices are ready; before the first cycle, set up the movement."""
         await self._crew.ready()
         log.roster()
         if self._mover is None:
@@ -63,15 +64,15 @@ class Fog:
         return self._mover
 
     async def _planned(self) -> "DataMover":
-        """Begin the movement, or go on where the past ended."""
+        """Set up the movement, from where past records end."""
         crew, past = self._crew, self._past
         first = [r.learner for r in past if isinstance(r, Joined) and r.cycle == 1]
         names = first or list(crew.learners)
         own = dict(zip(crew.learners, crew.own_samples or (), strict=True))
         if missing := [name for name in names if name not in own]:
             raise InfeasibleError(
-                f"{', '.join(missing)} began this run and cannot be asked what data "
-                "lies there: wait for them, then resume"
+                f"{', '.join(missing)} began this run and are not connected, so the "
+                "size of their data is not known: wait for them, then resume"
             )
         law = await crew.law()
         places = np.array([crew.learners.index(name) for name in names])
@@ -86,24 +87,24 @@ class Fog:
         crew, deadline_s = self._crew, log.task.deadline_s
         first = (log.cycle - 1) * self.settings.period + 1
         lost = await crew.start(parameters, first, deadline_s)
-        given = await begun.cycle(crew, log, lost)
-        log.allocated(given)
+        plan = await begun.cycle(crew, log, lost)
+        log.allocated(plan)
         for device in lost:
             log.lost(device)
         better = await merged(log, parameters, crew.finish(deadline_s))
         # A plan may discard all that is collected: then there is nothing to learn.
-        idle = not lost and not given.allocation.samples.any()
-        return Outcome(better, given, idle=idle)
+        idle = not lost and not plan.allocation.samples.any()
+        return Outcome(better, plan, idle=idle)
 
     def state(self) -> Parameters:
-        """Nothing but the model and the records outlives a cycle."""
+        """No state but the model and the records."""
         return {}
 
-    def restore(self, kept: Parameters) -> None:
-        """Nothing but the model and the records outlives a cycle."""
+    def restore(self, saved: Parameters) -> None:
+        """No state but the model and the records."""
 
     def fruitless(self, log: CycleLog) -> MelismaError:
-        """Return what to raise when no update counts."""
+        """Return the error to raise when no update counts."""
         return log.fruitless()
 
 
@@ -134,7 +135,7 @@ class DataMover:
     async def cycle(self, crew: Moves, log: CycleLog, lost: list[Lost]) -> Plan:
         """Go through the slots of a cycle; return what devices were given to train on.
 
-        Who fails is added to ``lost``, and takes no part until the next cycle.
+        A device that fails is added to ``lost``, and sits out until the next cycle.
         """
         tau, slots, number = self._settings.period, self._problem.slots, log.cycle
         slot_s = log.task.deadline_s / tau
@@ -153,8 +154,8 @@ class DataMover:
                     result = Done(trained=0, delivered={})
                 else:
                     self._deliver(name, result.delivered)
-                    kept = Counter(move.sent) - Counter(result.delivered)
-                    self._deliver(name, {name: kept.total()})
+                    undelivered = Counter(move.sent) - Counter(result.delivered)
+                    self._deliver(name, {name: undelivered.total()})
                 self._record(log, t, name, move, result)
         amounts = np.array([given[name] for name in crew.learners], dtype=np.int64)
         steps = np.where(amounts > 0, log.task.steps, 0)
@@ -166,7 +167,7 @@ class DataMover:
                 self._arrived[receiver][sender] += samples
 
     def _moves(self, t: int, there: Sequence[str]) -> dict[str, Move]:
-        """What those who are there do in slot t; all that has arrived is used up."""
+        """Return the moves in slot t of devices that are there; empties the inboxes."""
         arrived, names = self._arrived, self._names
         self._arrived = {name: Counter() for name in names}
         if t == self._problem.slots:
@@ -210,7 +211,7 @@ class DataMover:
         }
 
     def _record(self, log: CycleLog, t: int, name: str, move: Move, done: Done) -> None:
-        """Record what a device did in slot t, and what that costs."""
+        """Record what a device did in slot t, with its costs."""
         problem, i = self._problem, self._number[name]
         last = t == problem.slots  # one more, like the last, but without γ
         row = t - last

@@ -1,4 +1,4 @@
-"""What happens in a cycle, as records; and the run's state, replayed from records."""
+"""Writes the records of a cycle, and restores the run's state from past records."""
 
 import math
 from collections import Counter
@@ -27,9 +27,9 @@ OFFENCES = 3
 
 
 class RunState:
-    """Who takes part, who offended how often, and how far the run is.
+    """Learners present, offences of each, learners expelled, cycles done.
 
-    It is made from records alone, so a run that was cut short goes on with it.
+    It is restored from records alone, so a run that was cut short goes on with it.
     """
 
     def __init__(self, past: Iterable[records.Record] = ()) -> None:
@@ -59,7 +59,7 @@ class RunState:
 
 
 class CycleLog:
-    """TaskClock what happens in a cycle into records."""
+    """Turns what happens in a cycle into records."""
 
     def __init__(
         self, task: Task, crew: Crew, sink: Sink, state: RunState, cycle: int
@@ -76,7 +76,7 @@ class CycleLog:
         self._cycle_wide(records.Steered, deadline_s=task.deadline_s)
 
     def roster(self, began_s: float | None = None) -> None:
-        """Record who joined and who left; the cycle begins now, or has begun before."""
+        """Record who joined and left; the cycle begins now, or began at ``began_s``."""
         self.began_s = self._crew.now_s() if began_s is None else began_s
         self._has_roster, names = True, self._crew.learners
         for name in sorted(self._state.there.difference(names)):
@@ -86,7 +86,7 @@ class CycleLog:
                 self._learner(records.Joined, name, 0.0)
 
     def allocated(self, plan: Plan) -> None:
-        """Record what everybody is to do, after who joined and left."""
+        """Record each learner's allocation, after the roster."""
         if not self._has_roster:
             self.roster(plan.probed.began_s if plan.probed else None)
         self._seconds = np.zeros(len(self._crew.learners))
@@ -103,7 +103,7 @@ class CycleLog:
             )
 
     def moved(self, name: str, **facts: Any) -> None:
-        """Record what a device of a fog did with its data in the slot that is over."""
+        """Record what a fog device did with its data in the slot that ended."""
         self._cycle_wide(records.Moved, learner=name, **facts)
 
     def arrived(self, updates: Updates, refused: Sequence[int]) -> None:
@@ -148,7 +148,7 @@ class CycleLog:
         self._learner(records.Dropped, name, after_s, reason=reason, offence=offence)
 
     def fruitless(self) -> TrainingError:
-        """Return what to raise when no update counts."""
+        """Return the error to raise when no update counts."""
         why = ", ".join(f"{reason} ({n})" for reason, n in self._dropped.items())
         return TrainingError(
             f"cycle {self.cycle} of {self.task.name!r} ended without one update "
@@ -157,7 +157,7 @@ class CycleLog:
         )
 
     def aggregated(self, plan: Plan, error: float | None = None) -> None:
-        """Record what the cycle came to; ``error`` is that of a decoded gradient."""
+        """Record the cycle's totals; ``error`` is that of a decoded gradient."""
         steps = plan.allocation.steps[plan.allocation.samples > 0]
         deadline_s = self.task.deadline_s
         self._cycle_wide(
@@ -173,7 +173,7 @@ class CycleLog:
         )
 
     def evaluated(self, accuracy: float, loss: float) -> None:
-        """Record how good the model is."""
+        """Record the model's accuracy and loss on the test set."""
         self._cycle_wide(records.Evaluated, accuracy=accuracy, loss=_finite(loss))
 
     def expel_offenders(self) -> None:
@@ -185,7 +185,7 @@ class CycleLog:
                 self.expelled(name, reason)
 
     def expelled(self, name: str, reason: str) -> None:
-        """Record who was expelled."""
+        """Record that a learner was expelled."""
         after_s = self._crew.now_s() - self.began_s
         self._learner(records.Expelled, name, after_s, reason=reason)
 

@@ -1,6 +1,6 @@
 """The loop of global cycles: one for every algorithm, simulated and live.
 
-begin: see who is ready, plan → cycle: learners work, results are merged
+begin: roster, plan → cycle: learners work, results are merged
   → evaluate → record → checkpoint
 """
 
@@ -23,51 +23,51 @@ Begun = TypeVar("Begun")
 
 #: Cycles in a row without an update that counts after which a patient run ends.
 FRUITLESS = 5
-#: How long a patient run waits for learners with whom the cycle can be done, and how
-#: often it looks.
-WAIT_S, LOOK_S = 30.0, 1.0
+#: How long a patient run waits for learners with which a plan is feasible, and the time
+#: between two tries.
+WAIT_S, POLL_S = 30.0, 1.0
 
 
 class Outcome(NamedTuple):
-    """What a cycle came to."""
+    """The result of a cycle."""
 
     parameters: Parameters | None  #: of the new model; None: nothing counted
     plan: Plan
     error: float | None = None  #: of a decoded gradient
-    idle: bool = False  #: the plan itself gave nobody anything to train on
+    idle: bool = False  #: the plan gave no learner anything to train on
 
 
 class Algorithm(Protocol[Begun]):
     """What a global cycle does, in two halves.
 
     A run may be stopped while ``begin`` waits for learners; ``cycle`` is never
-    disturbed.
+    interrupted.
     """
 
     async def begin(self, log: CycleLog, *, patient: bool) -> Begun:
-        """See who is ready and decide what everybody does; wait if ``patient``.
+        """Ask which learners are ready, and plan their work; wait if ``patient``.
 
-        Raises InfeasibleError if it cannot be done.
+        Raises InfeasibleError if there is no feasible plan.
         """
 
     async def cycle(
         self, log: CycleLog, begun: Begun, parameters: Parameters
     ) -> Outcome:
-        """Have the work done, merge the results, record both."""
+        """Dispatch the work, merge the results, and record both."""
 
     def state(self) -> Parameters:
-        """Return what a checkpoint holds beside the model."""
+        """Return what a checkpoint is to hold beside the model."""
 
-    def restore(self, kept: Parameters) -> None:
-        """Take that back from a checkpoint."""
+    def restore(self, saved: Parameters) -> None:
+        """Restore it from a checkpoint."""
 
     def fruitless(self, log: CycleLog) -> MelismaError:
-        """Return what to raise when nothing counts."""
+        """Return the error to raise when no result counts."""
 
 
 @runtime_checkable
 class Replayable(Crew, Protocol):
-    """A crew whose clock is virtual: what happened once happens again, without work."""
+    """A crew on a virtual clock, whose past cycles can be replayed without training."""
 
     learning: bool  #: compute gradients; else time passes and models stay as they are
 
@@ -85,10 +85,11 @@ async def train(
     """Train ``task`` for all its cycles, or on from the run's checkpoint.
 
     Returns the parameters of the model. Real learners come and go, so a live run is
-    ``patient``: it goes on after a cycle without an update that counts, and waits for
-    learners with whom the deadline can be met. Otherwise, or when patience ends, that
-    is a TrainingError or an InfeasibleError. Through ``control`` the run can be paused,
-    stopped, or given another deadline. ``observe`` sees every record.
+    ``patient``: it goes on after a cycle in which no update counts, and waits for
+    learners with which the deadline can be met. A run that is not, or `FRUITLESS` such
+    cycles in a row, or `WAIT_S` without them, raise TrainingError or InfeasibleError.
+    ``control`` pauses or stops the run, or changes its deadline. ``observe`` is called
+    with every record.
     """
 
     def note(record: Record) -> None:
@@ -131,10 +132,10 @@ async def replay(
 ) -> None:
     """Bring a simulated crew to where it stood after its past cycles.
 
-    Everything but the gradients is done again, in the same order and from the same
-    random numbers, so that clocks, states, queues and histories are what they were:
-    nothing of them has to be saved. The model and the algorithm's state come from the
-    checkpoint afterwards.
+    Everything but the gradients is computed again, in the same order and from the same
+    random numbers. So clocks, learner states, queues and histories are as they were,
+    and checkpoints need not hold them. The model and the algorithm's state are restored
+    from the checkpoint afterwards.
     """
     state, parameters = RunState(), parameters_of(task.model)
     expelled = [record for record in past if isinstance(record, Expelled)]
@@ -151,10 +152,10 @@ async def replay(
 
 
 class Cycles:
-    """Yields a log for each cycle that is to come; ``end`` it once it is recorded.
+    """Yields a log for each cycle still to run; ``end`` it once it is recorded.
 
-    What was asked of the control is recorded before the next cycle begins, and kept, so
-    that a run which is cut short in it goes on the same way.
+    Requests to the control are recorded and checkpointed before the next cycle begins,
+    so that a run which is cut short in that cycle resumes with them.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class Cycles:
             yield log
 
     def _obey(self, log: CycleLog) -> None:
-        """Record what was asked for since the last cycle, and keep that."""
+        """Apply and checkpoint what was requested since the last cycle."""
         changed = self._expel(log)
         if deadline_s := self._control.take_deadline():
             self._task = replace(self._task, deadline_s=deadline_s)
@@ -199,13 +200,13 @@ class Cycles:
         return await self._control.unless_stopped(work)
 
     def begun(self, log: CycleLog) -> None:
-        """Let watchers know since when a cycle is under way."""
+        """Let the control know that a cycle is under way."""
         self._control.under_way[self._task.name] = CycleUnderWay(
             cycle=log.cycle, began_s=log.began_s, deadline_s=self._task.deadline_s
         )
 
     def end(self, log: CycleLog, parameters: Parameters) -> None:
-        """Expel offenders, and keep what the cycle came to."""
+        """Expel offenders, and write the checkpoint."""
         log.expel_offenders()
         self._expel(log)
         self._control.under_way.pop(self._task.name, None)

@@ -1,8 +1,8 @@
 """Several tasks at once, each with its own model, cycles and deadline.
 
-Each task runs as it would alone, on the learners that the association gives it: before
-each cycle it gathers them, and splits its shards among them. What tasks share, learners
-and budget, is the association's.
+Each task runs the same loop as it would alone, on the learners that the association
+assigns to it: before each cycle it gathers them, and splits its shards among them. The
+association holds what tasks share, learners and budget.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import numpy as np
 
 from melisma.algorithms.association import Association
 from melisma.algorithms.averaging import Averaging, share_out, spread
-from melisma.algorithms.clock import BEGIN, COME, END, TaskClock
+from melisma.algorithms.clock import ARRIVE, BEGIN, END, TaskClock
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import Plan, Task
@@ -38,25 +38,26 @@ class Entry:
     arrives_s: float = 0.0
 
 
-class Knowledge(Enum):
-    """What a cycle's split is made by, once the association stands."""
+class DelayEstimates(Enum):
+    """Which estimates of delays the split of a cycle uses."""
 
-    BEFOREHAND = "beforehand"  #: what the association was made by (MED, MMTT)
-    NOW = "now"  #: what is known now, where that changes from cycle to cycle
-    LATEST = "latest"  #: that too, and the association is made anew by it
-    PROBE = "probe"  #: what a few batches of the first shard took, in the cycle itself
-
-
-async def nobody_new(task: str) -> None:
-    """Simulated learners are there from the start."""
+    FIXED = "fixed"  #: those of the association (MED, MMTT)
+    CURRENT = "current"  #: those of the cycle's start
+    RENEWED = "renewed"  #: those too, and the association is renewed by them
+    PROBED = "probed"  #: how long a few batches of the first shard took in this cycle
 
 
-class Programme:
-    """Tasks on one clock.
+async def unchanged(task: str) -> None:
+    """Do nothing: simulated learners are there from the start."""
 
-    ``look`` sees who is there, before a task is admitted and before each of its cycles.
-    ``patient`` and ``control`` are as in `loop.train`; a task that has not arrived when
-    the run is stopped does not arrive. ``observe`` sees the records of all tasks.
+
+class TaskScheduler:
+    """Runs several tasks on one clock.
+
+    ``refresh`` updates the roster of learners before a task is admitted and before each
+    of its cycles. ``patient`` and ``control`` are as in `loop.train`; when the run is
+    stopped, tasks that have not arrived are left out. ``observe`` is called with the
+    records of all tasks.
     """
 
     def __init__(
@@ -64,22 +65,22 @@ class Programme:
         entries: Sequence[Entry],
         association: Association,
         clock: TaskClock,
-        knowledge: Knowledge = Knowledge.BEFOREHAND,
+        estimates: DelayEstimates = DelayEstimates.FIXED,
         *,
-        look: Callable[[str], Awaitable[None]] = nobody_new,
+        refresh: Callable[[str], Awaitable[None]] = unchanged,
         patient: bool = False,
         control: Control | None = None,
         observe: Callable[[Record], None] = ignore,
     ) -> None:
         self._control = control or Control()
         self.entries, self._association = entries, association
-        self._knowledge, self._clock = knowledge, clock
-        self._look, self._patient, self._observe = look, patient, observe
+        self._estimates, self._clock = estimates, clock
+        self._refresh, self._patient, self._observe = refresh, patient, observe
 
     async def run(self) -> dict[str, Parameters | None]:
-        """Run all tasks; return their models, None of those that were refused.
+        """Run all tasks; return the model of each, None if it was refused.
 
-        A task that fails does not end the others; its error is raised at the end.
+        If a task fails, the others go on, and its error is raised at the end.
         """
         for entry in self.entries:
             self._clock.enter(entry.task.name, entry.arrives_s)
@@ -98,8 +99,8 @@ class Programme:
         task, crew = entry.task, entry.crew
         crew.wait_until(entry.arrives_s)
         try:
-            come = self._control.unless_stopped(self._come(entry))
-            if await come is None:
+            arrival = self._control.unless_stopped(self._arrival(entry))
+            if await arrival is None:
                 self._clock.leave(task.name)
                 return None
             self._association.admit(i)
@@ -128,19 +129,19 @@ class Programme:
             self._association.finish(i)
             self._clock.leave(task.name)
 
-    async def _come(self, entry: Entry) -> bool:
-        """Wait until it is time for a task, and see who is there."""
-        await self._clock.take(entry.task.name, entry.arrives_s, COME)
-        await self._look(entry.task.name)
+    async def _arrival(self, entry: Entry) -> bool:
+        """Wait until a task arrives, and refresh the roster."""
+        await self._clock.take(entry.task.name, entry.arrives_s, ARRIVE)
+        await self._refresh(entry.task.name)
         return True
 
     async def _gather(self, i: int, entry: Entry) -> Ints:
-        """Wait for one's turn, and for learners that are free then."""
+        """Wait for the task's turn, and until some of its learners are free."""
         name, crew = entry.task.name, entry.crew
         await self._clock.take(name, crew.now_s(), BEGIN)
         while True:
-            await self._look(name)
-            if self._knowledge == Knowledge.LATEST:
+            await self._refresh(name)
+            if self._estimates == DelayEstimates.RENEWED:
                 self._association.renew()
             members = self._association.members(i)
             if members.size:
@@ -148,13 +149,13 @@ class Programme:
             crew.wait_until(await self._clock.pass_on(name, crew.now_s()))
 
     async def plan(self, i: int, cycle: int) -> Plan:
-        """What the members of a task do in the cycle that begins."""
+        """Plan the cycle of a task that begins now."""
         entry, association = self.entries[i], self._association
         task, members = entry.task, entry.crew.members
         seconds, probed, there = None, None, np.arange(len(members))
-        if self._knowledge in (Knowledge.NOW, Knowledge.LATEST):
+        if self._estimates in (DelayEstimates.CURRENT, DelayEstimates.RENEWED):
             seconds = association.seconds(i, members)
-        elif self._knowledge == Knowledge.PROBE:
+        elif self._estimates == DelayEstimates.PROBED:
             probed = await self._probed(entry, cycle)
             seconds, there = seconds_of(probed.law, task), probed.there
         shards = association.split(i, members[there], seconds)
@@ -169,22 +170,22 @@ class Programme:
         )
 
     async def _probed(self, entry: Entry, cycle: int) -> Probed:
-        """Have every member begin with a shard."""
-        task, one = entry.task, np.ones(len(entry.crew.members), dtype=np.int64)
-        first = Allocation(samples=one, steps=task.steps * one)
+        """Have every member begin with one shard, and report its speed."""
+        task, shards = entry.task, np.ones(len(entry.crew.members), dtype=np.int64)
+        first = Allocation(samples=shards, steps=task.steps * shards)
         orders = share_out(task, first, cycle)
         parameters = parameters_of(task.model)
         return await entry.crew.probe(orders, parameters, task.deadline_s)
 
 
 class _Planner:
-    def __init__(self, programme: Programme, i: int) -> None:
-        self._programme, self._i = programme, i
+    def __init__(self, scheduler: TaskScheduler, i: int) -> None:
+        self._scheduler, self._i = scheduler, i
 
     async def __call__(
         self, task: Task, crew: Trains, cycle: int, *, only_able: bool
     ) -> Plan:
-        return await self._programme.plan(self._i, cycle)
+        return await self._scheduler.plan(self._i, cycle)
 
 
 def seconds_of(law: DelayLaw, task: Task) -> tuple[Floats, Floats]:

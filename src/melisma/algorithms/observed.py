@@ -1,8 +1,8 @@
-"""What is known of learners whose states nobody told: their cycles, and no more.
+"""Estimates the states of learners from the records of their cycles.
 
-A cycle shows how much longer training and transfers took than by the benchmark, which
-is the same for every task. What was seen last, and the benchmark, count as the states
-that a learner can be in, each as likely as the others.
+Each cycle gives two ratios, measured over benchmarked time, of training and of
+transfers; a learner's ratios are the same for every task. The latest ratios, and 1 for
+the benchmark itself, count as the states of the learner, all equally likely.
 """
 
 from collections import defaultdict, deque
@@ -23,15 +23,15 @@ from melisma.runs.records import (
 from melisma.system.law import DelayLaw
 from melisma.system.states import States
 
-#: Cycles of a learner that are remembered: owners change their ways.
+#: Cycles of a learner that count: owners change their habits.
 REMEMBERED = 200
 
 
 class ObservedStates:
     """States of every learner, from the records of its cycles.
 
-    ``benchmarks`` returns the laws by the benchmark, one a task, and the names of the
-    learners that they are of.
+    ``benchmarks`` returns the benchmarked delay laws, one a task, and the names of the
+    learners in them.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class ObservedStates:
         self._tasks, self._batch, self._benchmarks = tasks, batch, benchmarks
         self._task = {task.name: i for i, task in enumerate(tasks)}
         self._cycle: dict[str, list[Record]] = defaultdict(list)
-        #: Of each learner: how much slower training and transfers were.
+        #: Of each learner: measured over benchmarked time, of training and transfers.
         self._seen: dict[str, deque[tuple[float, float]]] = defaultdict(
             lambda: deque([(1.0, 1.0)], maxlen=1 + REMEMBERED)
         )
 
     def see(self, record: Record) -> None:
-        """Take in what has happened."""
+        """Add a record; a cycle counts once its update is uploaded."""
         match record:
             case Allocated(learner=name):
                 self._cycle[name] = [record]
@@ -61,14 +61,14 @@ class ObservedStates:
                 self._observe(name, record)
 
     def _observe(self, name: str, uploaded: Uploaded) -> None:
-        """Compare what a cycle took with what its work takes by the benchmark."""
+        """Compare a cycle's measured times with the benchmark's for the same work."""
         order, downloaded, trained = self._cycle.pop(name)
         assert isinstance(order, Allocated)
         assert isinstance(trained, Trained | Halted)
         i = self._task[order.task]
         laws, names = self._benchmarks()
         if name not in names:
-            return  # it left before the run was taken up again: no benchmark
+            return  # it left before the run was resumed: no benchmark
         law, j = laws[i], names.index(name)
         passes = trained.batches * self._batch[i]
         compute_s = float(law.step_s[j]) * min(passes, order.samples * order.steps)
@@ -79,7 +79,7 @@ class ObservedStates:
             self._seen[name].append((training_s / compute_s, transfer_s / network_s))
 
     def states(self) -> States:
-        """The states that learners were seen in, each as likely as the others."""
+        """The observed states of all learners, equally likely."""
         laws, names = self._benchmarks()
         width = max(len(self._seen[name]) for name in names)
         slower = np.ones((2, len(names), width))
@@ -100,5 +100,5 @@ class ObservedStates:
         )
 
     def expected(self) -> tuple[Floats, Floats]:
-        """Seconds per shard and fixed seconds, tasks × learners, by what was seen."""
+        """Mean seconds per shard and fixed seconds, tasks × learners."""
         return self.states().expected()

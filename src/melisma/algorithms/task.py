@@ -1,4 +1,4 @@
-"""What is to be trained, as the orchestrator sees it."""
+"""A task as the orchestrator sees it, and the plan of a cycle."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ MEAN = Merging()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Task:
-    """What is to be trained, and how it is shared out."""
+    """Model, data and how training is allocated."""
 
     name: str
     model: Model
@@ -29,7 +29,7 @@ class Task:
     seed: int
     samples: int | None = None  #: D, to train on in a cycle; None: all there are
     shard: int = 1  #: samples that are allocated and travel together
-    steps: int = 5  #: passes, where the scheme does not choose them (DAB)
+    steps: int = 5  #: epochs, where the scheme does not choose them (DAB)
     least: int = 1  #: shards of a learner at least
     most: int | None = None  #: shards of a learner at most
     merging: Merging = MEAN
@@ -45,9 +45,9 @@ class Task:
             )
 
     def cycle_samples(self, own: Sequence[int] | None) -> int:
-        """D, samples to train on in a cycle; ``own`` is what lies on each learner.
+        """D, samples to train on in a cycle; ``own`` is the samples on each learner.
 
-        Raises ConfigError if that is more than there are.
+        Raises ConfigError if the task asks for more than there are.
         """
         # A learner's last samples may be too few for a shard.
         rows = sum(n - n % self.shard for n in own or [len(self.data.train_y)])
@@ -61,16 +61,16 @@ class Task:
 
     def most_shards(self, learners: int, own: Sequence[int] | None) -> Ints:
         """Shards that each learner may take at most."""
-        have = [len(self.data.train_y)] * learners if own is None else own
-        most = np.asarray(have, dtype=np.int64) // self.shard
+        samples = [len(self.data.train_y)] * learners if own is None else own
+        most = np.asarray(samples, dtype=np.int64) // self.shard
         return most if self.most is None else np.minimum(most, self.most)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What every learner is to do in a cycle, in shards."""
+    """Each learner's work in a cycle, in shards."""
 
     allocation: Allocation
     predicted_s: Floats | None  #: None where only the learners know (DAB)
     cost: Floats | None = None  #: price of each learner's work, where there are prices
-    probed: Probed | None = None  #: where everybody has begun with a shard already
+    probed: Probed | None = None  #: if every learner has begun with a shard already

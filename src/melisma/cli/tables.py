@@ -118,7 +118,7 @@ def moves(records: "list[Record]") -> dict[str, Any]:
 
 def _show_devices(job: "Job", devices: "dict[str, Totals]") -> None:
     """Show what each device of a fog did with its data, over all slots."""
-    from melisma.jobs.families import CENTRAL
+    from melisma.jobs.families import is_priced
 
     table = table_of(
         *("device", "collected", "trained", "sent", "arrived", "discarded", "cost"),
@@ -131,7 +131,7 @@ def _show_devices(job: "Job", devices: "dict[str, Totals]") -> None:
             f"{total.sent:,}",
             f"{total.arrived:,}",
             f"{total.discarded:,}",
-            known(None if job.scheme == CENTRAL else total.cost, 2),
+            known(total.cost if is_priced(job.scheme) else None, 2),
         )
     show(table, "Devices: samples, and what they cost, over all slots")
     _say_rest(devices, "devices")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from melisma.coding.arrivals import Arrivals
 from melisma.coding.blocks import Blocks, fractional, uncoded
-from melisma.coding.choice import Plan, choose
+from melisma.coding.choice import Plan, choose, timed
 from melisma.coding.code import Code, NotDecodable
 from melisma.coding.combine import combine
 from melisma.coding.iteration import (
@@ -54,6 +54,7 @@ __all__ = [
     "iterate",
     "iterate_in_stages",
     "recovered",
+    "timed",
     "two_stage",
     "uncoded",
 ]

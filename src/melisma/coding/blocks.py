@@ -59,10 +59,10 @@ class Blocks(Code):
             p, q = int(self.start[w]), int(self.stop[w])
             edges[p].append((q, w, 1.0))
             edges[q].append((p, w, -1.0))
-        came = _breadth_first(edges, 0, self.partitions)
+        reached = _breadth_first(edges, 0, self.partitions)
         weights, place = np.zeros(self.workers), self.partitions
-        while place in came and place != 0:
-            place, w, sign = came[place]
+        while place in reached and place != 0:
+            place, w, sign = reached[place]
             weights[w] = sign
         return weights
 
@@ -71,15 +71,15 @@ def _breadth_first(
     edges: defaultdict[int, list[tuple[int, int, float]]], source: int, target: int
 ) -> dict[int, tuple[int, int, float]]:
     """How each place was reached: from where, by whose block, in which direction."""
-    came = {source: (source, -1, 0.0)}
+    reached = {source: (source, -1, 0.0)}
     queue = deque([source])
-    while queue and target not in came:
+    while queue and target not in reached:
         here = queue.popleft()
         for there, worker, sign in edges[here]:
-            if there not in came:
-                came[there] = (here, worker, sign)
+            if there not in reached:
+                reached[there] = (here, worker, sign)
                 queue.append(there)
-    return came
+    return reached
 
 
 def uncoded(

@@ -1,9 +1,9 @@
 """When stage two begins, and how many workers stage one has.
 
 The mean duration over scenarios, the same ones for every choice, is minimised over M₁
-(where helpers are reserved) and T_comp. While nobody finishes, waiting costs as long as
-one waits and wins nothing, so that the best T_comp is a moment at which somebody does,
-in some scenario: quantiles of these are tried, then those around the best one.
+(where helpers are reserved) and T_comp. Waiting longer pays only if a worker finishes
+meanwhile, so the best T_comp is a moment at which one does in some scenario: quantiles
+of these moments are tried, then those around the best.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from melisma.maths.arrays import Floats
 
 TRIED = 16  #: times tried for T_comp at once
 SIZES = 12  #: values of M₁ tried at most
-LOST = 10.0  #: ideal iterations that one counts for which is never decoded
+LOST = 10.0  #: what an iteration that is never decoded counts, in ideal iterations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

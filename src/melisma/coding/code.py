@@ -1,8 +1,8 @@
 """Gradient codes: the shape that all of them have.
 
 M workers, K partitions of the data, a matrix B (M × K). Worker m computes the
-gradients gₖ of the partitions in its row and sends uₘ = Σₖ B[m,k]·gₖ. Whoever has
-answers looks for weights a, zero on those who did not answer, with a·B = 1:
+gradients gₖ of the partitions in its row and sends uₘ = Σₖ B[m,k]·gₖ. The
+decoder looks for weights a, zero for workers that did not answer, with a·B = 1:
 
     Σₘ aₘ·uₘ = Σₖ gₖ                                    (the sum, not the mean)
 

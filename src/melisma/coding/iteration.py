@@ -22,10 +22,10 @@ class Outcome:
     """How an iteration went. All times are from its start; inf: never."""
 
     duration_s: float  #: the earliest moment at which the gradient is known
-    answered_s: Floats  #: when each worker's answer comes, that of stage one if two
-    weights: Floats  #: of each worker's answer, that of stage two if there is one
-    finished: Bools  #: whose plain sums of stage one count; nobody's without stages
-    rest: Rest | None = None  #: stage two, where it came to that
+    answered_s: Floats  #: when each worker answers, in stage one if there are two
+    weights: Floats  #: of each worker's answer, in stage two if there are two
+    finished: Bools  #: workers whose plain sums of stage one count; none in one stage
+    rest: Rest | None = None  #: stage two, if there was one
     second_s: Floats | None = None  #: when the answers of stage two come
 
     @property
@@ -131,7 +131,7 @@ def recovered(code: Code, outcome: Outcome, gradients: NDArray[Any]) -> NDArray[
 
 
 def _answered_s(code: Code, whole_s: ArrayLike, upload_s: ArrayLike) -> Floats:
-    """When each answers who has a load; inf for the others."""
+    """When each worker that has a load answers; inf for the others."""
     shape = (code.workers,)
     whole = numbers(
         "whole_s", whole_s, shape=shape, above=0.0, endless=True, each="worker"

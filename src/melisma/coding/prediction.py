@@ -74,7 +74,7 @@ class History:
         self._enter(w, fine=1.0, late=0.0)
 
     def _silent(self, w: int, times: float) -> None:
-        """No answer, though it would usually have been there ``times`` times over."""
+        """Count an iteration without an answer, ``times`` as long as is usual."""
         yet = 0.5 * math.erfc(math.log(times) / (self.spread * math.sqrt(2.0)))
         self._enter(w, fine=yet if times < SLOW else 0.0, late=1.0)
         if self._last[w, 1] > 0.5:

@@ -50,7 +50,7 @@ Coded = Literal["blocks", "ring"]
 
 COARSEST, FINEST = 16, 64  #: partitions per worker: what is left is to be shared again
 KEPT = 64  #: second stages that are remembered, since few sets of workers are late
-RISK = 0.05  #: that one of the helpers who are to be done first is not
+RISK = 0.05  #: that a helper in the group that is to be done first fails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""Comparing schemes from a script or a notebook, as the command line does it."""
+"""`melisma.compare`: the comparison for scripts, notebooks and the command line."""
 
 import asyncio
 from collections.abc import Sequence
@@ -35,10 +35,10 @@ def compare(
 ) -> Comparison:
     """Run a job under several schemes and seeds: means with 95 % intervals.
 
-    ``schemes`` are names or functions; the family's usual ones if left out. Every run
-    is kept as it ends, in a new folder in ``runs``, or in the ``folder`` of a
-    comparison that was stopped, which goes on. ``engine`` spreads the runs:
-    `melisma.comparison.sweeps.over_processes`, or one after the other.
+    ``schemes`` are names or functions; by default the family's usual ones. Every run is
+    saved as it ends, in a new folder in ``runs``; give the ``folder`` of a comparison
+    that was stopped to resume it. ``engine`` decides where runs are done: one after
+    another here, or by `melisma.comparison.sweeps.over_processes`.
     """
     given = job_of(job)
     names = [name_of(scheme) for scheme in schemes or family_of(given).usual]
@@ -57,5 +57,5 @@ async def compare_async(
     schemes: Sequence[Any] | None = None,
     **options: Any,
 ) -> Comparison:
-    """`compare`, with the event loop free meanwhile."""
+    """Run `compare` in a thread, so that the event loop stays free."""
     return await asyncio.to_thread(partial(compare, job, schemes, **options))

@@ -1,4 +1,4 @@
-"""Schemes side by side: one job, many schemes and seeds, means with intervals."""
+"""Compare schemes: one job, many schemes and seeds, means with intervals."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,15 +9,15 @@ import msgspec
 import numpy as np
 
 from melisma.comparison.sweeps import Engine, Tick, in_turn
-from melisma.comparison.trials import Result, leave, left, open_sweep, simulated
+from melisma.comparison.trials import Result, open_sweep, save, saved, simulated
 from melisma.errors import ConfigError, LostError, TrainingError
 from melisma.jobs.columns import Column
 from melisma.jobs.families import (
-    CENTRAL,
     Family,
     cycles_of,
     family_of,
     family_of_scheme,
+    is_priced,
 )
 from melisma.jobs.schema import Job
 from melisma.launch.simulate import build
@@ -26,7 +26,7 @@ from melisma.maths.statistics import mean_interval
 from melisma.views.history import History
 from melisma.views.tasks import COLUMNS as TASK_COLUMNS
 
-#: Told how many cycles there are to do, gives what is to be called as each ends.
+#: Called with the number of cycles to do; returns the tick to call as each ends.
 Begin = Callable[[int], Tick]
 
 
@@ -39,14 +39,14 @@ class Figure(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one scheme: a history for each seed, or why there is none."""
+    """Results of one scheme: a history for each seed, or why it failed."""
 
     scheme: str
     histories: list[History] = []
     failed: str = ""
 
     def over_seeds(self, figure: str) -> Floats:
-        """One figure of all runs, seeds × cycles."""
+        """Return one figure of all runs, seeds × cycles."""
         return np.array([getattr(c, figure) for c in self.histories], dtype=np.float64)
 
     def figures(self) -> list[Figure]:
@@ -57,7 +57,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of several tasks under one scheme: figures for each seed."""
+    """Results of several tasks under one scheme: figures for each seed."""
 
     scheme: str
     runs: list[list[float]] = []  #: seeds × figures of all tasks together
@@ -81,17 +81,17 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     job: str
     seeds: list[int]
-    titles: list[str]  #: what the figures of an outcome are
+    titles: list[str]  #: of an outcome's figures
     outcomes: Sequence[AnyOutcome]
-    folder: str = ""  #: where its runs and its report are
+    folder: str = ""  #: of its runs and its report
 
     @property
     def finished(self) -> Sequence[AnyOutcome]:
-        """The schemes that ran to the end."""
+        """Outcomes of the schemes that did not fail."""
         return [outcome for outcome in self.outcomes if not outcome.failed]
 
     def table(self) -> str:
-        """Return the figures as text: a row a figure, a column a scheme."""
+        """Return the figures as text: one row per figure, one column per scheme."""
         columns = [("", *self.titles)]
         columns += [(o.scheme, *cells(o)) for o in self.finished]
         widths = [max(map(len, column)) for column in columns]
@@ -116,8 +116,8 @@ def cells(outcome: AnyOutcome) -> list[str]:
 
 
 def figure_of(outcome: Outcome, column: Column) -> Figure:
-    """Mean over seeds, and half of its 95 % interval."""
-    if outcome.scheme == CENTRAL and column.figure in _COSTS:
+    """Return the mean over seeds, with half of its 95 % interval."""
+    if column.figure in _COSTS and not is_priced(outcome.scheme):
         return Figure(math.nan, math.nan, column.digits)
     values = outcome.over_seeds(column.figure)
     per_seed = values[:, -1] if column.at_end else values.mean(axis=1)
@@ -127,7 +127,7 @@ def figure_of(outcome: Outcome, column: Column) -> Figure:
     return Figure(float(mean), float(half), column.digits)
 
 
-#: What a fog's yardstick has none of.
+#: Figures that central training, the yardstick of a fog, does not have.
 _COSTS = ("cost", "process_cost", "transfer_cost", "error_cost")
 
 
@@ -141,14 +141,14 @@ def compare(
 ) -> Comparison:
     """Run ``job`` under each scheme with seeds job.seed, job.seed + 1, …
 
-    Every run gets a folder of its own in ``folder`` as it ends; those that are there
-    from before are not done again. A scheme that has no allocation, diverges or is lost
-    is reported as failed, and the others go on; so is one under which a task is
-    refused, since its figures would be of fewer tasks. Raises TrainingError if all
-    fail, ConfigError if ``folder`` is of another comparison.
+    Every run is saved in a folder of its own in ``folder`` as it ends; runs found there
+    are not repeated. A scheme that has no allocation, diverges or loses its process is
+    reported as failed while the others go on; so is one that refuses a task, since its
+    figures would cover fewer tasks. TrainingError if all fail, ConfigError if
+    ``folder`` belongs to another comparison.
     """
     families = _checked(job, schemes)
-    # What is wrong with the job itself is said once, before any run.
+    # Errors of the job itself are raised once, before any run.
     build(msgspec.structs.replace(job, scheme=schemes[0]))
     results = _run_all(job, schemes, seeds, folder, engine, begin)
     titles = [column.title for column in families[0].columns]
@@ -182,8 +182,8 @@ def _checked(job: Job, schemes: Sequence[str]) -> list[Family]:
     for scheme, family in zip(schemes, families, strict=True):
         if family.columns != first.columns:
             raise ConfigError(
-                f"{', '.join(schemes)}: the figures of {scheme} are others than those "
-                f"of {schemes[0]}; compare them apart"
+                f"{', '.join(schemes)}: the figures of {scheme} are not those of "
+                f"{schemes[0]}; compare them separately"
             )
     return families
 
@@ -200,7 +200,7 @@ def _run_all(
     engine: Engine,
     begin: Begin,
 ) -> dict[str, list[Result] | str]:
-    """Return what each scheme's runs came to, or why the first of them failed."""
+    """Return each scheme's results, or why the first of its runs failed."""
     open_sweep(folder, job, schemes, seeds)
     jobs = {
         f"{scheme}-seed{seed}": msgspec.structs.replace(job, scheme=scheme, seed=seed)
@@ -208,7 +208,7 @@ def _run_all(
         for seed in _seeds(job, seeds)
     }
     results: dict[str, Result | str] = {
-        name: there for name in jobs if (there := left(folder / name)) is not None
+        name: result for name in jobs if (result := saved(folder / name)) is not None
     }
     missing = [name for name in jobs if name not in results]
     todo = [jobs[name] for name in missing]
@@ -218,7 +218,7 @@ def _run_all(
         if isinstance(trial, LostError):
             results[name] = str(trial)
         else:
-            leave(trial, folder / name)
+            save(trial, folder / name)
             results[name] = trial.failed if trial.result is None else trial.result
     return _by_scheme(schemes, [results[name] for name in jobs])
 
@@ -226,7 +226,7 @@ def _run_all(
 def _by_scheme(
     schemes: Sequence[str], results: Sequence[Result | str]
 ) -> dict[str, list[Result] | str]:
-    """All seeds of a scheme, or the first failure; TrainingError if all failed."""
+    """Group results by scheme, or its first failure; TrainingError if all failed."""
     by_scheme: dict[str, list[Result] | str] = {}
     seeds = len(results) // len(schemes)
     for i, scheme in enumerate(schemes):

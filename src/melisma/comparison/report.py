@@ -1,4 +1,4 @@
-"""A comparison as pictures and as one HTML file that opens anywhere, offline."""
+"""A comparison's report: plots, and one HTML file that opens offline."""
 
 import math
 from collections.abc import Callable
@@ -18,18 +18,18 @@ from melisma.comparison.outcomes import (
     figure_of,
 )
 from melisma.jobs.columns import FOG_COLUMNS
-from melisma.jobs.families import CENTRAL, FEDERATED, family_of_scheme
+from melisma.jobs.families import CENTRAL, FEDERATED, family_of_scheme, is_priced
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
 from melisma.views import offline, plots
 
 RESULTS, PICTURE, PAGE = "comparison.json", "accuracy.png", "report.html"
-#: Of a fog, beside the other one.
+#: The second plot of a comparison of fog schemes.
 COSTS_PICTURE = "costs.png"
 
 
 def write(comparison: Comparison, config: str, folder: Path) -> None:
-    """Write results, pictures and page into ``folder``."""
+    """Write results, plots and page into ``folder``."""
     tasks = [outcome for outcome in comparison.finished if _is_of_tasks(outcome)]
     page = _write_tasks if tasks else _write_single
     page(comparison, config, folder)
@@ -53,7 +53,7 @@ def _write_single(comparison: Comparison, config: str, folder: Path) -> None:
 
 
 def _single(comparison: Comparison) -> list[Outcome]:
-    """The schemes of one task that ran to the end."""
+    """Return the outcomes of a job with one task that did not fail."""
     return [o for o in comparison.finished if isinstance(o, Outcome)]
 
 
@@ -68,7 +68,7 @@ def _leave(
 
 
 def _page(comparison: Comparison, config: str, notes: str) -> dict[str, object]:
-    """What every comparison's page shows; a row that failed is one text."""
+    """Return the data of every comparison's page; a failed scheme's row is one text."""
     return {
         "job": comparison.job,
         "caption": caption(comparison),
@@ -87,7 +87,7 @@ def _page(comparison: Comparison, config: str, notes: str) -> dict[str, object]:
 
 
 def _curve(outcome: Outcome) -> dict[str, object]:
-    """Mean accuracy in % with half of its interval, by cycle and by time."""
+    """Return mean accuracy in % with half of its interval, by cycle and by time."""
     mean, half = mean_interval(100.0 * outcome.over_seeds("accuracy"))
     return {
         "scheme": outcome.scheme,
@@ -99,34 +99,30 @@ def _curve(outcome: Outcome) -> dict[str, object]:
 
 
 def _costs(outcome: Outcome) -> dict[str, object]:
-    """What a sample that is collected costs, in parts."""
+    """Return the cost per sample collected, in its parts."""
     means = {column.figure: figure_of(outcome, column).mean for column in FOG_COLUMNS}
     costs = {name: means[f"{name}_cost"] for name in plots.COSTS}
     return {"scheme": outcome.scheme, **costs}
 
 
-def _is_priced(scheme: str) -> bool:
-    return family_of_scheme(scheme).columns is FOG_COLUMNS and scheme != CENTRAL
-
-
 def priced(comparison: Comparison) -> list[Outcome]:
-    """The schemes under which data have a price."""
-    return [outcome for outcome in _single(comparison) if _is_priced(outcome.scheme)]
+    """Return the outcomes of schemes under which data have a price."""
+    return [outcome for outcome in _single(comparison) if is_priced(outcome.scheme)]
 
 
 def _write_tasks(comparison: Comparison, config: str, folder: Path) -> None:
-    """Write results, picture and page of a job with several tasks into ``folder``."""
+    """Write results, plot and page of a job with several tasks into ``folder``."""
     plots.save(folder / PICTURE, lambda figure: tasks_figure(figure, comparison))
     notes = (
         "All tasks together: accuracy is the mean over tasks, in the end; the rest are "
-        "means over cycles, who halts counted until the deadline. Cost is of one cycle "
-        "of each task."
+        "means over cycles, halted learners counted until the deadline. Cost is of one "
+        "cycle of each task."
     )
     _leave(comparison, _page(comparison, config, notes), folder)
 
 
 def tasks_figure(figure: Figure, comparison: Comparison) -> None:
-    """Draw each scheme's figures, one panel a figure."""
+    """Draw the schemes' figures, one panel per figure."""
     shown = comparison.finished
     figure.set_size_inches(7.2, 1.3 + 0.5 * len(shown))
     panels = figure.subplots(2, -(-len(comparison.titles) // 2), sharey=True)
@@ -156,7 +152,7 @@ def accuracy_figure(figure: Figure, comparison: Comparison) -> None:
 
 
 def costs_figure(figure: Figure, comparison: Comparison) -> None:
-    """Draw what a sample that is collected costs, a bar a scheme."""
+    """Draw the cost per sample collected, one bar per scheme."""
     shown = priced(comparison)
     figure.set_size_inches(7.2, 1.1 + 0.4 * len(shown))
     plots.costs(
@@ -190,7 +186,7 @@ def _lines(comparison: Comparison, x: Callable[[Outcome], Floats]) -> list[plots
 
 
 def caption(comparison: Comparison) -> str:
-    """How many runs stand behind the figures."""
+    """Say over how many seeds the figures are means."""
     seeds = len(comparison.seeds)
     if seeds == 1:
         return "One seed: no interval."
@@ -198,7 +194,7 @@ def caption(comparison: Comparison) -> str:
 
 
 def _notes(comparison: Comparison) -> str:
-    """What the figures mean."""
+    """Explain the figures."""
     schemes = [outcome.scheme for outcome in comparison.outcomes]
     if family_of_scheme(schemes[0]).columns is not FOG_COLUMNS:
         return (

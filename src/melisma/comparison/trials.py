@@ -1,11 +1,12 @@
-"""The runs of a comparison: done in any process, left in its folder as they end.
+"""The runs of a comparison: done in any process, saved in its folder as they end.
 
 FOLDER/sweep.toml                    job, schemes and seeds that are compared
-       SCHEME-seedN/                 a run, as `melisma simulate` leaves it
-       SCHEME-seedN/result.msgpack   what it came to: a run without it did not end
+       SCHEME-seedN/                 a run, as `melisma simulate` writes it, but
+                                     without checkpoints
+       SCHEME-seedN/result.msgpack   its result; a run without it did not end
 
-A run travels as the bytes of its files, since it may be done on a machine that cannot
-write here; that is less than the process that did it held anyway.
+A run is returned as the bytes of its files, since the machine that did it may not be
+able to write here. They take less memory than the run itself did.
 """
 
 import shutil
@@ -25,6 +26,7 @@ from melisma.errors import ConfigError, DataError, MelismaError
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.simulate import build
+from melisma.runs.files import CHECKPOINT
 from melisma.runs.records import Evaluated, Record
 from melisma.views.history import History, history
 from melisma.views.tasks import COLUMNS, served, together
@@ -37,9 +39,9 @@ Result = History | list[float]
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that ended, by itself or by an error."""
+    """A run that ended or failed."""
 
-    files: dict[str, bytes]  #: by their place in the run's folder
+    files: dict[str, bytes]  #: by path in the run's folder
     result: Result | None = None  #: None: it failed
     failed: str = ""  #: why
 
@@ -47,7 +49,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 def simulated(job: Job, tick: Tick) -> Trial:
     """Run a job, with a tick for every cycle; DataError if this machine has no data.
 
-    What else is wrong with it is its result.
+    Any other MelismaError becomes the trial's ``failed``.
     """
 
     def watch(record: Record) -> None:
@@ -60,8 +62,8 @@ def simulated(job: Job, tick: Tick) -> Trial:
             result = _figures(job, build(job).run(folder, watch))
         except DataError as error:
             raise DataError(
-                f"on {socket.gethostname()}: {error}; data sets lie on every machine "
-                "that runs trials, where its MELISMA_DATA says"
+                f"on {socket.gethostname()}: {error}; every machine that runs trials "
+                "needs the data sets in its MELISMA_DATA folder"
             ) from error
         except MelismaError as error:
             return Trial(files=_files(folder), failed=str(error))
@@ -71,7 +73,7 @@ def simulated(job: Job, tick: Tick) -> Trial:
 
 
 def _figures(job: Job, records: list[Record]) -> Result | str:
-    """What a run came to, or which tasks were refused."""
+    """Return a run's result, or which tasks were refused."""
     if not job.task:
         return history(records)
     jobs = tasks_of(job)
@@ -82,15 +84,16 @@ def _figures(job: Job, records: list[Record]) -> Result | str:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
+    """Return a run's files but its checkpoints: trials are repeated, not resumed."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.name != CHECKPOINT
     }
 
 
-def leave(trial: Trial, folder: Path) -> None:
-    """Put a run into a folder of its own, all of it or nothing."""
+def save(trial: Trial, folder: Path) -> None:
+    """Write a run into its folder, all of it or nothing."""
     if not trial.files:
         return
     half = folder.with_name(f".{folder.name}")
@@ -104,8 +107,8 @@ def leave(trial: Trial, folder: Path) -> None:
     half.rename(folder)
 
 
-def left(folder: Path) -> Result | None:
-    """What the run in a folder came to; None if it did not end, or failed."""
+def saved(folder: Path) -> Result | None:
+    """Return the result of the run in a folder; None if it did not end, or failed."""
     parts = _parts(folder)
     return parts.read(_RESULT) if _RESULT in parts else None
 
@@ -115,7 +118,7 @@ def _parts(folder: Path) -> Parts[Result]:
 
 
 def open_sweep(folder: Path, job: Job, schemes: Sequence[str], seeds: int) -> None:
-    """Note what is compared in a folder; ConfigError if that is something else."""
+    """Write down what ``folder`` compares; ConfigError if it compares other things."""
     text = tomli_w.dumps(
         {
             "melisma": __version__,
@@ -129,15 +132,15 @@ def open_sweep(folder: Path, job: Job, schemes: Sequence[str], seeds: int) -> No
         file.write_text(text, encoding="utf-8")
         return
     try:
-        begun, asked = (
+        before, given = (
             _flat(tomllib.loads(t)) for t in (file.read_text("utf-8"), text)
         )
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not TOML: {error}: begin anew") from error
     differ = [
-        f"{name} is {_short(asked.get(name))}, was {_short(begun.get(name))}"
-        for name in {**asked, **begun}
-        if asked.get(name) != begun.get(name)
+        f"{name} is {_short(given.get(name))}, was {_short(before.get(name))}"
+        for name in {**given, **before}
+        if given.get(name) != before.get(name)
     ]
     if differ:
         raise ConfigError(

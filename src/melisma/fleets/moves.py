@@ -1,7 +1,7 @@
-"""What devices of a fog are told to do with data in a slot, and what they did.
+"""The crew of a fog: moves of data given slot by slot, and what devices did of them.
 
-The fog's cycle cannot tell simulated devices from real ones: it begins a cycle, gives
-out moves slot by slot, and waits for the models.
+The protocol is the same for simulated and real devices: start a cycle, carry out its
+slots, collect the models.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -14,17 +14,17 @@ from melisma.learning.parameters import Parameters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One device in one slot, in samples."""
+    """What one device is to do in one slot, in samples."""
 
     skipped: int = 0  #: of its own data, collected in earlier slots
-    collected: int = 0  #: now
-    kept: int = 0  #: of those, to train on at once
-    sent: Mapping[str, int] = field(default_factory=dict)  #: of those, to whom
-    arrived: Mapping[str, int] = field(default_factory=dict)  #: since then, from whom
+    collected: int = 0  #: in this slot
+    kept: int = 0  #: of the collected, to train on at once
+    sent: Mapping[str, int] = field(default_factory=dict)  #: of the collected, to each
+    arrived: Mapping[str, int] = field(default_factory=dict)  #: in the slot before
 
     @property
     def discarded(self) -> int:
-        """Samples that nobody trains on."""
+        """Samples that no device trains on."""
         return self.collected - self.kept - sum(self.sent.values())
 
     @property
@@ -38,7 +38,7 @@ class Done:
     """What a device did in a slot, in samples."""
 
     trained: int
-    delivered: Mapping[str, int]  #: to whom; what was not is its own in the next slot
+    delivered: Mapping[str, int]  #: to each; it trains on the rest in the next slot
 
 
 class Moves(Crew, Protocol):
@@ -47,12 +47,12 @@ class Moves(Crew, Protocol):
     async def start(
         self, parameters: Parameters, slot: int, deadline_s: float
     ) -> list[Lost]:
-        """Have everybody begin a cycle with this model; return who does not."""
+        """Have all devices begin a cycle with this model; return those that fail."""
 
     async def slot(
         self, number: int, moves: Mapping[str, Move], slot_s: float
     ) -> dict[str, Done | Lost]:
-        """Have a slot's moves carried out; returns when it is over."""
+        """Have a slot's moves carried out; return when the slot is over."""
 
     def finish(self, deadline_s: float) -> AsyncIterator[Updates | Lost]:
-        """Yield the models of those who trained in this cycle."""
+        """Yield the models of devices that trained in this cycle."""

@@ -1,9 +1,9 @@
 """The seam between the orchestrator and its learners, wherever they are.
 
-An algorithm cannot tell a simulated crew from real devices: it reads the crew's clock,
-asks what is known of its learners or for their own bids, gives orders and waits. The
-protocols are narrow: `Crew` is what every algorithm needs, and `Trains`, `Sums`
-(`fleets.sums`) and `Moves` (`fleets.moves`) add what one family does.
+A crew is the learners of one task in one run. An algorithm treats a simulated crew and
+real devices alike: it reads the crew's clock, asks for the learners' delay law or their
+bids, gives orders and waits. `Crew` is what every algorithm needs; `Trains`, `Sums`
+(`fleets.sums`) and `Moves` (`fleets.moves`) add what one family of algorithms needs.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -23,12 +23,12 @@ NOT_THERE = "not there by the deadline"
 class Order:
     """One learner's work in a cycle."""
 
-    learner: int  #: its place in the fleet
+    learner: int  #: its place in the crew
     samples: int
-    steps: int  #: passes over them
+    steps: int  #: epochs over them
     rows: Ints | None = None  #: of the training set; None: of the learner's own data
-    begun: int = 0  #: samples of it that a probe has begun with
-    waits_s: float = 0.0  #: idle, until it is told the rest (simulated probes)
+    begun: int = 0  #: samples of it that were dispatched by a probe already
+    waits_s: float = 0.0  #: idle after a probe, until this order comes (simulated)
 
 
 class Report(Trained, frozen=True, kw_only=True):
@@ -51,54 +51,54 @@ class Updates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """A learner whose work of this cycle does not count."""
+    """A learner whose work in this cycle does not count."""
 
     learner: int
     reason: str
     after_s: float  #: since its order was given
-    offence: bool = False  #: it sent what nobody asked for
+    offence: bool = False  #: it answered with what no correct learner sends
     distance: float | None = None  #: from its work redone, where that was checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Probed:
-    """What learners tell of themselves once they have begun a cycle."""
+    """Speeds that learners measured on the first batches of a cycle."""
 
-    there: Ints  #: places of those who began
-    law: DelayLaw  #: of those, as they are now
-    began_s: float  #: on the fleet's clock
-    waits_s: Floats | None = None  #: idle, until they are told the rest (simulated)
+    there: Ints  #: places of the learners that began
+    law: DelayLaw  #: of these learners, as measured
+    began_s: float  #: on the crew's clock
+    waits_s: Floats | None = None  #: idle, until the rest is ordered (simulated)
 
 
 class Crew(Protocol):
-    """Learners as every algorithm sees them: who is there, and how fast."""
+    """Learners as every algorithm sees them: names, clock and delay law."""
 
     @property
     def learners(self) -> Sequence[str]:
-        """Names of those who take part in this cycle."""
+        """Names of the learners that take part in this cycle."""
 
     @property
     def own_samples(self) -> Sequence[int] | None:
-        """Samples that lie on each learner (federated); None where they are sent."""
+        """Samples on each learner (federated); None where samples are sent."""
 
     async def ready(self) -> None:
-        """See who is ready, at the start of a cycle."""
+        """Find out which learners are ready, at the start of a cycle."""
 
     def now_s(self) -> float:
         """Seconds on the crew's clock since the run began."""
 
     async def law(self) -> DelayLaw:
-        """Return what the orchestrator knows of the learners' speed, per sample."""
+        """Return the learners' delay law per sample, as the orchestrator knows it."""
 
     def expel(self, name: str, reason: str) -> None:
-        """Let a learner take no part any more."""
+        """Exclude a learner from all cycles to come."""
 
 
 class Trains(Crew, Protocol):
     """A crew that trains and answers with updates."""
 
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
-        """Ask each learner how many shards it will take, by its own measure (DAB)."""
+        """Ask each learner how many shards it will take, by its own estimate (DAB)."""
 
     def train(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
@@ -112,11 +112,11 @@ class Trains(Crew, Protocol):
 class SharedCrew(Trains, Protocol):
     """Learners that several tasks share."""
 
-    members: Ints  #: places of those who take part in this cycle, among all
-    gather: Callable[[], Awaitable[Ints]] | None  #: names them before each cycle
+    members: Ints  #: places of the learners in this cycle, among all learners
+    gather: Callable[[], Awaitable[Ints]] | None  #: returns them before each cycle
 
     def wait_until(self, time_s: float) -> None:
-        """Let time pass, where it does not by itself."""
+        """Advance a virtual clock; a real one needs nothing."""
 
     async def probe(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float

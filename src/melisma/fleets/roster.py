@@ -51,7 +51,7 @@ class Roster:
         self.known: list[str] = []
         #: Answers of those that were ready at the last look.
         self.present: dict[str, Ready] = {}
-        self._tasks = {one.spec.task: one for one in announcements}
+        self._tasks = {item.spec.task: item for item in announcements}
         self._least = least
         self._measured: set[str] = set()  # for every task
         self._preparing: dict[tuple[str, str], asyncio.Task[Ready | None]] = {}

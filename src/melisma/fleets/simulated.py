@@ -1,4 +1,4 @@
-"""A fleet on a virtual clock: time is priced by the delay law, gradients are real."""
+"""Learners on a virtual clock: times by the delay law, gradients are real."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ class Probe:
 
     batches: int = 5
     noise: float = 0.1  #: spread (σ of the logarithm) of what is measured
-    latency_s: float = 0.1  #: of telling, and of being told the rest
+    latency_s: float = 0.1  #: of the report and of the order that follows
 
 
 PROBE = Probe()
@@ -34,20 +34,20 @@ PROBE = Probe()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Conditions:
-    """How a simulated fleet differs from what is known of it."""
+    """How simulated learners differ from what the orchestrator knows of them."""
 
     probability: Floats | None = None  #: γ, learners × states; a state a cycle
     changing: float = 0.0  #: chance that a state changes once, within a cycle
     noise: float = 0.0  #: spread (σ of the logarithm) of compute and network times
-    late: Late = Late.HALT  #: what becomes of who is not done by the deadline
-    timing: bool = False  #: only time is of interest: nothing is ever trained
+    late: Late = Late.HALT  #: what happens to a learner not done by the deadline
+    timing: bool = False  #: only times are computed: nothing is ever trained
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.noise) and self.noise >= 0):
             raise ConfigError(f"noise of {self.noise}: give a finite number from 0 up")
 
 
-class SimulatedFleet:
+class SimulatedLearners:
     """Learners that exist as rows of tensors, on a clock that jumps.
 
     ``law`` has one coefficient per learner, or learners × states with the states'
@@ -69,7 +69,7 @@ class SimulatedFleet:
         own_rows: Sequence[Ints] | None = None,
         hardware: Hardware = HERE,
     ) -> None:
-        #: Says before each cycle who takes part; everybody, if there is none.
+        #: Returns before each cycle the learners that take part; None: all of them.
         self.gather: Callable[[], Awaitable[Ints]] | None = None
         self._names = names
         self._own_rows = own_rows
@@ -90,11 +90,11 @@ class SimulatedFleet:
         return self._now_s
 
     def wait_until(self, time_s: float) -> None:
-        """Let time pass."""
+        """Advance the clock to ``time_s``, if that is later."""
         self._now_s = max(self._now_s, time_s)
 
     async def ready(self) -> None:
-        """Everybody is there who was not expelled, or those whom ``gather`` names."""
+        """Set the members: all learners, or those of ``gather``, less the expelled."""
         if self.gather:
             self._take_in(await self.gather())
         elif self._expelled:
@@ -133,23 +133,23 @@ class SimulatedFleet:
     async def probe(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> Probed:
-        """What the members measure as they begin, and how long each then waits.
+        """Return the speeds that members measure, and how long each is then idle.
 
-        All wait for the last to have trained its few batches, and go on with their
-        first order meanwhile.
+        The rest is ordered once the slowest has trained its probe batches; until then
+        the others go on with their first order.
         """
         law = self.true_law().only(self.members)
         shard = np.array([order.samples for order in orders])
         passes = shard * np.array([order.steps for order in orders])
         first_s = law.fixed_s / 2 + law.sample_s * shard
         few = np.minimum(PROBE.batches * self._training.batch, passes)
-        told_s = float((first_s + law.step_s * few).max()) + PROBE.latency_s
+        ordered_s = float((first_s + law.step_s * few).max()) + PROBE.latency_s
         noisy = np.exp(PROBE.noise * self._rng.standard_normal(len(orders)))
         return Probed(
             there=np.arange(len(orders)),
             law=replace(law, step_s=noisy * law.step_s, sample_s=noisy * law.sample_s),
             began_s=self._now_s,
-            waits_s=np.maximum(0.0, told_s - (first_s + law.step_s * passes)),
+            waits_s=np.maximum(0.0, ordered_s - (first_s + law.step_s * passes)),
         )
 
     async def train(
@@ -204,7 +204,7 @@ class SimulatedFleet:
             yield Updates(reports, chunk.parameters)
 
     def expel(self, name: str, reason: str) -> None:
-        """Let a learner take no part from the next cycle on."""
+        """Exclude a learner from the next cycle on."""
         self._expelled.add(name)
 
     def _plan(self, order: Order) -> Ints:
@@ -212,11 +212,11 @@ class SimulatedFleet:
         if rows is None:
             assert self._own_rows is not None
             own = self._own_rows[self.members[order.learner]]
-            rows = _some(own, order.samples, self._rng)
+            rows = _drawn(own, order.samples, self._rng)
         return batch_plan(rows, order.steps, self._training, self._rng)
 
     def _price(self, orders: Sequence[Order], deadline_s: float) -> "_Prices":
-        """What this cycle's states and noise make of the orders."""
+        """Return times and work of the orders under this cycle's states and noise."""
         chance, self._coming = self._coming or self._chance(), None
         law, (compute, network) = chance.through, chance.slower
         k = self.members[np.array([order.learner for order in orders], dtype=np.int64)]
@@ -249,7 +249,7 @@ class SimulatedFleet:
         )
 
     def _chance(self) -> "_Chance":
-        """What this cycle's states and noise are."""
+        """Draw this cycle's states and noise."""
         K, sigma = len(self._names), self._conditions.noise
         law = self._state_law()
         through = law
@@ -273,7 +273,7 @@ class SimulatedFleet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chance:
-    """What one cycle is like."""
+    """The random draws of one cycle."""
 
     at_first: DelayLaw  #: in the states in which it begins
     through: DelayLaw  #: on the whole, where states change in between
@@ -308,7 +308,7 @@ class _Prices:
 def _unlearnt(
     prices: _Prices, orders: Sequence[Order], arrival: Ints, parameters: Parameters
 ) -> Updates:
-    """The same model from everybody, in the time that training would have taken."""
+    """Updates that hold the old model, at the times of trained ones."""
     reports = [prices.report(i, orders[i].learner, 0.0) for i in arrival.tolist()]
     shape = (len(reports),)
     return Updates(
@@ -316,5 +316,5 @@ def _unlearnt(
     )
 
 
-def _some(rows: Ints, number: int, rng: np.random.Generator) -> Ints:
+def _drawn(rows: Ints, number: int, rng: np.random.Generator) -> Ints:
     return rows if number == len(rows) else rng.choice(rows, number, replace=False)

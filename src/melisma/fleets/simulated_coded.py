@@ -1,7 +1,7 @@
-"""Workers on a virtual clock: time is priced, gradients are real.
+"""Workers on a virtual clock: times by the delay law, gradients are real.
 
-Models come and answers go at the worker's own rate, or over shared channels. Data is
-taken to be where it is needed: shards lie on a worker once it has had them.
+A worker downloads the model at its own rate, and uploads its answer at that rate or
+over shared channels. Sending data takes no time: workers keep the shards they have had.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from melisma.coding import combine
 from melisma.errors import ConfigError
 from melisma.fleets.protocols import Lost
 from melisma.fleets.sums import Answer, Work
+from melisma.fleets.virtual import VirtualCrew
 from melisma.learning.data import Dataset
 from melisma.learning.gradients import gradient_sum, size_of
 from melisma.learning.parameters import Model, Parameters, put
@@ -24,10 +25,10 @@ from melisma.transmission.uploads import Schedule, Uploads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggling:
-    """Who is slow in a cycle: so many workers, drawn anew for each."""
+    """Artificial stragglers."""
 
-    number: int = 0
-    slower: float = 8.0  #: how many times; inf: dead
+    number: int = 0  #: workers that straggle, drawn anew each cycle
+    slower: float = 8.0  #: slowdown factor; inf: dead
 
     def __post_init__(self) -> None:
         if self.number < 0:
@@ -39,10 +40,8 @@ class Straggling:
 NOBODY = Straggling()
 
 
-class SimulatedWorkers:
+class SimulatedWorkers(VirtualCrew):
     """Workers that exist as numbers, on a clock that jumps."""
-
-    own_samples: Sequence[int] | None = None
 
     def __init__(
         self,
@@ -60,36 +59,14 @@ class SimulatedWorkers:
             raise ConfigError(
                 f"{straggling.number} stragglers of {len(names)} workers: give fewer"
             )
-        self.learners = list(names)
-        self._law, self._noise, self._straggling = law, noise, straggling
+        super().__init__(names, law)
+        self._noise, self._straggling = noise, straggling
         self.model, self.data = model, data
         self._rng = np.random.default_rng([seed, Stream.STRAGGLERS])
         self._air = Uploads(workers=len(names), channels=channels) if channels else None
-        #: Compute gradients; else time passes and models stay as they are.
-        self.learning = True
-        self._now_s = 0.0
-
-    def now_s(self) -> float:
-        """Virtual seconds since the run began."""
-        return self._now_s
-
-    async def ready(self) -> None:
-        """Everybody is there who was not expelled."""
-
-    async def law(self) -> DelayLaw:
-        """Return the law of workers that do not straggle."""
-        return self._law
-
-    def expel(self, name: str, reason: str) -> None:
-        """Let a worker take no part from the next cycle on."""
-        if name not in self.learners:
-            return
-        k = self.learners.index(name)
-        del self.learners[k]
-        self._law = self._law.only(np.delete(np.arange(len(self._law.step_s)), k))
 
     def session(self, parameters: Parameters, deadline_s: float) -> "VirtualSession":
-        """Begin a cycle, in which some straggle."""
+        """Begin a cycle, and draw its stragglers."""
         M, sigma = len(self.learners), self._noise
         slower = np.exp(sigma * self._rng.standard_normal((2, M)))
         late = self._rng.permutation(M)[: self._straggling.number]
@@ -103,30 +80,32 @@ class SimulatedWorkers:
         )
 
     def pass_s(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self._now_s += seconds
 
 
 class VirtualSession:
-    """One cycle. Uploads are planned anew with each that is given, which changes
-    nothing that has happened by then.
+    """One cycle of simulated workers.
+
+    Uploads are scheduled anew when work is added, which does not change those that have
+    ended by then.
     """
 
     def __init__(
         self,
-        fleet: SimulatedWorkers,
+        crew: SimulatedWorkers,
         *,
         sample_s: Floats,
         transfer_s: Floats,
         air: Uploads | None,
     ) -> None:
         self.lost: list[Lost] = []
-        self._fleet, self._air, self._now_s = fleet, air, 0.0
+        self._crew, self._air, self._now_s = crew, air, 0.0
         self._sample_s, self._transfer_s = sample_s, transfer_s
         self._free_s = transfer_s.copy()  # when each has the model, or is done with it
         self._works: list[Work] = []
         self._ready_s: list[float] = []
-        self._told: set[int] = set()
+        self._answered: set[int] = set()
 
     def give(self, works: Sequence[Work]) -> None:
         """Have work done, from now on."""
@@ -138,15 +117,15 @@ class VirtualSession:
             self._ready_s.append(float(self._free_s[w]))
 
     async def next(self, until_s: float) -> Answer | None:
-        """Return the next answer; None if there is none until then."""
+        """Return the next answer; None if none comes until then."""
         finish_s = self._finish_s()
-        finish_s[list(self._told)] = np.inf
+        finish_s[list(self._answered)] = np.inf
         i = int(finish_s.argmin())
         if not finish_s[i] <= until_s:
             self._now_s = until_s
             return None
         self._now_s = float(finish_s[i])
-        self._told.add(i)
+        self._answered.add(i)
         work, ready_s = self._works[i], self._ready_s[i]
         busy_s = work.samples * float(self._sample_s[work.worker])
         return Answer(
@@ -158,23 +137,23 @@ class VirtualSession:
 
     def _finish_s(self) -> Floats:
         if self._air is None:
-            return np.array(self._ready_s) + self._transfer_s[self._who()]
+            return np.array(self._ready_s) + self._transfer_s[self._workers()]
         return self._schedule(self._air).finish_s.copy()
 
     def _schedule(self, air: Uploads) -> Schedule:
-        bits = 32.0 * size_of(self._fleet.model)
+        bits = 32.0 * size_of(self._crew.model)
         # A transfer that takes no time would have an infinite rate.
-        seconds = np.maximum(self._transfer_s[self._who()], 1e-9)
-        return air.schedule(self._ready_s, bits, bits / seconds, self._who())
+        seconds = np.maximum(self._transfer_s[self._workers()], 1e-9)
+        return air.schedule(self._ready_s, bits, bits / seconds, self._workers())
 
-    def _who(self) -> Ints:
+    def _workers(self) -> Ints:
         return np.array([work.worker for work in self._works], dtype=np.int64)
 
     async def total(self, answers: Sequence[Answer], weights: Floats) -> Floats:
         """Σ weight · answer. Each part's gradient is computed once, for all."""
-        model, data = self._fleet.model, self._fleet.data
+        model, data = self._crew.model, self._crew.data
         rows = np.zeros((len(answers), size_of(model)))
-        if not self._fleet.learning:
+        if not self._crew.learning:
             return np.zeros(size_of(model))
         for part, holders in _by_part([answer.work for answer in answers]):
             vector, _ = gradient_sum(model, data.train_x[part], data.train_y[part])
@@ -183,16 +162,17 @@ class VirtualSession:
         return np.asarray(combine(weights, list(rows)))
 
     def end(self) -> None:
-        """Need no more answers."""
+        """End the cycle at the time of the last answer."""
         if self._air is not None:
             self._air.settle(self._schedule(self._air), self._now_s)
-        self._fleet.pass_s(self._now_s)
+        self._crew.pass_s(self._now_s)
 
 
 def _by_part(works: Sequence[Work]) -> list[tuple[Ints, list[tuple[int, float]]]]:
-    """Parts of the data, and who takes each with which coefficient.
+    """Parts of the data, each with the works that hold it and their coefficients.
 
-    Parts that the same workers take with the same coefficients are joined.
+    Parts that the same works hold with the same coefficients are joined, so that their
+    gradient is computed once.
     """
     holders: dict[int, list[tuple[int, float]]] = {}
     rows: dict[int, Ints] = {}
@@ -202,6 +182,6 @@ def _by_part(works: Sequence[Work]) -> list[tuple[Ints, list[tuple[int, float]]]
             rows[key] = part
             holders.setdefault(key, []).append((i, float(coefficient)))
     joined: dict[tuple[tuple[int, float], ...], list[Ints]] = {}
-    for key, who in holders.items():
-        joined.setdefault(tuple(who), []).append(rows[key])
-    return [(np.concatenate(parts), list(who)) for who, parts in joined.items()]
+    for key, pairs in holders.items():
+        joined.setdefault(tuple(pairs), []).append(rows[key])
+    return [(np.concatenate(parts), list(pairs)) for pairs, parts in joined.items()]

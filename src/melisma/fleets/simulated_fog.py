@@ -1,9 +1,8 @@
-"""Devices of a fog on a virtual clock: slots last as long as they are to, gradients
-are real.
+"""Fog devices on a virtual clock: slots last their nominal time, gradients are real.
 
-Within a cycle a device trains on one slot's samples after the other's, by plain
-gradient steps that keep no state: so all slots of all devices are trained as one batch
-when the cycle ends.
+A device trains on its slots' samples in order, by plain SGD, which has no state between
+steps. So the slots of a cycle are trained together when it ends, for all devices at
+once.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -12,6 +11,7 @@ import numpy as np
 
 from melisma.fleets.moves import Done, Move
 from melisma.fleets.protocols import Lost, Report, Updates
+from melisma.fleets.virtual import VirtualCrew
 from melisma.learning.batched import Lesson, train_many
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model, Parameters
@@ -22,7 +22,7 @@ from melisma.system.law import DelayLaw
 from melisma.system.streams import Stream
 
 
-class SimulatedDevices:
+class SimulatedDevices(VirtualCrew):
     """Devices that exist as rows of tensors, on a clock that jumps."""
 
     def __init__(
@@ -38,41 +38,19 @@ class SimulatedDevices:
         seed: int,
         hardware: Hardware = HERE,
     ) -> None:
-        self.learners = list(names)
-        self.own_samples: list[int] = [len(rows) for rows in own_rows]
+        super().__init__(names, law, [len(rows) for rows in own_rows])
         self._rng = np.random.default_rng([seed, Stream.FLEET])
         shuffled = [self._rng.permutation(rows) for rows in own_rows]
         self._own = dict(zip(names, shuffled, strict=True))
-        self._law, self._steps, self._hardware = law, steps, hardware
+        self._steps, self._hardware = steps, hardware
         self._model, self._data, self._training = model, data, training
         self._inbox: dict[str, list[Ints]] = {name: [] for name in names}
-        #: Compute gradients; else time passes and models stay as they are.
-        self.learning = True
-        self._now_s = self._began_s = 0.0
-
-    def now_s(self) -> float:
-        """Virtual seconds since the run began."""
-        return self._now_s
-
-    async def ready(self) -> None:
-        """Everybody is there who was not expelled."""
-
-    async def law(self) -> DelayLaw:
-        """Return how fast devices compute, and receive samples."""
-        return self._law
-
-    def expel(self, name: str, reason: str) -> None:
-        """Let a device take no part from now on; what lies on it is lost."""
-        if name not in self.learners:
-            return
-        k = self.learners.index(name)
-        del self.learners[k], self.own_samples[k]
-        self._law = self._law.only(np.delete(np.arange(len(self._law.step_s)), k))
+        self._began_s = 0.0
 
     async def start(
         self, parameters: Parameters, slot: int, deadline_s: float
     ) -> list[Lost]:
-        """Everybody begins."""
+        """Begin a cycle; no simulated device fails."""
         self._began_s, self._parameters = self._now_s, parameters
         self._plans: dict[str, list[Ints]] = {name: [] for name in self.learners}
         self._trained = dict.fromkeys(self.learners, 0)
@@ -81,7 +59,7 @@ class SimulatedDevices:
     async def slot(
         self, number: int, moves: Mapping[str, Move], slot_s: float
     ) -> dict[str, Done | Lost]:
-        """Hand samples on; what is to be trained on is trained when the cycle ends."""
+        """Move samples; training on them waits until the cycle ends."""
         inbox, done = {name: list[Ints]() for name in self._own}, {}
         for name, move in moves.items():
             rows = self._own[name][move.skipped : move.skipped + move.collected]

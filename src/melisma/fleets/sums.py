@@ -1,7 +1,6 @@
-"""What workers of coded training are given, and what they answer.
+"""The crew of coded training: work given to a session, answers taken from it.
 
-The coded cycle cannot tell workers on a virtual clock from real ones: a session is
-given work and asked for the next answer.
+The protocol is the same for workers on a virtual clock and for real ones.
 """
 
 from collections.abc import Sequence
@@ -28,13 +27,13 @@ class Work:
 
     @property
     def plain(self) -> bool:
-        """Whether it is just a sum, which float32 carries without harm."""
+        """Whether all coefficients are 1: float32 is then precise enough to send."""
         return bool((self.coefficients == 1.0).all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answer:
-    """What a worker sent, in seconds since the cycle began."""
+    """When a worker had answered, in seconds since the cycle began."""
 
     work: Work
     downloaded_s: float
@@ -45,19 +44,19 @@ class Answer:
 class Session(Protocol):
     """One cycle of a crew of workers."""
 
-    lost: list[Lost]  #: workers who failed so far
+    lost: list[Lost]  #: workers that failed so far
 
     def give(self, works: Sequence[Work]) -> None:
         """Have work done, from now on."""
 
     async def next(self, until_s: float) -> Answer | None:
-        """Return the next answer; None if there is none until then, or will be."""
+        """Return the next answer; None if none comes until then, or none is due."""
 
     async def total(self, answers: Sequence[Answer], weights: Floats) -> Floats:
         """Return Σ weight · answer."""
 
     def end(self) -> None:
-        """Need no more answers; the crew's clock stands where the last one came."""
+        """Cancel what is under way; the crew's clock stands at the last answer."""
 
 
 class Sums(Crew, Protocol):

@@ -1,4 +1,4 @@
-"""What is believed of the slots to come."""
+"""Forecasts of the slots to come."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,13 @@ from melisma.fog.links import Links
 from melisma.fog.movement import Movement
 from melisma.maths.arrays import Floats
 
-#: What is believed in slot t of the slots t … t + horizon − 1; the first is certain.
+#: Of (problem, t, horizon): slots t … t + horizon − 1 as slot t expects them. The
+#: first is certain.
 Forecast = Callable[[Movement, int, int], Movement]
 
 
 def known(problem: Movement, slot: int, horizon: int) -> Movement:
-    """A forecast that is right."""
+    """The true slots: a perfect forecast."""
     return problem.between(slot, slot + horizon)
 
 

@@ -78,23 +78,23 @@ class Movement:
 
     def between(self, start: int, stop: int) -> "Movement":
         """The same in slots start … stop − 1 alone."""
-        links, some = self.links, self.links.between(start, stop)
+        links, entries = self.links, self.links.between(start, stop)
         return Movement(
             data=self.data[start:stop],
             process_cost=self.process_cost[start:stop],
             links=Links(
                 devices=self.devices,
                 slots=stop - start,
-                slot=links.slot[some] - start,
-                source=links.source[some],
-                target=links.target[some],
+                slot=links.slot[entries] - start,
+                source=links.source[entries],
+                target=links.target[entries],
             ),
-            link_cost=self.link_cost[some],
+            link_cost=self.link_cost[entries],
             discard_cost=self.discard_cost[start:stop],
             gamma=self.gamma[start:stop],
             idle_samples=self.idle_samples[start:stop],
             capacity=self.capacity[start:stop],
-            link_capacity=self.link_capacity[some],
+            link_capacity=self.link_capacity[entries],
         )
 
     def without(self, devices: Ints, start: int) -> "Movement":

@@ -200,14 +200,14 @@ class Course:
         Of the links, those that are there in this slot.
         """
         problem, n = self.problem, self.problem.devices
-        some = problem.links.between(t, t + 1)
-        source, target = problem.links.source[some], problem.links.target[some]
+        entries = problem.links.between(t, t + 1)
+        source, target = problem.links.source[entries], problem.links.target[entries]
         D = problem.data[t]
         keep, send = np.ones(n), np.zeros(source.size)
         if plan is not None:
             keep, send = _shares(plan, source * n + target)
         want = send * D[source]
-        sent = np.minimum(want, problem.link_capacity[some])
+        sent = np.minimum(want, problem.link_capacity[entries])
         inflow = np.bincount(target, sent, n)
         most = problem.sinks("capacity")[t + 1]
         over = inflow > most
@@ -218,7 +218,7 @@ class Course:
         kept = np.minimum(keep * D + np.where(worth, refused, 0.0), free)
         if self._whole:
             kept, sent = self._rounded(t, kept, sent, free)
-        self._kept[t], self._sent[some], self._data[t] = kept, sent, D
+        self._kept[t], self._sent[entries], self._data[t] = kept, sent, D
         self.arrived = np.bincount(target, sent, n).astype(np.float64)
         gone = kept + np.bincount(source, sent, n)
         return Flows(kept=kept, sent=sent, discarded=np.maximum(D - gone, 0.0))
@@ -228,8 +228,8 @@ class Course:
     ) -> tuple[Floats, Floats]:
         """The same in whole samples, of each the one below or the one above."""
         problem, n = self.problem, self.problem.devices
-        some = problem.links.between(t, t + 1)
-        source, target = problem.links.source[some], problem.links.target[some]
+        entries = problem.links.between(t, t + 1)
+        source, target = problem.links.source[entries], problem.links.target[entries]
         gone = kept + np.bincount(source, sent, n)
         amounts = np.concatenate([kept, sent, problem.data[t] - gone])
         every = np.arange(n)
@@ -240,7 +240,7 @@ class Course:
             sink=np.concatenate([every, n + target, np.full(n, 2 * n)]),
             room=np.concatenate([free, problem.sinks("capacity")[t + 1], [np.inf]]),
             most=np.concatenate(
-                [np.full(n, np.inf), problem.link_capacity[some], np.full(n, np.inf)]
+                [np.full(n, np.inf), problem.link_capacity[entries], np.full(n, np.inf)]
             ),
         )
         return whole[:n], whole[n : n + sent.size]
@@ -261,9 +261,10 @@ def _shares(plan: Planned, pairs: Ints) -> tuple[Floats, Floats]:
     D, n = belief.data[row], belief.devices
     whole = np.where(D > 0.0, D, 1.0)
     keep = np.where(D > 0.0, flows.kept[row] / whole, 1.0)
-    some = belief.links.between(row, row + 1)
-    planned = belief.links.source[some] * n + belief.links.target[some]
-    share = flows.sent[some] / whole[belief.links.source[some]]
+    entries = belief.links.between(row, row + 1)
+    source, target = belief.links.source[entries], belief.links.target[entries]
+    planned = source * n + target
+    share = flows.sent[entries] / whole[source]
     if not planned.size:
         return keep, np.zeros(pairs.size)
     at = np.minimum(np.searchsorted(planned, pairs), planned.size - 1)

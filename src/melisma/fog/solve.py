@@ -64,8 +64,8 @@ def _better(best: Plan | None, plan: Plan) -> Plan:
     """The cheaper flows of two plans with the prices that prove more."""
     if best is None:
         return plan
-    cheap = min(plan, best, key=lambda one: one.costs.total)
-    high = max(plan, best, key=lambda one: one.bound)
+    cheap = min(plan, best, key=lambda each: each.costs.total)
+    high = max(plan, best, key=lambda each: each.bound)
     return replace(cheap, prices=high.prices, bound=high.bound)
 
 

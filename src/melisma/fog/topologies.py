@@ -16,7 +16,7 @@ from melisma.maths.arrays import Floats, Ints
 
 
 def full(devices: int, slots: int) -> Links:
-    """Everyone to everyone."""
+    """Every device to every other."""
     source, target = np.nonzero(~np.eye(devices, dtype=bool))
     return Links.always(devices, slots, source, target)
 

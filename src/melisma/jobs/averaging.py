@@ -5,7 +5,7 @@ from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
 from melisma.fleets.roster import Roster
-from melisma.fleets.simulated import Conditions, SimulatedFleet
+from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.jobs.building import (
     Prepared,
     names_of,
@@ -26,12 +26,12 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     return Prepared(job, task, crew, Averaging(crew))
 
 
-def learners_of(job: Job, hardware: Hardware) -> tuple[Task, SimulatedFleet]:
-    """One task and its simulated learners, whatever decides on its split."""
+def learners_of(job: Job, hardware: Hardware) -> tuple[Task, SimulatedLearners]:
+    """Return one task and its simulated learners."""
     task = task_on(hardware, job)
     law, gamma = state_law(job, workload_of(job, task.model, task.data))
     is_uncertain = gamma.shape[1] > 1
-    crew = SimulatedFleet(
+    crew = SimulatedLearners(
         names_of(job),
         law if is_uncertain else law.expected(gamma),
         model=task.model,
@@ -47,7 +47,7 @@ def learners_of(job: Job, hardware: Hardware) -> tuple[Task, SimulatedFleet]:
         own_rows=own_rows(job, task.data),
         hardware=hardware,
     )
-    task.cycle_samples(crew.own_samples)  # a job that asks for too much fails now
+    task.cycle_samples(crew.own_samples)  # asking for too many samples fails here
     return task, crew
 
 
@@ -59,10 +59,12 @@ async def live(
     services: list[object],
 ) -> None:
     """Train with the learners that joined."""
-    (seat,) = tasks
-    crew = seat.learners(roster, seat.began_s)
+    (live_task,) = tasks
+    crew = live_task.learners(roster, live_task.began_s)
     algorithm = Averaging(crew)
-    await train(seat.task, crew, algorithm, seat.run, patient=True, control=control)
+    await train(
+        live_task.task, crew, algorithm, live_task.run, patient=True, control=control
+    )
 
 
 def services(job: Job) -> list[object]:

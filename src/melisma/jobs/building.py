@@ -25,7 +25,7 @@ from melisma.system.streams import Stream
 
 
 class Prepared(NamedTuple):
-    """A job made ready to simulate: data loaded, model built, learners priced."""
+    """A job made ready to simulate: data loaded, model built, delay law computed."""
 
     job: Job
     task: Task
@@ -69,7 +69,7 @@ def task_of(job: Job) -> Task:
 
 
 def task_on(hardware: Hardware, job: Job) -> Task:
-    """Load and build a task where it is to be trained; ConfigError if that is amiss."""
+    """Load and build a task on the device that trains it; ConfigError if it cannot."""
     task = task_of(job)
     data, model = placed(task.data, task.model, hardware)
     return replace(task, data=data, model=model)
@@ -91,14 +91,14 @@ def training_of(job: Job) -> Training:
 
 
 def workload_of(job: Job, model: Model, dataset: Dataset) -> Workload:
-    """What the job says the model costs, and the rest counted."""
+    """Return sizes and cost: from the job, else counted from model and data."""
     shape = tuple(dataset.train_x.shape[1:])
-    given = job.workload
-    cycles = given.cycles or 0.0
-    if not given.cycles and any(group.clock for group in job.learners):
+    table = job.workload
+    cycles = table.cycles or 0.0
+    if not table.cycles and any(group.clock for group in job.learners):
         cycles = float(models.cycles_per_sample(model, shape))
-    sample_bytes = given.sample_size or float(dataset.sample_bytes)
-    model_bytes = given.model_size or float(models.model_bytes(model))
+    sample_bytes = table.sample_size or float(dataset.sample_bytes)
+    model_bytes = table.model_size or float(models.model_bytes(model))
     return Workload(
         sample_bits=8 * sample_bytes,
         model_bits=8 * model_bytes,
@@ -170,7 +170,10 @@ def _group_law(
 def own_rows(
     job: Job, dataset: Dataset, learners: int | None = None
 ) -> list[Ints] | None:
-    """In federated mode, the rows that lie on each learner: the job's, or so many."""
+    """Return the rows on each learner in federated mode, else None.
+
+    ``learners`` is their number if it is not that of the job.
+    """
     if job.mode == Mode.PARALLEL:
         return None
     learners = learners or sum(group.count for group in job.learners)

@@ -26,7 +26,7 @@ def coding_of(job: Job) -> Coding:
 
 
 def straggling_of(job: Job) -> Straggling:
-    """Who is to be slow."""
+    """Return a job's artificial stragglers."""
     return Straggling(number=job.straggling.number, slower=job.straggling.slower)
 
 
@@ -67,16 +67,18 @@ async def live(
     services: list[object],
 ) -> None:
     """Train with the learners that joined."""
-    (seat,) = tasks
+    (live_task,) = tasks
     crew = LiveWorkers(
         roster,
-        seat.served,
+        live_task.served,
         seed=job.seed,
         straggling=straggling_of(job),
-        began_s=seat.began_s,
+        began_s=live_task.began_s,
     )
-    algorithm = Coded(seat.task, crew, coding_of(job))
-    await train(seat.task, crew, algorithm, seat.run, patient=True, control=control)
+    algorithm = Coded(live_task.task, crew, coding_of(job))
+    await train(
+        live_task.task, crew, algorithm, live_task.run, patient=True, control=control
+    )
 
 
 def services(job: Job) -> list[object]:

@@ -2,9 +2,9 @@
 
 A job belongs to the family whose name its scheme begins with (`coded`, `fog`), to
 `tasks` if it has several, and to averaging otherwise. A row says how a job is checked,
-what builds a run of it, and what its tables and pages show; nothing else tells families
-apart. What builds is imported when it is asked for, so that readers of finished runs
-load neither torch nor the simulator.
+which module builds a run of it, and what its tables and pages show; no other code tells
+families apart. The module is imported when a run is built, so that readers of finished
+runs load neither torch nor the simulator.
 """
 
 import difflib
@@ -24,7 +24,7 @@ from melisma.units import Seconds
 
 
 def unchanged(job: Job) -> Job:
-    """Return the job: its scheme's name says nothing more than the scheme."""
+    """Return the job itself: its scheme's name implies no other setting."""
     return job
 
 
@@ -45,10 +45,10 @@ class Family(NamedTuple):
     check: Callable[[Job], None]  #: raises ConfigError
     columns: tuple[Column, ...] = COLUMNS
     as_meant: Callable[[Job], Job] = unchanged  #: what the scheme's name implies
-    check_live: Callable[[Job], None] = nothing  #: for what is simulated only
+    check_live: Callable[[Job], None] = nothing  #: raises for what is simulated only
     fixed: str = ""  #: why the deadline of a live run cannot be changed
     moves_data: bool = False  #: between devices
-    simulated_only: str = ""  #: a scheme that knows what live nobody does
+    simulated_only: str = ""  #: a scheme that needs to know the future
 
     def checked(self, job: Job, *, live: bool = False) -> Job:
         """Return the job with what its scheme implies written out, or ConfigError."""
@@ -74,6 +74,12 @@ def family_of_scheme(scheme: str) -> Family:
     return FAMILIES[prefix if prefix in _PREFIXES else ""]
 
 
+def is_priced(scheme: str) -> bool:
+    """Return whether moving and processing data has a cost under a scheme."""
+    family = family_of_scheme(scheme)
+    return family.moves_data and scheme != family.simulated_only
+
+
 def cycles_of(job: Job) -> int:
     """Return how many cycles a run of the job has, those of all tasks together."""
     job = family_of(job).as_meant(job)
@@ -90,7 +96,7 @@ def check_scheme(job: Job) -> None:
 
 
 def _is_like_a_family(scheme: str) -> bool:
-    """Whether ``prefix:name`` is rather a family misspelt than a module."""
+    """Return whether ``prefix:name`` looks like a misspelt family, not a module."""
     prefix = scheme.partition(":")[0]
     return bool(difflib.get_close_matches(prefix, _PREFIXES, n=1, cutoff=0.6))
 
@@ -132,8 +138,8 @@ def check_coded_live(job: Job) -> None:
     """Raise ConfigError for what is simulated only."""
     if job.channels is not None:
         raise ConfigError(
-            f"channels = {job.channels}: shared channels are simulated, a live run has "
-            "those that there are: leave it out"
+            f"channels = {job.channels}: shared channels are only simulated, a live "
+            "run uses the real network: leave it out"
         )
 
 
@@ -165,12 +171,13 @@ def check_fog(job: Job) -> None:
         )
     if job.training.optimiser != Optimiser.SGD:
         raise ConfigError(
-            f"a fog with {job.training.optimiser.value!r}: use 'sgd', which needs no "
-            "memory of the slots before"
+            f"a fog with {job.training.optimiser.value!r}: use 'sgd', which keeps no "
+            "state between slots"
         )
     if job.checks:
         raise ConfigError(
-            "checks redo work, and data of a fog is elsewhere: use checks = 0"
+            "checks redo work, and the data of a fog stays on its devices: use "
+            "checks = 0"
         )
     if job.cycles * job.fog.period < (job.fog.windows or 1):
         raise ConfigError(
@@ -233,7 +240,7 @@ def check_tasks_live(job: Job) -> None:
     """Raise ConfigError for a scheme that needs to know the future."""
     if job.scheme == FAMILIES["tasks"].simulated_only:
         raise ConfigError(
-            "'mmtt-ideal' knows the states that learners will be in, which live nobody "
+            "'mmtt-ideal' needs to know the learners' next states, which no live run "
             "does: simulate it, or use 'med-probe'"
         )
 

@@ -25,7 +25,7 @@ def load(path: Path) -> Job:
 
 
 def job_of(raw: Mapping[str, object], where: str) -> Job:
-    """Read a job that was found ``where``; ConfigError in one line if it is not one."""
+    """Convert a job read from ``where``; ConfigError in one line if it is not one."""
     return _convert(raw, Job, where)
 
 

@@ -47,14 +47,14 @@ from melisma.system.streams import Stream
 
 
 def settings_of(job: Job) -> FogSettings:
-    """Return how a job, with everything written out, moves data."""
+    """Return how a job moves data; the job as `Family.checked` returns it."""
     return FogSettings(
         period=job.fog.period, planner=planner_of(job), environment=environment_of(job)
     )
 
 
 def planner_of(job: Job) -> Planner:
-    """What decides where data goes."""
+    """Return the planner of a job."""
     match job.fog.plan:
         case Moving.ALONE:
             return Alone()
@@ -67,7 +67,7 @@ def planner_of(job: Job) -> Planner:
 
 
 def environment_of(job: Job) -> Environment:
-    """What devices collect, who is linked to whom, and what that costs."""
+    """Return what makes the movement problem: data, links, costs and capacities."""
 
     def chance(stream: int) -> np.random.Generator:
         return np.random.default_rng([job.seed, Stream.FOG, stream])
@@ -79,7 +79,7 @@ def environment_of(job: Job) -> Environment:
         pass_s = job.steps * law.step_s
         slot_s = float(job.deadline) / fog.period
         if fog.costs == Costs.RATES:
-            # In the unit of what a sample costs the slowest device.
+            # The unit of cost is a sample on the slowest device.
             process = np.tile(pass_s / pass_s.max(), (T, 1))
         else:
             process = _profile(fog).process_cost(n, T, chance(0))
@@ -124,20 +124,20 @@ def _profile(fog: FogTable) -> Uniform | Profile:
 
 def collected(job: Job, own: Sequence[int]) -> Floats:
     """D_i(t) ~ U(0, own samples / T), rounded: half of them on average, none twice."""
-    T, have = job.cycles * job.fog.period, np.array(own, dtype=np.float64)
-    most = have / T
+    T, owned = job.cycles * job.fog.period, np.array(own, dtype=np.float64)
+    most = owned / T
     if job.samples is not None:
-        most = np.minimum(most, job.samples / (job.fog.period * have.size))
+        most = np.minimum(most, job.samples / (job.fog.period * owned.size))
     rng = np.random.default_rng([job.seed, Stream.FOG, 3])
-    drawn = np.round(rng.uniform(0.0, most, (T, have.size)))
-    total = np.minimum(np.cumsum(drawn, axis=0), have)
+    drawn = np.round(rng.uniform(0.0, most, (T, owned.size)))
+    total = np.minimum(np.cumsum(drawn, axis=0), owned)
     return np.diff(total, axis=0, prepend=0.0)
 
 
 def links_of(
     fog: FogTable, slots: int, cost: Floats, rng: np.random.Generator
 ) -> Links:
-    """Who is linked to whom in each slot; ``cost`` is each device's of processing."""
+    """Return the links of each slot; ``cost`` is each device's processing cost."""
     n = cost.size
     makes: dict[str, Callable[[], Links]] = {
         "full": lambda: full(n, slots),
@@ -168,7 +168,7 @@ def _from_file(path: Path, devices: int, slots: int) -> Links:
 def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
     task, names = replace(task_on(hardware, job), shard=1), names_of(job)
-    # Samples travel, so what their transfer takes is in the law.
+    # Samples are sent, so the law needs their transfer times.
     sending = msgspec.structs.replace(job, mode=Mode.PARALLEL)
     law, gamma = state_law(sending, workload_of(job, task.model, task.data))
     rows, settings = own_rows(job, task.data) or [], settings_of(job)
@@ -203,16 +203,17 @@ async def live(
     services: list[object],
 ) -> None:
     """Train with the devices that joined."""
-    (seat,), (relay,) = tasks, services
+    (live_task,), (relay,) = tasks, services
     assert isinstance(relay, RelayServer)
-    crew = LiveDevices(roster, seat.served, relay, began_s=seat.began_s)
-    task = replace(seat.task, shard=1)  # single samples move; benchmarks take shards
-    algorithm = Fog(crew, settings_of(job), seat.run.past)
-    await train(task, crew, algorithm, seat.run, patient=True, control=control)
+    crew = LiveDevices(roster, live_task.served, relay, began_s=live_task.began_s)
+    # Benchmarks use shards, but single samples are moved.
+    task = replace(live_task.task, shard=1)
+    algorithm = Fog(crew, settings_of(job), live_task.run.past)
+    await train(task, crew, algorithm, live_task.run, patient=True, control=control)
 
 
 def _central(data: Floats) -> Environment:
-    """All that devices collect, on one that costs nothing."""
+    """One device that has all data that devices collect, and no costs."""
 
     def central(names: Sequence[str], own: Sequence[int], law: DelayLaw) -> Movement:
         return Movement(

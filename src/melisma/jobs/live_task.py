@@ -32,7 +32,7 @@ class LiveTask:
 
     @classmethod
     def of(cls, job: Job, run: RunWriter) -> "LiveTask":
-        """Load and build a task where its run stands; ConfigError or DataError."""
+        """Load and build a task at its run's checkpoint; ConfigError or DataError."""
         task = task_of(job)
         run.restore(task.model)
         done = run.checkpoint
@@ -43,7 +43,7 @@ class LiveTask:
 
     @property
     def began_s(self) -> float:
-        """Seconds of the run that are over already."""
+        """Seconds on the run's clock at its checkpoint."""
         return self.run.checkpoint.time_s if self.run.checkpoint else 0.0
 
     @property
@@ -54,7 +54,7 @@ class LiveTask:
 
     @property
     def announcement(self) -> Announcement:
-        """What learners are told of it."""
+        """The task as it is announced to learners."""
         job = self.job
         spec = TaskSpec(
             task=job.name,
@@ -72,14 +72,14 @@ class LiveTask:
         return Announcement(spec=spec, benchmark=benchmark)
 
     def audit(self) -> Audit | None:
-        """What redoes a share of its updates, if the job asks for that."""
+        """Return the audit of its updates, if the job has checks."""
         if not self.job.checks:
             return None
         spec = self.announcement.spec
         return Audit(self.task.model, self.served.store, spec, self.job.checks)
 
     def learners(self, roster: Roster, began_s: float) -> LiveLearners:
-        """Its learners, of those who joined."""
+        """Return its crew, from the learners that joined."""
         return LiveLearners(
             roster,
             self.served,

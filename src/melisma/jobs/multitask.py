@@ -10,11 +10,16 @@ import numpy as np
 from melisma.algorithms.association import Association, Solve, Terms
 from melisma.algorithms.clock import RealClock, VirtualClock
 from melisma.algorithms.control import Control
-from melisma.algorithms.multitask import Entry, Knowledge, Programme, seconds_of
+from melisma.algorithms.multitask import (
+    DelayEstimates,
+    Entry,
+    TaskScheduler,
+    seconds_of,
+)
 from melisma.algorithms.observed import ObservedStates
 from melisma.algorithms.task import Task
 from melisma.fleets.roster import Roster
-from melisma.fleets.simulated import SimulatedFleet
+from melisma.fleets.simulated import SimulatedLearners
 from melisma.jobs.averaging import learners_of
 from melisma.jobs.building import names_of, state_law, workload_of
 from melisma.jobs.live_task import LiveTask
@@ -30,14 +35,14 @@ from melisma.system.multitask import MultiTaskProblem, Solved
 from melisma.system.states import States
 from melisma.system.streams import Stream
 
-#: What a cycle's split is made by under each scheme.
-KNOWLEDGE = {
-    "med": Knowledge.BEFOREHAND,
-    "mmtt": Knowledge.BEFOREHAND,
-    "mmtt-ideal": Knowledge.NOW,
-    "med-probe": Knowledge.PROBE,
-    "med-learned": Knowledge.LATEST,
-    "rmed": Knowledge.BEFOREHAND,
+#: Which estimates of delays each scheme splits a cycle by.
+ESTIMATES = {
+    "med": DelayEstimates.FIXED,
+    "mmtt": DelayEstimates.FIXED,
+    "mmtt-ideal": DelayEstimates.CURRENT,
+    "med-probe": DelayEstimates.PROBED,
+    "med-learned": DelayEstimates.RENEWED,
+    "rmed": DelayEstimates.FIXED,
 }
 
 
@@ -47,7 +52,7 @@ class PreparedTasks:
 
     job: Job
     tasks: list[Task]
-    crews: list[SimulatedFleet]
+    crews: list[SimulatedLearners]
     association: Association
     observed: ObservedStates  #: from the records, for schemes that ask
 
@@ -59,11 +64,11 @@ class PreparedTasks:
             Entry(task=task, crew=crew, run=runs[task.name], arrives_s=float(t.arrives))
             for task, crew, t in zip(self.tasks, self.crews, self.job.task, strict=True)
         ]
-        await Programme(
+        await TaskScheduler(
             entries,
             self.association,
             VirtualClock(),
-            KNOWLEDGE[self.job.scheme],
+            ESTIMATES[self.job.scheme],
             control=control,
             observe=self.observed.see,
         ).run()
@@ -72,15 +77,15 @@ class PreparedTasks:
 def simulated(job: Job, hardware: Hardware = HERE) -> PreparedTasks:
     """Load, build and price several tasks; ConfigError or DataError if wrong."""
     jobs = tasks_of(job)
-    made = [learners_of(task_job, hardware) for task_job in jobs]
-    tasks, crews = [task for task, _ in made], [crew for _, crew in made]
+    pairs = [learners_of(task_job, hardware) for task_job in jobs]
+    tasks, crews = [task for task, _ in pairs], [crew for _, crew in pairs]
     laws, gamma = _state_laws(jobs, tasks)
     states = _states(laws, gamma, tasks)
     benchmarked = states.draw(np.random.default_rng([job.seed, Stream.BENCHMARK]))
-    seen = [law.at(np.arange(len(gamma)), benchmarked) for law in laws]
+    measured = [law.at(np.arange(len(gamma)), benchmarked) for law in laws]
     names = names_of(job)
     batches = [task_job.training.batch for task_job in jobs]
-    observed = ObservedStates(tasks, batches, lambda: (seen, names))
+    observed = ObservedStates(tasks, batches, lambda: (measured, names))
     known = {
         "mmtt-ideal": lambda: _seconds([crew.true_law() for crew in crews], tasks),
         "mmtt": lambda: states.at(benchmarked),
@@ -109,21 +114,21 @@ async def live(
     services: list[object],
 ) -> None:
     """Run several tasks at once, on the learners that they share."""
-    began_s = max(seat.began_s for seat in tasks)
-    for seat in tasks:
-        if seat.is_done:
-            seat.run.finish(parameters_of(seat.task.model))
-    tasks = [seat for seat in tasks if not seat.is_done]
+    began_s = max(live_task.began_s for live_task in tasks)
+    for live_task in tasks:
+        if live_task.is_done:
+            live_task.run.finish(parameters_of(live_task.task.model))
+    tasks = [live_task for live_task in tasks if not live_task.is_done]
     if not tasks:
         return
-    await roster.ready(tasks[0].job.name)  # time counts from when all are there
-    benchmarks = _Benchmarks(roster, [seat.task for seat in tasks])
-    batches = [seat.job.training.batch for seat in tasks]
+    await roster.ready(tasks[0].job.name)  # the clock starts when all are there
+    benchmarks = _Benchmarks(roster, [live_task.task for live_task in tasks])
+    batches = [live_task.job.training.batch for live_task in tasks]
     observed = ObservedStates(benchmarks.tasks, batches, benchmarks)
-    past = [record for seat in tasks for record in seat.run.past]
+    past = [record for live_task in tasks for record in live_task.run.past]
     for record in sorted(past, key=lambda record: record.time_s):
         observed.see(record)
-    jobs = [seat.job for seat in tasks]
+    jobs = [live_task.job for live_task in tasks]
     states = live_states(job, jobs, benchmarks.tasks, benchmarks)
     association = Association(
         terms_of(job, benchmarks.tasks),
@@ -134,19 +139,19 @@ async def live(
     arrives_s = {table.name: float(table.arrives) for table in job.task}
     entries = [
         Entry(
-            task=seat.task,
-            crew=seat.learners(roster, began_s),
-            run=seat.run,
-            arrives_s=arrives_s[seat.job.name],
+            task=live_task.task,
+            crew=live_task.learners(roster, began_s),
+            run=live_task.run,
+            arrives_s=arrives_s[live_task.job.name],
         )
-        for seat in tasks
+        for live_task in tasks
     ]
-    await Programme(
+    await TaskScheduler(
         entries,
         association,
         RealClock(began_s),
-        KNOWLEDGE[job.scheme],
-        look=_look(job, benchmarks, association),
+        ESTIMATES[job.scheme],
+        refresh=_refresh(job, benchmarks, association),
         patient=True,
         control=control,
         observe=observed.see,
@@ -154,26 +159,26 @@ async def live(
 
 
 class _Benchmarks:
-    """What the learners of a roster reported of their speed, for every task."""
+    """The benchmarks that the learners of a roster reported, for every task."""
 
     def __init__(self, roster: Roster, tasks: Sequence[Task]) -> None:
         self.roster, self.tasks = roster, tasks
 
     def __call__(self) -> tuple[list[DelayLaw], list[str]]:
-        """Return one law a task, and the learners that it is of."""
+        """Return one delay law a task, and the names of the learners in it."""
         names = self.roster.known
         return [self.roster.law(task.name, names) for task in self.tasks], names
 
 
-def _look(
+def _refresh(
     job: Job, benchmarks: _Benchmarks, association: Association
 ) -> Callable[[str], Awaitable[None]]:
-    """Let the association know who is there now."""
+    """Return what tells the association which learners are present."""
     roster = benchmarks.roster
     numbers = {task.name: i for i, task in enumerate(benchmarks.tasks)}
     prices = prices_of(job)
 
-    async def look(task: str) -> None:
+    async def refresh(task: str) -> None:
         busy = association.busy(numbers[task])
         await roster.ready(task, [roster.known[j] for j in busy])
         names = roster.known
@@ -183,11 +188,11 @@ def _look(
             np.array([prices.get(name, 1.0) for name in names]),
         )
 
-    return look
+    return refresh
 
 
 def solver_of(scheme: str, states: Callable[[], States]) -> Solve:
-    """What a scheme makes of a problem."""
+    """Return the solver of a scheme."""
 
     def solved(problem: MultiTaskProblem, tasks: Ints, learners: Ints) -> Solved:
         if scheme == "rmed":
@@ -198,7 +203,7 @@ def solver_of(scheme: str, states: Callable[[], States]) -> Solve:
 
 
 def terms_of(job: Job, tasks: Sequence[Task]) -> Terms:
-    """What the tasks ask for, and what they may cost."""
+    """Return the demands of the tasks, and their budget."""
     return Terms(
         names=[task.name for task in tasks],
         shards=np.array([t.cycle_samples(None) // t.shard for t in tasks]),
@@ -209,7 +214,7 @@ def terms_of(job: Job, tasks: Sequence[Task]) -> Terms:
 
 
 def prices_of(job: Job) -> dict[str, float]:
-    """What a shard costs on each learner of the job."""
+    """Return the price of a shard on each learner of the job."""
     prices = [group.price for group in job.learners for _ in range(group.count)]
     return dict(zip(names_of(job), prices, strict=True))
 
@@ -221,20 +226,20 @@ Benchmarks = Callable[[], tuple[Sequence[DelayLaw], Sequence[str]]]
 def live_states(
     job: Job, jobs: Sequence[Job], tasks: Sequence[Task], benchmarks: Benchmarks
 ) -> Callable[[], States]:
-    """The states of real learners: those that the job gives, or as benchmarked."""
-    given = tuple(group for group in job.learners if _has_priced_states(group))
+    """The states of real learners: as the job gives them, else as benchmarked."""
+    groups = tuple(group for group in job.learners if _has_priced_states(group))
     names: list[str] = []
-    laws, gamma = [_NOBODY] * len(tasks), np.ones((0, 1))
-    if given:
-        names = names_of(msgspec.structs.replace(job, learners=given))
-        jobs = [msgspec.structs.replace(one, learners=given) for one in jobs]
+    laws, gamma = [_NO_LEARNERS] * len(tasks), np.ones((0, 1))
+    if groups:
+        names = names_of(msgspec.structs.replace(job, learners=groups))
+        jobs = [msgspec.structs.replace(own, learners=groups) for own in jobs]
         laws, gamma = _state_laws(jobs, tasks)
     width = gamma.shape[1]
 
     def states() -> States:
-        seen, roster = benchmarks()
+        measured, roster = benchmarks()
         rows = [names.index(name) if name in names else None for name in roster]
-        one = np.eye(width)[0]
+        certain = np.eye(width)[0]
         return _states(
             [
                 DelayLaw(
@@ -242,16 +247,16 @@ def live_states(
                     sample_s=_chosen(rows, of.sample_s, law.sample_s),
                     fixed_s=_chosen(rows, of.fixed_s, law.fixed_s),
                 )
-                for of, law in zip(laws, seen, strict=True)
+                for of, law in zip(laws, measured, strict=True)
             ],
-            np.stack([one if j is None else gamma[j] for j in rows]),
+            np.stack([certain if j is None else gamma[j] for j in rows]),
             tasks,
         )
 
     return states
 
 
-_NOBODY = DelayLaw(
+_NO_LEARNERS = DelayLaw(
     step_s=np.ones((0, 1)), sample_s=np.ones((0, 1)), fixed_s=np.ones((0, 1))
 )
 
@@ -261,11 +266,11 @@ def _has_priced_states(group: LearnersTable) -> bool:
     return bool(states) and all(state.rate and state.bandwidth for state in states)
 
 
-def _chosen(rows: Sequence[int | None], given: Floats, seen: Floats) -> Floats:
-    """Learners × states: as given, or as seen in every state."""
+def _chosen(rows: Sequence[int | None], given: Floats, measured: Floats) -> Floats:
+    """Learners × states: as given, or as measured, the same in every state."""
     return np.stack(
         [
-            np.full(given.shape[1], seen[k]) if j is None else given[j]
+            np.full(given.shape[1], measured[k]) if j is None else given[j]
             for k, j in enumerate(rows)
         ]
     )
@@ -278,7 +283,7 @@ def known_live(
     benchmarks: Benchmarks,
     learned: ObservedStates,
 ) -> Callable[[], tuple[Floats, Floats]]:
-    """What is known of real learners, seconds of tasks × learners."""
+    """Return what estimates the seconds of real learners, tasks × learners."""
     match scheme:
         case "mmtt":
             return lambda: _seconds(benchmarks()[0], tasks)

@@ -40,7 +40,7 @@ class Split(StrEnum):
 
 
 class DataTable(Table, frozen=True, kw_only=True):
-    """The data set, and in federated mode where it lies."""
+    """The data set, and in federated mode how it is split."""
 
     name: str = "mnist-5k"
     folder: str | None = None  #: where its files are; else the cache, else a download
@@ -59,14 +59,14 @@ class TrainingTable(Table, frozen=True, kw_only=True):
 
 
 class StragglingTable(Table, frozen=True, kw_only=True):
-    """Workers of coded training that are slow in a simulated cycle."""
+    """Artificial stragglers of coded training."""
 
-    number: int = 0  #: drawn anew in each cycle
-    slower: float = 8.0  #: how many times; inf: dead
+    number: int = 0  #: workers that straggle, drawn anew in each cycle
+    slower: float = 8.0  #: slowdown factor; inf: dead
 
 
 class Moving(StrEnum):
-    """How devices of a fog decide where data goes."""
+    """How data movement in a fog is planned."""
 
     ALONE = "alone"  #: nothing is sent
     KNOWN = "known"  #: the best plan, all slots known beforehand
@@ -90,7 +90,7 @@ class FogTable(Table, frozen=True, kw_only=True):
     plan: Moving = Moving.ROLLING
     windows: int | None = None  #: as many as there are cycles if not given
     horizon: int = 10  #: slots that a rolling plan looks ahead
-    links: str = "full"  #: who is linked to whom: a topology, or a CSV file
+    links: str = "full"  #: a topology by name, or a CSV file
     density: float = 0.5  #: of random links
     up: float = 1.0  #: chance that a link is there in a slot
     costs: Costs = Costs.RATES
@@ -134,14 +134,14 @@ class ChannelTable(Table, frozen=True, kw_only=True):
 
 
 class StateTable(Table, frozen=True, kw_only=True):
-    """What a learner can do while its owner does something."""
+    """Speeds of a learner while its owner uses the device in one way."""
 
     probability: float | None = None  #: not given where ``heat`` is
     rate: SamplesPerSecond | None = None
     bandwidth: BytesPerSecond | None = None
     #: Of tasks, by name, in place of ``rate``.
     rates: dict[str, SamplesPerSecond] = msgspec.field(default_factory=dict)
-    owner: Activity = Activity.IDLE  #: what it really does in a live run
+    owner: Activity = Activity.IDLE  #: the load that a live run creates
 
 
 class StatesFile(Table, frozen=True, kw_only=True):
@@ -156,7 +156,7 @@ class StatesFile(Table, frozen=True, kw_only=True):
 
 
 class LearnersTable(Table, frozen=True, kw_only=True):
-    """Some learners alike: by clock and distance, by rates, or by states."""
+    """A group of equal learners: by clock and distance, by rates, or by states."""
 
     name: str
     count: int = 1
@@ -195,7 +195,7 @@ class LearnersTable(Table, frozen=True, kw_only=True):
 def probabilities(
     states: Sequence[StateTable], heat: float | None, whose: str
 ) -> list[float]:
-    """Return how likely each state is; ConfigError if that is not given once."""
+    """Return the probability of each state; ConfigError unless given in one way."""
     given = [state.probability for state in states if state.probability is not None]
     if heat is not None and not given:
         return [float(p) for p in heated([0], len(states), heat)[0]]
@@ -227,7 +227,7 @@ DEMO_LEARNERS = (
 
 
 class TaskTable(Table, frozen=True, kw_only=True):
-    """One of several tasks; what it leaves out is as in the job."""
+    """One of several tasks; keys that it leaves out are as in the job."""
 
     name: str
     arrives: Seconds = Seconds(0.0)
@@ -268,17 +268,15 @@ class Job(Table, frozen=True, kw_only=True):
     shard: int = 1  #: samples that are allocated together
     least: int = 1  #: shards of a learner at least
     most: int | None = None  #: shards of a learner at most
-    steps: int = 5  #: passes, for schemes that do not choose them (dab)
-    late: Late = Late.HALT  #: what becomes of who is not done by the deadline
+    steps: int = 5  #: epochs, for schemes that do not choose them (dab)
+    late: Late = Late.HALT  #: what happens to a learner not done by the deadline
     code: str = "two-stage"  #: of coded training: a name in CODES
-    stragglers: int | None = None  #: that a code bears; as predicted if not given
+    stragglers: int | None = None  #: that a code tolerates; predicted if not given
     helpers: Helpers = "finished"  #: of a two-stage code
     channels: int | None = None  #: that coded answers share; each has its own if None
     straggling: StragglingTable = StragglingTable()
     fog: FogTable = FogTable()
-    checks: float = (
-        0.0  #: share of live updates that are redone to see if they are true
-    )
+    checks: float = 0.0  #: share of live updates that are redone and compared
     noise: float = 0.0  #: spread of times around the law (σ of the logarithm)
     changing: float = 0.0  #: chance that a learner's state changes within a cycle
     data: DataTable = DataTable()
@@ -291,7 +289,7 @@ class Job(Table, frozen=True, kw_only=True):
     learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
 
     def __post_init__(self) -> None:
-        # Functions are kept by what this process finds them again.
+        # A function is stored as the name by which it can be found again.
         given: dict[str, Any] = {"scheme": self.scheme, "model": self.model}
         for key, named in (("scheme", name_of), ("model", reference)):
             if callable(given[key]):
@@ -317,15 +315,15 @@ class Job(Table, frozen=True, kw_only=True):
             raise ConfigError(f"checks = {self.checks}: give a share from 0 to 1")
         if self.checks and self.mode == Mode.FEDERATED:
             raise ConfigError(
-                "checks redo work, and in federated mode its data is elsewhere: use "
-                "checks = 0, or [aggregation] against false updates"
+                "checks redo work, and in federated mode its data stays on the "
+                "learners: use checks = 0, or [aggregation] against false updates"
             )
         if not self.learners:
             raise ConfigError("no learners: give at least one [[learners]] table")
 
 
 def tasks_of(job: Job) -> list[Job]:
-    """Return each task as a job of its own; the job itself if it has no others."""
+    """Return each task as a job of its own; the job itself if it is a single task."""
     if not job.task:
         return [job]
     return [

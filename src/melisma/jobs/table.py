@@ -33,6 +33,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def _checked(value: object, kind: Any, key: str) -> Any:
     """Convert a value to its field's type; ConfigError if that fails."""
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        value = value.tolist()  # msgspec takes Python's own numbers alone
     try:
         return msgspec.convert(value, kind, dec_hook=quantity)
     except msgspec.ValidationError as error:

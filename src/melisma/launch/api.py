@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Where runs go unless told otherwise, as on the command line.
+#: Default folder of runs, as on the command line.
 RUNS = Path("runs")
 
 
 def job_of(job: Job | Path | str | None, default: Job | None = None) -> Job:
-    """Return the job that is meant: itself, that of a file, or the default."""
+    """Return a job: as given, read from a file, or the default for None."""
     if isinstance(job, Job):
         return job
     return (default or Job()) if job is None else load(Path(job).expanduser())
@@ -64,9 +64,9 @@ def simulate(
 ) -> Run:
     """Train on simulated learners: time is virtual, gradients are real.
 
-    ``job`` is a job, a file of one, or the demo; any family. The run is left in a new
-    folder in ``runs``, or only in memory for None. ``watch`` is called with every
-    record as it comes.
+    ``job`` is a job of any family, a job file, or None for the demo. The run is written
+    to a new folder in ``runs``, or kept in memory for None. ``watch`` is called with
+    every record as it is written.
     """
     hardware = Hardware(threads=threads, device=device, precision=Precision(precision))
     simulation = build(job_of(job), hardware)
@@ -94,13 +94,13 @@ def run(
 ) -> Run:
     """Train for real, with the job's learners as processes on this machine.
 
-    Each slows itself down to the rate and bandwidth that the job gives it. ``show`` is
+    Each throttles itself to the rate and bandwidth that the job gives it. ``show`` is
     called with the dashboard's link.
     """
-    given = job_of(job, local.DEMO)
-    with run_folder(Path(runs), given.name) as folder:
+    job = job_of(job, local.DEMO)
+    with run_folder(Path(runs), job.name) as folder:
         anywhere(
-            local.run_locally, given, folder, watch=watch, show=show, control=control
+            local.run_locally, job, folder, watch=watch, show=show, control=control
         )
     return open_run(folder)
 
@@ -114,7 +114,7 @@ def resume(
 ) -> Run:
     """Go on with a simulated or local run that was cut short, from its checkpoint.
 
-    ConfigError for one whose learners are other machines: `serve` it again with
+    ConfigError if its learners are other machines: those join, so `serve` it again with
     ``folder=``.
     """
     run = open_run(folder)
@@ -134,14 +134,14 @@ def resume(
             )
         case engine:
             raise ConfigError(
-                f"{folder} was begun by {engine or 'an earlier version'}: its learners "
-                f"join, so serve it again: mel.serve(folder={str(folder)!r})"
+                f"{folder} was started by {engine or 'an earlier version'}, and its "
+                f"learners have to join again: mel.serve(folder={str(folder)!r})"
             )
     return open_run(run.folder)
 
 
 def hardware_of(start: dict[str, Any]) -> Hardware:
-    """Return what a simulated run was begun on."""
+    """Return the hardware that a simulated run was started on, from its run.toml."""
     return Hardware(
         device=str(start.get("device", HERE.device)),
         precision=Precision(start.get("precision", Precision.FP32)),
@@ -158,21 +158,21 @@ def serve(
     folder: Path | str | None = None,
     watch: Watch = ignore,
 ) -> "Server":
-    """Serve whoever joins, and train once ``learners`` are there.
+    """Return an orchestrator that trains once ``learners`` learners have joined.
 
-    ``host`` "0.0.0.0" lets other machines in, with TLS. The run is left in a new folder
-    in ``runs``, or goes on in the ``folder`` of one that was cut short.
+    ``host`` "0.0.0.0" lets other machines join, over TLS. The run is written to a new
+    folder in ``runs``, or resumed in the ``folder`` of one that was cut short.
     """
     if folder is not None:
-        given = load(Path(folder) / CONFIG)
-        return Server(given, Path(folder), host, port, learners, watch)
-    given = job_of(job)
-    own = run_folder(Path(runs), given.name)
-    return Server(given, own, host, port, learners, watch)
+        job = load(Path(folder) / CONFIG)
+        return Server(job, Path(folder), host, port, learners, watch)
+    job = job_of(job)
+    new = run_folder(Path(runs), job.name)
+    return Server(job, new, host, port, learners, watch)
 
 
 class Server:
-    """An orchestrator in a thread of its own, from ``with`` to its end.
+    """An orchestrator in a thread of its own, started by ``with``.
 
     Leaving the block stops the run after the cycle that is under way.
     """
@@ -180,7 +180,7 @@ class Server:
     def __init__(
         self,
         job: Job,
-        folder: Any,  # a path, or what makes one
+        folder: Any,  # a path, or a context manager that makes one
         host: str,
         port: int,
         learners: int,
@@ -214,7 +214,7 @@ class Server:
                 say=lambda text: None,
                 **self._options,
             )
-        except BaseException as error:  # a thread's edge: whoever waits is told
+        except BaseException as error:  # a thread's edge: raised in whoever waits
             for future in (self._ready, self._ended):
                 if not future.done():
                     future.set_exception(error)
@@ -225,17 +225,17 @@ class Server:
         self.dashboard = link
 
     def invite(self, name: str | None = None) -> str:
-        """Return the join string for the learner of a name, or for any."""
+        """Return a join string: for one name, or for any learner."""
         return self._ready.result().invite(name)
 
     def wait(self, timeout_s: float | None = None) -> Run:
-        """Return the run when it has ended; raise what ended it, or TimeoutError."""
+        """Wait for the end and return the run; raise its error, or TimeoutError."""
         self._ended.result(timeout_s)
         assert self.folder is not None
         return open_run(self.folder)
 
     async def wait_async(self) -> Run:
-        """Return the run when it has ended, and leave the event loop free meanwhile."""
+        """`wait`, with the event loop free meanwhile."""
         await asyncio.wrap_future(self._ended)
         return self.wait()
 
@@ -275,16 +275,16 @@ def join(
     allow: tuple[str, ...] = (),
     threads: int = 1,
 ) -> None:
-    """Be a learner of the orchestrator at ``address`` until it hangs up or Ctrl-C.
+    """Be a learner of the orchestrator at ``address``, until it closes or Ctrl-C.
 
-    ``data`` is a folder of one's own data, which never leaves the device; ``allow``
-    names models of one's own, ``module:factory``, that jobs may ask for.
+    ``data`` is a folder with this device's own data, which never leaves it; ``allow``
+    lists this device's own models, ``module:factory``, that jobs may use.
     """
     anywhere(joining.join, address, name=name, data=data, allow=allow, threads=threads)
 
 
 def in_thread(function: Callable[P, T]) -> Callable[P, Any]:
-    """Return the variant of a function that leaves the event loop free.
+    """Return an async variant of a function, which runs it in a thread.
 
     When its task is cancelled, the run stops after the cycle that is under way.
     """

@@ -1,4 +1,4 @@
-"""Being a learner: dial an orchestrator, and train what it sends."""
+"""Being a learner: connect to an orchestrator, and train what it orders."""
 
 import logging
 import math
@@ -18,8 +18,8 @@ from melisma.learning.data import load_own
 from melisma.learning.training import use_threads
 from melisma.units import BytesPerSecond, SamplesPerSecond
 
-#: Longest that the orchestrator may take to answer at all.
-PATIENCE_S = 30.0
+#: Timeout of the first connection to the orchestrator.
+CONNECT_S = 30.0
 
 
 def join(
@@ -39,10 +39,10 @@ def join(
 ) -> None:
     """Be a learner of the orchestrator at ``address``, until Ctrl-C.
 
-    ``data`` is a folder of one's own data, which never leaves the device. ``allow``
-    names models of one's own, ``module:factory``, that jobs may ask for. ``rate`` and
-    ``bandwidth`` slow this learner down, as do the ``states`` of a file. ``joined`` is
-    called with the learner's name and the server's once both know each other.
+    ``data`` is a folder with this device's own data, which never leaves it. ``allow``
+    lists this device's own models, ``module:factory``, that jobs may use. ``rate`` and
+    ``bandwidth`` throttle this learner, as does a file of ``states``. ``joined`` is
+    called with the learner's name and the server's once they are connected.
     """
     name = name or socket.gethostname()
     if states and (rate or bandwidth):
@@ -59,19 +59,19 @@ def join(
     if not quiet:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("melisma.learner").setLevel(logging.INFO)
-    options = {"name": name, "token": token, "patience_s": PATIENCE_S, "threads": 8}
+    options = {"name": name, "token": token, "patience_s": CONNECT_S, "threads": 8}
     with (
         closing(FogService(learner, listens=listen)) as service,
-        rpc.connect(address, service, **options) as line,
+        rpc.connect(address, service, **options) as connection,
     ):
-        joined(name, line.name)
-        line.wait()
+        joined(name, connection.name)
+        connection.wait()
 
 
 def _load_on(
     name: str, rate: str | None, bandwidth: str | None, states: Path | None
 ) -> BackgroundLoad:
-    """What keeps this device from being as fast as it can be."""
+    """Return the load that slows this device down: from states, or by limits."""
     if states:
         return background_of(load_states(states), name)
     limits = State(

@@ -1,4 +1,4 @@
-"""From a job to a live run: an orchestrator here, learners wherever they are."""
+"""Live runs on this machine: learners as processes, or in a testbed."""
 
 import math
 import os
@@ -29,7 +29,7 @@ from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
 #: In run.toml, of runs with learner processes here.
 LOCAL = "local"
-#: Longest that the learners of a testbed may take to start.
+#: Timeout for the learners of a testbed to start and join.
 JOIN_S = 120.0
 
 
@@ -63,7 +63,7 @@ def run_locally(
     show: Callable[[str], None] = lambda link: None,
     control: Control | None = None,
 ) -> list[Record]:
-    """Run a job with its learners as processes here, slowed down to their rates."""
+    """Run a job with its learners as processes here, throttled to their rates."""
     names = names_of(job)
     for group in job.learners:
         if not group.states and (group.rate is None or group.bandwidth is None):
@@ -92,7 +92,7 @@ def run_locally(
             job,
             folder,
             learners=len(names),
-            at_once=os.cpu_count() or 1,  # benchmarks; they share this machine
+            at_once=os.cpu_count() or 1,  # benchmarks, on the cores that they share
             watch=watch,
             ready=begin,
             show=show,
@@ -107,7 +107,7 @@ def run_locally(
 def _owners(
     groups: Sequence[LearnersTable | None], changing: float
 ) -> Iterator[list[Path | None]]:
-    """For each learner a file of its owner's states, or none if it has none."""
+    """Write a file of states for each learner that has them; yield paths or None."""
     with TemporaryDirectory(prefix="melisma-") as root:
         files: dict[int, Path] = {}
         for n, group in enumerate(groups):
@@ -121,7 +121,7 @@ def _owners(
 
 
 def background_of(table: StatesFile, name: str) -> BackgroundLoad:
-    """Return the load that a file of states describes, with a seed of the name."""
+    """Return the load that a file of states describes, seeded by the name."""
     gamma = probabilities(table.states, table.heat, name)
     return BackgroundLoad(
         [
@@ -141,7 +141,7 @@ def background_of(table: StatesFile, name: str) -> BackgroundLoad:
 
 @contextmanager
 def own_data(job: Job, names: Sequence[str]) -> Iterator[Path | None]:
-    """In federated mode, a folder with each learner's own data, under its name."""
+    """In federated mode, a folder with a folder of own data for each learner."""
     if job.mode == Mode.PARALLEL:
         yield None
         return
@@ -157,7 +157,7 @@ def own_data(job: Job, names: Sequence[str]) -> Iterator[Path | None]:
 def join_command(
     job: Job, address: str, name: str, data: Path | None, owner: Path | None
 ) -> list[str]:
-    """Return what starts one of a job's learners on this machine."""
+    """Return the command that starts one of a job's learners on this machine."""
     command = [sys.executable, "-m", "melisma", "join", address, "--name", name]
     if data:
         command += ["--data", str(data / name)]
@@ -172,16 +172,16 @@ def join_command(
 
 @contextmanager
 def processes() -> Iterator[Callable[[list[str]], None]]:
-    """Processes that end with the block.
+    """Yield what starts a process; all processes end with the block.
 
-    Their standard input ends with this process, even if it is killed.
+    Their standard input is a pipe that closes with this process, even if it is killed.
     """
     started: list[subprocess.Popen[bytes]] = []
     lifeline, held = os.pipe()
 
     def start(command: list[str]) -> None:
         started.append(
-            # Ctrl-C is for this process, which ends them.
+            # Ctrl-C goes to this process alone, which terminates them.
             subprocess.Popen(command, stdin=lifeline, start_new_session=True)
         )
 
@@ -209,7 +209,7 @@ def run_on_testbed(
 ) -> list[Record]:
     """Run a job with learners in namespaces, as slow as these devices; needs root.
 
-    A device that the job names among its learners has the owner that it has there.
+    A device that is named like a group of the job's learners has that group's states.
     """
     unlike = [DEVICES[name] for name in devices if name in DEVICES]
     for name in set(devices) - set(DEVICES):
@@ -231,7 +231,7 @@ def run_on_testbed(
             address = server.invite()
             with ExitStack() as unhurried:
                 for place, owner in zip(places, owners, strict=True):
-                    # Importing torch would take a slow one long.
+                    # Importing torch under a low CPU quota would take long.
                     unhurried.enter_context(place.full_speed())
                     place.popen(join_command(job, address, place.name, data, owner))
                 server.wait_until(len(places), timeout_s=JOIN_S)
@@ -240,7 +240,7 @@ def run_on_testbed(
             job,
             folder,
             learners=len(places),
-            at_once=1,  # a benchmark is of a device, not of a crowd
+            at_once=1,  # benchmarks in parallel would slow each other down
             watch=watch,
             ready=start,
             show=show,

@@ -1,4 +1,4 @@
-"""From a job to an orchestrator that serves whoever joins, for one task or several."""
+"""From a job to a live run: an orchestrator for one task or several."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger("melisma.orchestrator")
 
 Elsewhere = Callable[[Sequence[ServedTask]], AbstractContextManager[Remotes]]
 
-#: What a learner may always send, whatever the model.
+#: Part of the limit on a learner's message that does not depend on the model.
 LEAST_MESSAGE_BYTES = 1 << 24
 
 
@@ -47,12 +47,13 @@ def orchestrate(
     control: Control | None = None,
     **options: Any,
 ) -> list[Record]:
-    """Serve learners and train; go on where ``run_folder`` says the run stands.
+    """Serve learners and train, from the checkpoint in ``run_folder`` if there is one.
 
-    Starts when ``learners`` are there. ``ready`` is called once they can dial in, and
-    ``show`` with the dashboard's link, whose bearer may stop the run early; ``options``
-    are those of ``rpc.serve``. Learners are who dials in, or are ``elsewhere``: that
-    gets what all tasks serve. Returns all records of the run.
+    Training starts when ``learners`` have joined. ``ready`` is called once they can
+    connect, and ``show`` with the dashboard's link, which also allows to stop the run;
+    ``options`` are those of ``rpc.serve``. Learners are the peers that connect, or
+    those that ``elsewhere`` returns, which is called with what all tasks serve. Returns
+    all records of the run.
     """
     family = family_of(job)
     job = family.checked(job, live=True)
@@ -91,7 +92,7 @@ def orchestrate_on(
     *,
     engine: str,
 ) -> list[Record]:
-    """Train by averaging on a crew that has its own way to its learners."""
+    """Train by averaging on a crew that reaches its learners in its own way."""
     family = family_of(job)
     if family.name:
         raise ConfigError(
@@ -110,7 +111,7 @@ def orchestrate_on(
 
 
 def _write_report(folder: Path) -> None:
-    """Write it if it can be; the run is whole without."""
+    """Write the report; a failure is only logged, since the run is complete."""
     try:
         views.write(folder)
     except MelismaError as error:
@@ -118,6 +119,6 @@ def _write_report(folder: Path) -> None:
 
 
 def _limits(served: Sequence[ServedTask]) -> rpc.Limits:
-    """Take no more from a learner at a time than a few models."""
+    """Limit a learner's message to two models and `LEAST_MESSAGE_BYTES`."""
     model_bytes = max(task.model_bytes for task in served)
     return rpc.Limits(message_bytes=LEAST_MESSAGE_BYTES + 2 * model_bytes)

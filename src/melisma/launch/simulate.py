@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import tomli_w
+
 from melisma import __version__
 from melisma.algorithms.control import Control
 from melisma.jobs.families import family_of
@@ -14,14 +16,14 @@ from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.loops import blocking
 from melisma.learning.settings import HERE, Hardware
 from melisma.runs.records import Record
-from melisma.runs.store import CONFIG, RunWriter, Watch, ignore, write_text
+from melisma.runs.store import CONFIG, START, RunWriter, Watch, ignore, write_text
 
 #: In run.toml, of runs on the virtual clock.
 SIMULATION = "simulation"
 
 
 class Trainable(Protocol):
-    """A job whose data is loaded, whose models are built and learners priced."""
+    """A job with data loaded, models built and delay laws computed."""
 
     async def train(
         self, runs: Mapping[str, RunWriter], control: Control | None = None
@@ -53,10 +55,10 @@ class Simulation:
         watch: Watch = ignore,
         control: Control | None = None,
     ) -> dict[str, RunWriter]:
-        """Run on the virtual clock; return what was written, by the tasks' names.
+        """Run on the virtual clock; return the runs by the tasks' names.
 
         With a ``folder``, which must exist, the run is written there, and goes on from
-        the checkpoint that is there already.
+        the checkpoint in it if there is one.
         """
         start = {"engine": SIMULATION, **_chosen(self.hardware)}
         with opened(self.job, folder, start, watch, seldom=True) as runs:
@@ -65,7 +67,7 @@ class Simulation:
 
 
 def build(job: Job, hardware: Hardware = HERE) -> Simulation:
-    """Make a job ready; ConfigError or DataError if something is wrong with it."""
+    """Make a job ready to simulate; ConfigError or DataError if it is not valid."""
     family = family_of(job)
     job = family.checked(job)
     return Simulation(job, family.builder.simulated(job, hardware), hardware)
@@ -85,7 +87,7 @@ def opened(
     *,
     seldom: bool = False,
 ) -> Iterator[dict[str, RunWriter]]:
-    """Begin or go on with the runs of a job: one for each task, by its name."""
+    """Open the runs of a job, new or resumed: one for each task, by its name."""
     start = {"melisma": __version__} | start
     with ExitStack() as stack:
         runs = {}
@@ -98,6 +100,7 @@ def opened(
             )
         if folder and job.task:
             write_text(folder / CONFIG, dump(job))
+            write_text(folder / START, tomli_w.dumps(start))
         yield runs
 
 
@@ -107,10 +110,11 @@ def _kept_with_its_runs(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if [path.name for path in folder.iterdir()] == [CONFIG]:
+        if {path.name for path in folder.iterdir()} == {CONFIG, START}:
             (folder / CONFIG).unlink()
+            (folder / START).unlink()
 
 
 def _chosen(hardware: Hardware) -> dict[str, Any]:
-    """What a result depends on: not the number of threads."""
+    """Return the settings that results depend on: threads do not change them."""
     return {"device": hardware.device, "precision": hardware.precision.value}

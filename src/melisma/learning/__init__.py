@@ -1,1 +1,44 @@
 """Data, models and training: the only room that knows torch."""
+
+from typing import TYPE_CHECKING
+
+from melisma.lazy import offer
+
+if TYPE_CHECKING:
+    from melisma.learning import benchmark, data, models
+    from melisma.learning.data import Dataset
+    from melisma.learning.devices import placed
+    from melisma.learning.evaluation import evaluate
+    from melisma.learning.gradients import Descent, gradient_sum
+    from melisma.learning.parameters import Model, parameters_of, put
+    from melisma.learning.settings import HERE, Late, Training
+    from melisma.learning.training import use_threads
+
+__all__ = [
+    "HERE",
+    "Dataset",
+    "Descent",
+    "Late",
+    "Model",
+    "Training",
+    "benchmark",
+    "data",
+    "evaluate",
+    "gradient_sum",
+    "models",
+    "parameters_of",
+    "placed",
+    "put",
+    "use_threads",
+]
+
+offer(
+    globals(),
+    data="Dataset",
+    devices="placed",
+    evaluation="evaluate",
+    gradients="Descent gradient_sum",
+    parameters="Model parameters_of put",
+    settings="HERE Late Training",
+    training="use_threads",
+)

@@ -232,12 +232,12 @@ def _least_spread(
     still, count = np.unique(np.delete(gains, moving), return_counts=True)
     ranks = 2 * np.arange(moving.size) - (moving.size - 1)
 
-    def spread(some: _Trades) -> int:
+    def spread(made: _Trades) -> int:
         after = gains[moving]
-        after[np.searchsorted(moving, some.item)] += some.gain
-        # Pairs of which both move, and of which one does; the others stay the same.
-        both, one = ranks @ np.sort(after), np.abs(after[:, None] - still) @ count
-        return int(both + one.sum())
+        after[np.searchsorted(moving, made.item)] += made.gain
+        # Pairs of which both items move, and of which one does; the others stay.
+        inside, across = ranks @ np.sort(after), np.abs(after[:, None] - still) @ count
+        return int(inside + across.sum())
 
     others = (trades[places] for places in _multisets(trades, gains, goal, gap))
     return min((chosen, *others), key=spread)

@@ -4,8 +4,8 @@ import numpy as np
 
 from melisma.maths.arrays import Floats, Ints
 
-#: What is as near to a whole number as this is one; what is not quite as near has the
-#: largest remainder, and is rounded up if there is room.
+#: An amount this little below a whole number is taken to be it: solvers leave such
+#: traces. One further below has a large remainder, and is rounded up if there is room.
 _NEAR = 1e-9
 
 

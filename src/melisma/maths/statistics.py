@@ -1,4 +1,4 @@
-"""A mean, and how sure of it one can be."""
+"""Means and their confidence intervals."""
 
 import numpy as np
 from numpy.typing import ArrayLike

@@ -43,7 +43,7 @@ def run_on_ray(
         )
     if data and not data.is_absolute():
         raise ConfigError(f"--data '{data}' is relative: give it as the nodes have it")
-    own_models = [one.model for one in tasks_of(job) if ":" in one.model]
+    own_models = [task.model for task in tasks_of(job) if ":" in task.model]
     make = partial(learner, allowed=own_models, data=str(data) if data else None)
     with joined(address):
         names = fleet.learners(fleet.nodes())

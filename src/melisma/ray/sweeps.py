@@ -12,11 +12,11 @@ from typing import Any
 from melisma.comparison.sweeps.engine import (
     Died,
     Engine,
-    News,
     Raised,
     Returned,
     Ticked,
-    swept_by,
+    TrialEvent,
+    engine_of,
 )
 from melisma.comparison.sweeps.processes import ONE_THREAD, outcome
 from melisma.ray.cluster import joined, ray
@@ -31,11 +31,11 @@ def over_ray(address: str | None = None, cpus: int | None = None) -> Iterator[En
     does not answer. Ticks arrive when their trial ends.
     """
     with joined(address, cpus, ONE_THREAD):
-        yield swept_by(_Cluster())
+        yield engine_of(_Cluster())
 
 
 class _Cluster:
-    """The crew of a cluster."""
+    """The workers of a cluster."""
 
     def __init__(self) -> None:
         # Ray's own retries would not count a trial's tries, nor stop where memory
@@ -51,19 +51,19 @@ class _Cluster:
     def begin(self, number: int, trial: Callable[..., Any], item: object) -> None:
         self._begun[self._do.remote(trial, item)] = number
 
-    def hear(self) -> Iterator[tuple[int, News]]:
+    def events(self) -> Iterator[tuple[int, TrialEvent]]:
         ended, _ = ray.wait(list(self._begun))
         for reference in ended:
             number = self._begun.pop(reference)
             try:
-                ticks, news = ray.get(reference)
+                ticks, event = ray.get(reference)
             except ray.exceptions.RayTaskError as error:  # it could not even begin
                 yield number, Raised(error)
             except ray.exceptions.RayError as error:
                 yield number, Died(_reason(error))
             else:
                 yield number, Ticked(ticks)
-                yield number, news
+                yield number, event
 
     def abandon(self) -> None:
         for reference in self._begun:
@@ -79,10 +79,10 @@ def _counted(trial: Callable[..., Any], item: object) -> tuple[int, Returned | R
         nonlocal ticks
         ticks += 1
 
-    news = outcome(trial, item, tick)
-    if isinstance(news, Raised):
-        news.error.add_note(f"on {socket.gethostname()}")
-    return ticks, news
+    event = outcome(trial, item, tick)
+    if isinstance(event, Raised):
+        event.error.add_note(f"on {socket.gethostname()}")
+    return ticks, event
 
 
 def _reason(error: Exception) -> str:

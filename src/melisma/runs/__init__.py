@@ -1,1 +1,5 @@
 """Records of a run, its folder, and following it as it grows."""
+
+from melisma.runs.records import Record, evaluations
+
+__all__ = ["Record", "evaluations"]

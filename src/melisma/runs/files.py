@@ -1,4 +1,4 @@
-"""What the files of a run are called, for readers without torch."""
+"""Names of a run's files, importable without torch."""
 
 CONFIG, RECORDS, MODEL = "config.toml", "records.jsonl", "model.safetensors"
 CHECKPOINT, START = "checkpoint.safetensors", "run.toml"

@@ -1,8 +1,8 @@
-"""What happened, one typed row per event.
+"""A run's event log: one typed record per event.
 
-The orchestrator writes rows in the order in which it hears of them; everything else
-only reads them. ``time_s`` counts from the start of the run on the fleet's clock. A
-row is one line of JSON whose ``event`` names its type.
+The orchestrator appends records in the order in which it learns of the events;
+everything else only reads them. ``time_s`` counts from the start of the run on the
+fleet's clock. A record is one line of JSON whose ``event`` names its type.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ class LearnerEvent(Event, frozen=True, kw_only=True):
 
 
 class Refused(Event, frozen=True, kw_only=True, tag="refused"):
-    """A task was not let in beside those that were there."""
+    """A task was not admitted beside those under way."""
 
     reason: str
 
@@ -39,23 +39,23 @@ class Joined(LearnerEvent, frozen=True, kw_only=True, tag="joined"):
 
 
 class Left(LearnerEvent, frozen=True, kw_only=True, tag="left"):
-    """A learner that took part before is not there in this cycle."""
+    """A learner that took part before is absent from this cycle on."""
 
 
 class Expelled(LearnerEvent, frozen=True, kw_only=True, tag="expelled"):
-    """A learner was sent away for good."""
+    """A learner was removed for good."""
 
     reason: str
 
 
 class Steered(Event, frozen=True, kw_only=True, tag="steered"):
-    """Somebody who watches gave the task another deadline, from this cycle on."""
+    """The task's deadline was changed from the dashboard, from this cycle on."""
 
     deadline_s: float
 
 
 class Allocated(LearnerEvent, frozen=True, kw_only=True, tag="allocated"):
-    """A learner was given work, or none."""
+    """A learner was allocated work for a cycle; 0 samples: it sits out."""
 
     samples: int
     steps: int
@@ -70,19 +70,19 @@ class Downloaded(LearnerEvent, frozen=True, kw_only=True, tag="downloaded"):
 class Moved(LearnerEvent, frozen=True, kw_only=True, tag="moved"):
     """A device of a fog kept, sent or discarded what it collected in a slot."""
 
-    slot: int  #: from 1; one after the last only trains on what was sent in that
+    slot: int  #: from 1; an extra last slot only trains on what the one before sent
     collected: int  #: samples
-    trained: int  #: of its own, and of those that had arrived
-    arrived: int  #: from others, or back from those who could not be reached
+    trained: int  #: its own samples, and those that had arrived
+    arrived: int  #: from others, or returned because the receiver could not be reached
     discarded: int
-    sent: dict[str, int]  #: to whom
+    sent: dict[str, int]  #: samples by receiver
     process_cost: float
     transfer_cost: float
     error_cost: float  #: of discarding, and of training on few samples
 
 
 class Worked(LearnerEvent, frozen=True, kw_only=True):
-    """A learner trained, to the end or not."""
+    """A learner trained, completely or in part."""
 
     samples: int  #: seen at least once
     batches: int
@@ -94,7 +94,7 @@ class Trained(Worked, frozen=True, kw_only=True, tag="trained"):
 
 
 class Halted(Worked, frozen=True, kw_only=True, tag="halted"):
-    """A learner stopped at the deadline, part of its work done."""
+    """A learner stopped at the deadline with part of its steps done."""
 
 
 class Uploaded(LearnerEvent, frozen=True, kw_only=True, tag="uploaded"):
@@ -102,9 +102,9 @@ class Uploaded(LearnerEvent, frozen=True, kw_only=True, tag="uploaded"):
 
 
 class Checked(LearnerEvent, frozen=True, kw_only=True, tag="checked"):
-    """A learner's work was redone and compared with what it sent."""
+    """A learner's update was audited: recomputed and compared."""
 
-    #: Between the two, as a share of how far the work leads; None: not finite.
+    #: Between both updates, relative to the recomputed one; None: not finite.
     distance: float | None
 
 
@@ -112,11 +112,11 @@ class Dropped(LearnerEvent, frozen=True, kw_only=True, tag="dropped"):
     """A learner's update does not count."""
 
     reason: str
-    offence: bool = False  #: it sent what nobody asked for
+    offence: bool = False  #: the learner is to blame for the loss
 
 
 class Aggregated(Event, frozen=True, kw_only=True, tag="aggregated"):
-    """The updates of a cycle became one model."""
+    """The updates of a cycle were merged into one model."""
 
     learners: int  #: whose updates count
     samples: int  #: that they trained on
@@ -129,7 +129,7 @@ class Aggregated(Event, frozen=True, kw_only=True, tag="aggregated"):
 
 
 class Evaluated(Event, frozen=True, kw_only=True, tag="evaluated"):
-    """The model met the test set."""
+    """The model was evaluated on the test set."""
 
     accuracy: float
     loss: float | None  #: None: not finite
@@ -158,14 +158,14 @@ _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
 def write(record: Record, file: BinaryIO) -> None:
-    """Append one row; numbers that are not finite become null."""
+    """Append one record; numbers that are not finite become null."""
     file.write(_ENCODER.encode(record) + b"\n")
 
 
 def read(path: Path) -> list[Record]:
-    """Read all rows; a last line that was cut short is left out.
+    """Read all records; an incomplete last line is left out.
 
-    A damaged line anywhere else is a DataError.
+    DataError if any other line is damaged.
     """
     return list(_rows(path))
 
@@ -185,7 +185,7 @@ def _rows(path: Path) -> Iterator[Record]:
 
 
 def decode(lines: bytes) -> list[Record]:
-    """Read whole lines; DataError if one is damaged."""
+    """Decode whole lines; DataError if one is damaged."""
     try:
         return _DECODER.decode_lines(lines)
     except msgspec.DecodeError as error:

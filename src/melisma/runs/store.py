@@ -1,14 +1,14 @@
-"""A run on disk, and the only writer of it.
+"""A run's folder, and its only writer.
 
 RUN/config.toml              the job: everything that decides the run, seed included
     run.toml                 how it was started: engine, device, precision, version
-    records.jsonl            one event a line
-    checkpoint.safetensors   parameters after the last whole cycle, and how many bytes
-                             of the records belong to it
+    records.jsonl            one record a line
+    checkpoint.safetensors   parameters after the last whole cycle, and the length of
+                             the records up to it in bytes
     model.safetensors        parameters at the end
 
-Simulated and live runs are written alike, so both can be followed and resumed. A job
-of several tasks is a folder with a configuration and one run for each task.
+Simulated and live runs use the same files, so both can be watched and resumed. The
+folder of a job with several tasks has a configuration and a run for each task.
 """
 
 import os
@@ -33,7 +33,7 @@ from melisma.learning.parameters import (
     save,
 )
 from melisma.runs.files import CHECKPOINT, CONFIG, MODEL, RECORDS, START
-from melisma.runs.lock import hold, is_held
+from melisma.runs.lock import is_locked, lock
 from melisma.runs.records import Record, read, write
 
 __all__ = [
@@ -51,25 +51,25 @@ __all__ = [
 
 Watch = Callable[[Record], None]
 
-#: Seconds between two checkpoints of a run that does not keep every cycle.
+#: Seconds between two checkpoints of a run that is not checkpointed every cycle.
 SELDOM_S = 5.0
 
 
 def ignore(record: Record) -> None:
-    """Watch nothing."""
+    """Do nothing with a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checkpoint:
-    """Where a run stands after a whole cycle; one file, so never half of it."""
+    """A run's state after a whole cycle, in one file, so that it is never torn."""
 
     cycle: int
     time_s: float  #: on the crew's clock
-    records_bytes: int  #: of the records that are about this cycle or earlier ones
+    records_bytes: int  #: length of the records of this and earlier cycles
     parameters: Parameters  #: of the model, and the algorithm's state beside them
 
     def write(self, folder: Path) -> None:
-        """Replace the checkpoint before."""
+        """Replace the previous checkpoint."""
         notes = {
             "cycle": str(self.cycle),
             "time_s": repr(self.time_s),
@@ -79,7 +79,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, folder: Path) -> "Checkpoint | None":
-        """Return a run's last checkpoint, or None if it has not got that far."""
+        """Return a run's last checkpoint; None if it has none yet."""
         path = folder / CHECKPOINT
         if not path.exists():
             return None
@@ -98,10 +98,10 @@ class Checkpoint:
 class RunWriter:
     """Writes one run; without a folder it only keeps the records in memory.
 
-    ``past`` are the records up to the checkpoint from which the run goes on. Unless a
-    run is ``seldom`` kept, every record is flushed and every cycle checkpointed: real
-    devices cannot repeat what was lost, a simulation can. However a run ends, short of
-    being killed, its last whole cycle is kept.
+    ``past`` are the records up to the checkpoint from which the run resumes. Every
+    record is flushed and every cycle checkpointed, since real devices cannot repeat
+    lost work; a simulation can, and is checkpointed ``seldom``. Unless the process is
+    killed, the last whole cycle is checkpointed however the run ends.
     """
 
     def __init__(self, past: list[Record] | None = None, watch: Watch = ignore) -> None:
@@ -125,11 +125,11 @@ class RunWriter:
         watch: Watch = ignore,
         seldom: bool = False,
     ) -> "Iterator[RunWriter]":
-        """Begin a run, or go on from the checkpoint in ``folder``.
+        """Begin a run, or resume from the checkpoint in ``folder``.
 
-        ``config`` is the job as TOML, ``start`` how the run is started. Raises
-        DataError if another process writes the run. If the run fails before anything
-        is recorded, the files made here are removed again.
+        ``config`` is the job as TOML, ``start`` how the run was started. DataError if
+        another process is writing the run. If the run fails before its first record,
+        the files made here are removed.
         """
         writer = cls(watch=watch)
         if folder is None:
@@ -137,14 +137,14 @@ class RunWriter:
             return
         made, is_new = not folder.exists(), not (folder / RECORDS).exists()
         folder.mkdir(exist_ok=True)
-        if not is_new and is_held(folder / RECORDS):
+        if not is_new and is_locked(folder / RECORDS):
             raise DataError(
                 f"{folder} is under way in another process: stop that one, or wait "
                 "for it to end"
             )
         try:
             with (folder / RECORDS).open("ab") as file:
-                hold(file)
+                lock(file)
                 writer._begin(folder, file, seldom)
                 write_text(folder / CONFIG, config)
                 if start is not None:
@@ -164,7 +164,7 @@ class RunWriter:
     def _begin(self, folder: Path, file: BinaryIO, seldom: bool) -> None:
         self.folder, self._file, self._seldom = folder, file, seldom
         self.checkpoint = Checkpoint.read(folder)
-        # What was recorded after the last whole cycle happens again.
+        # Later records belong to a cycle that will be repeated.
         file.truncate(self.checkpoint.records_bytes if self.checkpoint else 0)
         self.past = read(folder / RECORDS)
 
@@ -185,7 +185,7 @@ class RunWriter:
         self._watch(record)
 
     def keep(self, cycle: int, time_s: float, parameters: Parameters) -> None:
-        """Write a checkpoint: ``cycle`` is over and all that happened is recorded."""
+        """Checkpoint ``cycle``, which is over and whose records are all noted."""
         if self._file is None or self.folder is None:
             return
         self._file.flush()
@@ -222,14 +222,14 @@ class RunWriter:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole: half a configuration would be another one."""
+    """Replace a file atomically: half a configuration could be read as another one."""
     unfinished = path.with_name(f"{path.name}.part")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
 
 
 def started(folder: Path) -> dict[str, Any]:
-    """Return how a run was started; nothing where that was not written down."""
+    """Return how a run was started; empty if that was not recorded."""
     with suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
         return tomllib.loads((folder / START).read_text(encoding="utf-8"))
     return {}
@@ -237,9 +237,9 @@ def started(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def run_folder(root: Path, name: str) -> Iterator[Path]:
-    """Make ``root/name``, or ``name-2``, ``name-3``… where runs of that name are.
+    """Make ``root/name``, or ``name-2``, ``name-3``… if that name is taken.
 
-    A folder that is still empty at the end is removed again.
+    The folder is removed at the end if it is still empty.
     """
     folder = _first_free(root, name)
     try:

@@ -1,7 +1,7 @@
-"""A run's records as they come: what is new since the last look, and any part of them.
+"""Follow a run's record files: read new records, and any earlier part again.
 
-Who looks reads the files that the orchestrator writes anyway: a run that nobody looks
-at does nothing for it.
+Watchers read the files that the orchestrator writes anyway, so a run spends nothing on
+being watched.
 """
 
 from bisect import bisect_right
@@ -12,12 +12,12 @@ from melisma.errors import DataError
 from melisma.runs import records
 from melisma.runs.records import Record
 
-#: Read at a time.
+#: Most bytes read at a time.
 CHUNK_BYTES = 1 << 22
 
 
 class Tail:
-    """The records in some files, in the order in which they were found there."""
+    """The records of several files, in the order in which they were read."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.position = 0  #: records read so far
@@ -27,19 +27,19 @@ class Tail:
         self._chunks: list[tuple[int, int, int]] = []
 
     def has_shrunk(self) -> bool:
-        """Whether records that were read are gone: the run was begun anew."""
+        """Return whether records that were read are gone: the run was restarted."""
         return any(
             _size(path) < end for path, end in zip(self.paths, self._ends, strict=True)
         )
 
     def has_grown(self) -> bool:
-        """Whether there may be more to read."""
+        """Return whether a file has grown; its last line may still be incomplete."""
         return any(
             _size(path) > end for path, end in zip(self.paths, self._ends, strict=True)
         )
 
     def read(self) -> Iterator[tuple[int, list[Record]]]:
-        """Yield the new records of whole lines, and which file they are in."""
+        """Yield (index of the file, its new records); incomplete lines are left."""
         for number, path in enumerate(self.paths):
             while lines := _lines(path, self._ends[number]):
                 try:
@@ -52,7 +52,7 @@ class Tail:
                 yield number, found
 
     def raw(self, after: int, limit: int) -> list[bytes]:
-        """Return records as they are written, from position ``after`` on."""
+        """Return records as the lines of their files, from position ``after`` on."""
         found: list[bytes] = []
         first = max(
             0, bisect_right(self._chunks, after, key=lambda chunk: chunk[0]) - 1
@@ -77,7 +77,7 @@ def _size(path: Path) -> int:
 
 
 def _lines(path: Path, offset: int) -> bytes:
-    """Return the next whole lines of a file; nothing if there are none."""
+    """Return the next whole lines of a file; empty if there are none."""
     try:
         with path.open("rb") as file:
             file.seek(offset)

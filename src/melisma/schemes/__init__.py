@@ -8,9 +8,10 @@ One's own is registered under a name, or found where it lies (``my_schemes:faste
 
 from collections.abc import Callable
 from inspect import unwrap
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from melisma.errors import ConfigError, unknown
+from melisma.lazy import offer
 from melisma.registry import imported, reference, register
 from melisma.schemes.checked import Scheme, checked
 from melisma.schemes.csa import csa, csa_strict
@@ -20,6 +21,9 @@ from melisma.schemes.csa_testbed import csa_testbed
 from melisma.schemes.dab import dab
 from melisma.schemes.eta import eta
 from melisma.schemes.sync import sync
+
+if TYPE_CHECKING:
+    from melisma.schemes import multitask
 
 AnyScheme = TypeVar("AnyScheme", bound=Scheme)
 
@@ -99,8 +103,12 @@ __all__ = [
     "RESERVED",
     "SCHEMES",
     "Scheme",
+    "csa",
     "find",
+    "multitask",
     "name_of",
     "scheme",
     "summary",
 ]
+
+offer(globals())

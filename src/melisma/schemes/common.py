@@ -43,10 +43,10 @@ def _guess(problem: Problem) -> int:
     of like learners 1/Σd is linear in τ, so that few rounds do.
     """
     K, D = problem.learners, problem.samples
-    some = slice(None, None, 1 + K // SAMPLED)
-    c2, c1 = problem.step_s[some], problem.sample_s[some]
-    room_s = problem.deadline_s - problem.fixed_s[some]
-    low, high = problem.low[some], problem.high[some]
+    sample = slice(None, None, 1 + K // SAMPLED)
+    c2, c1 = problem.step_s[sample], problem.sample_s[sample]
+    room_s = problem.deadline_s - problem.fixed_s[sample]
+    low, high = problem.low[sample], problem.high[sample]
     total = D * c2.size / K
     tau = float((room_s * (K / D) - c1).sum() / c2.sum())
     for _ in range(2):

@@ -53,9 +53,9 @@ def _solve(problem: Problem) -> Floats:
     room = 1.0 - problem.fixed_s / problem.deadline_s
     start = level(problem.low, problem.high, problem.samples) / unit
     tau = np.maximum((room / start - c1) / c2, 0.0)
-    one, none = np.ones((K, 1)), np.zeros((K, 1))
-    each, nobody = np.eye(K), np.zeros((K, K))
-    apart = np.block([[one, none, -each, nobody], [none, -one, each, nobody]])
+    ones, zeros = np.ones((K, 1)), np.zeros((K, 1))
+    eye, blank = np.eye(K), np.zeros((K, K))
+    apart = np.block([[ones, zeros, -eye, blank], [zeros, -ones, eye, blank]])
     width: Floats = np.r_[1.0, -1.0, np.zeros(2 * K)]
     total = np.r_[np.zeros(2 + K), np.ones(K)]
 
@@ -71,7 +71,7 @@ def _solve(problem: Problem) -> Floats:
 
     def busy_slope(x: Floats) -> Floats:
         tau, d = x[2:].reshape(2, K)
-        times = np.hstack([none, none, np.diag(c2 * d), np.diag(c2 * tau + c1)])
+        times = np.hstack([zeros, zeros, np.diag(c2 * d), np.diag(c2 * tau + c1)])
         return np.vstack([times, total])
 
     constraints: Any = [  # scipy's stubs know only scalar ones

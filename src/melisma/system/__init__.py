@@ -11,6 +11,7 @@ from melisma.system.metrics import (
 )
 from melisma.system.multitask import Assignment, MultiTaskProblem, Solved
 from melisma.system.problem import Allocation, Problem, learner_s
+from melisma.system.states import States, heated
 
 __all__ = [
     "CSA_WORKLOAD",
@@ -22,10 +23,12 @@ __all__ = [
     "MultiTaskProblem",
     "Problem",
     "Solved",
+    "States",
     "Workload",
     "cell",
     "clocks",
     "cycle_s",
+    "heated",
     "learner_s",
     "max_staleness",
     "mean_staleness",

@@ -1,4 +1,4 @@
-"""How good an allocation, or what became of it, is."""
+"""Metrics of an allocation, and of the cycle that it led to."""
 
 import numpy as np
 

@@ -61,11 +61,11 @@ class States:
 
     def only(self, tasks: Ints, learners: Ints) -> "States":
         """Return those of some tasks and learners."""
-        some = np.ix_(tasks, learners)
+        pairs = np.ix_(tasks, learners)
         return States(
             probability=self.probability[learners],
-            shard_s=self.shard_s[some],
-            fixed_s=self.fixed_s[some],
+            shard_s=self.shard_s[pairs],
+            fixed_s=self.fixed_s[pairs],
         )
 
     def expected(self) -> tuple[Floats, Floats]:

@@ -71,13 +71,13 @@ def cycle_through(levels: Sequence[Level], busy_s: ArrayLike) -> Passage:
     if not levels:
         raise ConfigError("a tree of 0 levels: give at least the root's")
     busy = numbers("busy_s", busy_s, shape=(learners,), endless=True, each="learner")
-    has, nodes = np.zeros(1), []
+    arrived, nodes = np.zeros(1), []  # when each node of a level has the model
     for level in levels:
-        nodes.append(has)
+        nodes.append(arrived)
         place = np.arange(1, level.children + 1)
-        handed = has[:, None] + place * level.hand_out_s
-        has = (_served(handed, level.send_s) + level.latency_s).ravel()
-    started, back = has, has + busy
+        handed = arrived[:, None] + place * level.hand_out_s
+        arrived = (_served(handed, level.send_s) + level.latency_s).ravel()
+    started, back = arrived, arrived + busy
     for level, began in zip(reversed(levels), reversed(nodes), strict=True):
         arriving = back.reshape(-1, level.children) + level.latency_s
         received = _served(np.sort(arriving, axis=1), level.receive_s)

@@ -6,11 +6,20 @@ uploads of coded cycles, event by event (``air``).
 """
 
 from melisma.transmission.queues import Decisions, Observed, Queues, Setting
-from melisma.transmission.rules import lyapunov, step
-from melisma.transmission.slots import Policy, Trace, greedy, jain, simulate, utility
+from melisma.transmission.rules import lyapunov, step, transmission
+from melisma.transmission.slots import (
+    FADED,
+    Policy,
+    Trace,
+    greedy,
+    jain,
+    simulate,
+    utility,
+)
 from melisma.transmission.uploads import Schedule, Uploads
 
 __all__ = [
+    "FADED",
     "Decisions",
     "Observed",
     "Policy",
@@ -24,5 +33,6 @@ __all__ = [
     "lyapunov",
     "simulate",
     "step",
+    "transmission",
     "utility",
 ]

@@ -1,4 +1,4 @@
-"""What fair transmission remembers and is given: queues, a slot's chances, the setting.
+"""State and inputs of fair transmission: queues, what a slot brings, the setting.
 
 Arrays run over workers m; axes before the last run over independent runs. Squares of
 Mbit, Gcycles and J are added in one Lyapunov function, so the units are part of the

@@ -22,8 +22,8 @@ FADED = 0.25
 def greedy(setting: Setting, queues: Queues, observed: Observed) -> Decisions:
     """Admit all, compute what can be, send at the highest rates first.
 
-    The most data that one slot can carry. No queue is looked at but for what it holds;
-    a battery of the same size.
+    The most data that one slot can carry. Queues count only for what they hold; the
+    battery has the size that ``lyapunov`` needs.
     """
     f = affordable(setting, queues)
     r = np.broadcast_to(observed.rate_mbps, queues.data_mbit.shape)
@@ -143,9 +143,12 @@ def _each(arrays: T, change: Callable[[Floats], Floats]) -> T:
     )
 
 
-def _stack(many: Sequence[T], axis: int) -> T:
-    """One with the arrays of many, along a new axis."""
-    names = [field.name for field in fields(many[0])]
-    return type(many[0])(
-        **{name: np.stack([getattr(one, name) for one in many], axis) for name in names}
+def _stack(items: Sequence[T], axis: int) -> T:
+    """The arrays of all items, stacked along a new axis."""
+    names = [field.name for field in fields(items[0])]
+    return type(items[0])(
+        **{
+            name: np.stack([getattr(item, name) for item in items], axis)
+            for name in names
+        }
     )

@@ -97,25 +97,26 @@ class Uploads:
     ) -> Schedule:
         """Plan one cycle's uploads: one for each worker, or those of ``worker``.
 
-        A worker has one radio: its uploads follow one another. Who has nothing to send
-        is ready at inf. Raises ConfigError for sizes, rates or workers that are none.
+        A worker has one radio: its uploads follow one another. A worker
+        with nothing to send is ready at inf. Raises ConfigError for a size or rate
+        that is not above 0, or a worker that is not there.
         """
-        who = counts(
+        owner = counts(
             "worker",
             np.arange(self.workers) if worker is None else worker,
             most=self.workers - 1,
         )
-        ready = numbers("ready_s", ready_s, shape=who.shape, endless=True)
-        size = numbers("size_bits", size_bits, shape=who.shape, above=0.0)
-        rate = numbers("rate_bps", rate_bps, shape=who.shape, above=0.0)
+        ready = numbers("ready_s", ready_s, shape=owner.shape, endless=True)
+        size = numbers("size_bits", size_bits, shape=owner.shape, above=0.0)
+        rate = numbers("rate_bps", rate_bps, shape=owner.shape, above=0.0)
         air = Air(
             channels=self.channels,
             slot_s=self.slot_s,
-            worker=who,
+            worker=owner,
             ready_s=ready,
             size_bits=size,
             rate_bps=rate,
-            owed_bits=self.owed[who] * size,
+            owed_bits=self.owed[owner] * size,
         )
         while (now_s := air.next_s()) < inf:
             air.pass_to(now_s)

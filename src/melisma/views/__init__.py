@@ -1,21 +1,34 @@
-"""What became of a run: rows and one page, from its records alone; no torch.
+"""Tables, reports and pages of a run, made from its records alone; no torch.
 
-The page is imported when it is asked for: who only reads rows does without it.
+Names are imported on first use, so that reading rows does not load the page.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from melisma.lazy import offer
 
 if TYPE_CHECKING:
+    from melisma.views import fog, plots
     from melisma.views.accounts import Account, account, read
     from melisma.views.page import PAGE, ROWS, write
+    from melisma.views.tasks import Service, service
 
-__all__ = ["PAGE", "ROWS", "Account", "account", "read", "write"]
+__all__ = [
+    "PAGE",
+    "ROWS",
+    "Account",
+    "Service",
+    "account",
+    "fog",
+    "plots",
+    "read",
+    "service",
+    "write",
+]
 
-_ROOMS = {"PAGE": "page", "ROWS": "page", "write": "page"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_ROOMS.get(name, 'accounts')}"), name)
+offer(
+    globals(),
+    accounts="Account account read",
+    page="PAGE ROWS write",
+    tasks="Service service",
+)

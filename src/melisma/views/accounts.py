@@ -1,4 +1,4 @@
-"""A run as it lies in its folder, and what its records come to."""
+"""Read a run from its folder and add up its records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from melisma.views.ledger import Cycle, Incident, LearnerCycle, LearnerTotals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A run's job, and what its records come to."""
+    """A run's job, and the tables made from its records."""
 
     job: Job
     learner_cycles: list[LearnerCycle]
@@ -27,9 +27,9 @@ class Account:
 
 
 def read(folder: Path) -> tuple[Job, list[Record]]:
-    """Read what is there of a run, finished or not; DataError if there is none.
+    """Read job and records of a run, finished or not; DataError if there is none.
 
-    Of several tasks the records come one task after the other.
+    The records of several tasks come one task after the other.
     """
     if not (folder / CONFIG).is_file():
         raise DataError(f"{folder} is no run: there is no {CONFIG} in it")

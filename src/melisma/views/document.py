@@ -1,6 +1,6 @@
-"""A run as one JSON document, whole or only what changed: what the dashboard shows.
+"""A run as one JSON document, whole or only its changes: what the dashboard shows.
 
-The same for a run that goes on and for one that lies in its folder; no torch.
+It is read from the run's folder, whether the run is finished or under way; no torch.
 """
 
 import gc
@@ -18,7 +18,7 @@ from melisma.jobs.families import family_of
 from melisma.jobs.files import load
 from melisma.jobs.schema import Job, tasks_of
 from melisma.runs.files import CONFIG, RECORDS
-from melisma.runs.lock import is_held
+from melisma.runs.lock import is_locked
 from melisma.runs.tail import Tail
 from melisma.views.live_tables import LiveTables
 
@@ -26,26 +26,29 @@ RUNNING, FINISHED, CUT_SHORT = "running", "finished", "cut short"
 
 
 def document(folder: Path) -> dict[str, Any]:
-    """Return all of a run, as JSON knows it; DataError if there is none there."""
+    """Return a whole run as plain JSON values; DataError if ``folder`` has none."""
     plain: dict[str, Any] = msgspec.json.decode(encoded(folder))
     return plain
 
 
 def encoded(folder: Path) -> bytes:
-    """Return all of a run as JSON; DataError if there is none in ``folder``."""
+    """Return a whole run as encoded JSON; DataError if ``folder`` has none."""
     run = Document(folder)
     run.refresh()
     return msgspec.json.encode(run.since(0))
 
 
 def folders_of(job: Job, folder: Path) -> list[Path]:
-    """Return where the records of each task are."""
+    """Return the folder of each task's records."""
     return [folder / task.name for task in tasks_of(job)] if job.task else [folder]
 
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Look for no cycles meanwhile: a million records have none, and it takes long."""
+    """Pause the garbage collector: records hold no reference cycles to find.
+
+    Looking for them among a million records takes longer than reading them.
+    """
     before = gc.get_threshold()
     gc.set_threshold(0)
     try:
@@ -55,7 +58,7 @@ def _without_collection() -> Iterator[None]:
 
 
 class Document:
-    """A run in its folder, which may grow. Several threads may ask."""
+    """A run in its folder, which may still grow. Safe to use from several threads."""
 
     def __init__(self, folder: Path) -> None:
         if not (folder / CONFIG).is_file():
@@ -65,7 +68,7 @@ class Document:
         self._begin()
 
     def _begin(self) -> None:
-        self.epoch = secrets.token_hex(4)  #: another one after the run began anew
+        self.epoch = secrets.token_hex(4)  #: changes when the run is restarted
         self._config = (self.folder / CONFIG).read_text(encoding="utf-8")
         self.job = load(self.folder / CONFIG)
         self.tasks = tasks_of(self.job)
@@ -74,7 +77,7 @@ class Document:
         self.rows = LiveTables([float(task.deadline) for task in self.tasks])
 
     def refresh(self) -> None:
-        """Read what is new; DataError if it cannot be read."""
+        """Read new records; DataError if they cannot be read."""
         if not self.tail.has_grown() and not self.tail.has_shrunk():
             return
         with self._lock:
@@ -86,7 +89,7 @@ class Document:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all cycles of all tasks that were let in are there."""
+        """Whether every task that was not refused has all its cycles."""
         return all(
             progress.refused or progress.done >= task.cycles
             for progress, task in zip(self.rows.progress, self.tasks, strict=True)
@@ -94,13 +97,13 @@ class Document:
 
     @property
     def state(self) -> str:
-        """What the folder tells of a run."""
+        """The run's state, as far as its folder shows it."""
         if self.is_whole:
             return FINISHED
-        return RUNNING if is_held(self.tail.paths[0]) else CUT_SHORT
+        return RUNNING if is_locked(self.tail.paths[0]) else CUT_SHORT
 
     def header(self, state: str | None = None) -> dict[str, Any]:
-        """Return ``run`` of the document; ``state`` where more is known of it."""
+        """Return the document's ``run``; ``state`` replaces what the folder shows."""
         job = self.job
         return {
             "id": self.folder.resolve().name,
@@ -119,9 +122,9 @@ class Document:
     def since(
         self, after: int, epoch: str | None = None, state: str | None = None
     ) -> dict[str, Any]:
-        """Return what changed after record ``after``: all of it at 0.
+        """Return what changed after record ``after``; the whole document at 0.
 
-        All of it, too, if ``epoch`` is another one: the run was begun anew.
+        Also the whole if ``epoch`` is not the current one: the run was restarted.
         """
         with self._lock:
             rows, changes = self.rows, dict[str, Any]()
@@ -148,7 +151,7 @@ class Document:
         ]
 
     def raw(self, after: int, limit: int) -> tuple[int, list[bytes]]:
-        """Return records as they are written, and the position after them."""
+        """Return records as the lines of their files, and the position after them."""
         with self._lock:
             lines = self.tail.raw(after, limit)
         return after + len(lines), lines

@@ -18,7 +18,7 @@ SCALARS = (
     *("mean_staleness", "truancy", "utilisation", "error", "cost", "deadline_s"),
 )
 DATABASE = "mlflow.db"
-#: Metrics that MLflow takes at once.
+#: Most metrics that MLflow accepts in one call.
 AT_ONCE = 1000
 
 
@@ -32,7 +32,7 @@ class Scalar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scalars(contents: dict[str, Any]) -> Iterator[Scalar]:
-    """Yield all figures of a document that are known."""
+    """Yield every known figure of a document."""
     tasks, cycles = contents["tasks"], contents["cycles"]
     for row, (task, cycle) in enumerate(
         zip(cycles["task"], cycles["cycle"], strict=True)
@@ -61,7 +61,7 @@ def to_tensorboard(run: Path, folder: Path) -> int:
 
 def to_mlflow(run: Path, folder: Path) -> int:
     """Write a run into ``folder``/mlflow.db; return how many scalars there are."""
-    # An export to a folder is no reason to tell MLflow's makers of it.
+    # An export to a local folder must not send telemetry.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     mlflow, entities = (
         _extra(name, "mlflow") for name in ("mlflow", "mlflow.entities")
@@ -92,7 +92,7 @@ def to_mlflow(run: Path, folder: Path) -> int:
 
 
 def _experiment(client: Any, name: str, artifacts: Path) -> str:
-    """The experiment of a job's name, made if there is none."""
+    """Return the id of the experiment of this name, created if there is none."""
     known = client.get_experiment_by_name(name)
     made: str = (
         known.experiment_id
@@ -103,7 +103,10 @@ def _experiment(client: Any, name: str, artifacts: Path) -> str:
 
 
 def _began(run: Path, figures: list[Scalar]) -> float:
-    """When the run began, in seconds since 1970, as far as its folder tells."""
+    """Estimate when the run began, in seconds since 1970.
+
+    Records have the run's own clock, so count back from when the file last changed.
+    """
     last_s = max((scalar.time_s for scalar in figures), default=0.0)
     return max(path.stat().st_mtime for path in run.rglob(RECORDS)) - last_s
 

@@ -1,4 +1,4 @@
-"""What runs came to in the end, side by side."""
+"""Final figures of runs, for a table with a column for each run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Final(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def final(folder: Path) -> Final:
-    """Return what a run came to; DataError if there is none in ``folder``."""
+    """Return a run's final figures; DataError if there is no run in ``folder``."""
     contents = document(folder)
     run, cycles = contents["run"], contents["cycles"]
     outcomes = [contents["outcomes"][place] for place in contents["turns"]["outcome"]]
@@ -69,7 +69,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure as it is printed."""
+    """One row of the table: its title and how its figure is read and printed."""
 
     title: str
     of: Callable[[Final], float | str | None]

@@ -1,6 +1,6 @@
-"""Where a fog's data went and what that cost: by slot, by device, by link.
+"""Totals of a fog's data movement and its costs: by slot, by device, by link.
 
-Rows in, figures out; nothing here draws or writes.
+Pure functions from rows to figures; nothing here draws or writes.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ Sent = Counter[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What became of data, in samples, and what that cost."""
+    """Samples by what was done with them, and the costs."""
 
     collected: int
     trained: int  #: own ones, and others that had arrived
@@ -40,12 +40,12 @@ class Totals:
         return self.process_cost + self.transfer_cost + self.error_cost
 
     def per_sample(self, amount: float) -> float | None:
-        """Return an amount for each sample collected; None where there is none."""
+        """Return ``amount`` per sample collected; None if none was collected."""
         return amount / self.collected if self.collected else None
 
 
 def total(moved: Sequence[Moved]) -> Totals:
-    """Return the totals of some devices in some slots."""
+    """Return the totals over all rows."""
     return Totals(
         collected=sum(row.collected for row in moved),
         trained=sum(row.trained for row in moved),
@@ -69,7 +69,7 @@ def by_cycle(moved: Iterable[Moved]) -> dict[int, Totals]:
 
 
 def by_device(moved: Iterable[Moved]) -> dict[str, Totals]:
-    """Return the totals of each device, in the order in which they came."""
+    """Return the totals of each device, in the order of their first rows."""
     return _grouped(moved, lambda row: row.learner)
 
 
@@ -81,7 +81,7 @@ def _grouped(moved: Iterable[Moved], key: Callable[[Moved], Key]) -> dict[Key, T
 
 
 def flows(moved: Iterable[Moved]) -> Sent:
-    """Return how many samples went from whom to whom."""
+    """Return how many samples went over each link, as (sender, receiver)."""
     sent: Sent = Counter()
     for row in moved:
         for receiver, samples in row.sent.items():

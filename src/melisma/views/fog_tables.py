@@ -1,4 +1,4 @@
-"""Where a fog's data goes as records come: the totals of `runs.fog`, as tables."""
+"""The totals of `views.fog` as tables that are updated record by record."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _COSTS = ("process_cost", "transfer_cost", "error_cost")
 
 
 class FogTables:
-    """By slot, by link, by device; and what each cycle costs."""
+    """Data movement by slot, by link and by device, and the cost of each cycle."""
 
     def __init__(self, learners: Names) -> None:
         self._learners = learners
@@ -35,7 +35,7 @@ class FogTables:
         )
 
     def see(self, record: Moved, position: int) -> None:
-        """Take in what a device did in a slot."""
+        """Add what one device did in one slot to the totals."""
         learner = self._learners.place(record.learner, position)
         amounts: Counter[str] = Counter(
             collected=record.collected,
@@ -66,12 +66,12 @@ class FogTables:
         self._stale[key] = None
 
     def cycle_cost(self, cycle: int) -> float | None:
-        """All costs of a cycle so far; None if nothing was moved in it."""
+        """Return all costs of a cycle so far; None if no data were moved in it."""
         total = self._totals.get(("cycle", cycle))
         return sum(total[name] for name in _COSTS) if total else None
 
     def settle(self, position: int) -> None:
-        """Bring the tables up to date."""
+        """Write the totals that changed into the tables."""
         for kind, key in self._stale:
             total = self._totals[kind, key]
             if kind == "slot":
@@ -84,7 +84,7 @@ class FogTables:
         self._stale.clear()
 
     def since(self, position: int) -> dict[str, Any] | None:
-        """Return the tables' rows that changed, if any did; None: it is no fog."""
+        """Return the rows that changed, by table; None if the run is no fog."""
         if not len(self.slots):
             return None
         tables = {"slots": self.slots, "flows": self.flows, "devices": self.devices}

@@ -1,4 +1,4 @@
-"""A run cycle by cycle, all learners together."""
+"""A run's figures cycle by cycle, over all learners."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from melisma.views.fog import by_cycle
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run came to, cycle by cycle."""
+    """Lists with one value for each cycle of a run."""
 
     time_s: list[float]  #: at the end of each cycle
     accuracy: list[float]
@@ -21,7 +21,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mean_staleness: list[float]
     utilisation: list[float]
     truancy: list[float]
-    #: Of a fog, samples and costs of all devices.
+    #: Only for a fog: samples and costs of all devices.
     collected: list[int] = []
     trained: list[int] = []
     sent: list[int] = []

@@ -1,6 +1,7 @@
-"""What a run's records come to: by learner and cycle, by learner, by cycle.
+"""Tables from a run's records: by learner and cycle, by learner, by cycle.
 
-Rows in, rows out; nothing here draws or writes. An unfinished run's records do as well.
+Pure functions from records to rows; nothing here draws or writes. The records of an
+unfinished run give the rows so far.
 """
 
 from collections import defaultdict
@@ -34,10 +35,10 @@ COUNTED, SITS_OUT, UNDER_WAY = "counted", "sits out", "under way"
 
 
 class LearnerCycle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a learner was given in one cycle, and what became of it.
+    """One learner's allocation in one cycle, its times and its outcome.
 
-    Times count from its order. None: not known yet, or the learner's own (DAB). A
-    Struct, since a long run has hundreds of thousands of them.
+    Times count from its order. None: not known yet, or known to the learner alone
+    (DAB). A Struct, since a long run has hundreds of thousands of them.
     """
 
     cycle: int
@@ -47,20 +48,20 @@ class LearnerCycle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     predicted_s: float | None
     downloaded_s: float | None = None
     trained_s: float | None = None
-    measured_s: float | None = None  #: until its update was here
+    measured_s: float | None = None  #: until its update had arrived
     trained: int | None = None  #: samples
     batches: int | None = None
     halted: bool = False
     dropped_s: float | None = None
-    offence: bool = False  #: it sent what nobody asked for
-    distance: float | None = None  #: from its work redone, if that was checked
+    offence: bool = False  #: the learner is to blame for the loss
+    distance: float | None = None  #: from the audit's own result, if it was audited
     began_s: float = 0.0  #: when it was ordered, on the run's clock
     cost: float | None = None  #: where learners have prices
     outcome: str = UNDER_WAY  #: or COUNTED, or SITS_OUT, or why it was dropped
 
     @property
     def off_percent(self) -> float | None:
-        """How far the prediction was off either way, in % of the measured time."""
+        """Absolute error of the predicted time, in % of the measured time."""
         return _off_percent(self.predicted_s, self.measured_s)
 
 
@@ -70,7 +71,7 @@ def _off_percent(predicted_s: float | None, measured_s: float | None) -> float |
     return 100.0 * abs(predicted_s / measured_s - 1.0)
 
 
-#: Columns of `LearnerCycle` by name: a long run is read by cycles, not by rows.
+#: Columns of `LearnerCycle` by name: faster than rows when a long run is read.
 Facts = dict[str, list[Any]]
 
 
@@ -89,9 +90,10 @@ def learner_cycles(records: Iterable[Record]) -> list[LearnerCycle]:
 
 
 def facts_of(happened: Iterable[Any]) -> Facts:
-    """Return what the learners' records of one cycle come to, in the order of orders.
+    """Return the columns for one cycle from its learners' records, in order of orders.
 
-    Who has no order has no row; of several records of a kind the first one counts.
+    A learner without an order has no row; of several records of one kind the first
+    counts.
     """
     first: defaultdict[type, dict[str, Any]] = defaultdict(dict)
     for record in happened:
@@ -110,7 +112,7 @@ def facts_of(happened: Iterable[Any]) -> Facts:
         for records in (downloaded, trained, uploaded, dropped)
     )
     for n, (early_s, late_s) in enumerate(zip(trained_s, measured_s, strict=True)):
-        # Who keeps its times is seen once, when it is back.
+        # A learner that reports no times (DAB) has all its records at its return.
         maybe = early_s in (None, late_s) or late_s is None
         if maybe and len({downloaded_s[n], early_s, late_s} - {None}) == 1:
             downloaded_s[n] = trained_s[n] = None
@@ -146,7 +148,7 @@ def _outcome(
 
 
 def off_percent(rows: Iterable[LearnerCycle]) -> float | None:
-    """Mean of how far predictions were off, in %; None where there are none."""
+    """Return the mean absolute error of predictions in %; None without predictions."""
     return _mean(row.off_percent for row in rows)
 
 
@@ -175,7 +177,7 @@ class LearnerTotals:
 
 
 def totals(rows: Iterable[LearnerCycle]) -> list[LearnerTotals]:
-    """Return one row for each learner, in the order in which they came."""
+    """Return one row for each learner, in the order of their first orders."""
     groups: dict[str, list[LearnerCycle]] = {}
     for row in rows:
         groups.setdefault(row.learner, []).append(row)
@@ -204,7 +206,7 @@ def _totals_of(learner: str, group: list[LearnerCycle]) -> LearnerTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """All learners in one cycle; None: it has not come so far."""
+    """All learners in one cycle; None: the cycle has not got that far."""
 
     cycle: int
     learners: int  #: that had work
@@ -246,7 +248,7 @@ def _columns(group: Sequence[LearnerCycle]) -> Facts:
 def cycle_of(
     number: int, facts: Facts, merged: Aggregated | None, tested: Evaluated | None
 ) -> Cycle:
-    """Return what the rows of one cycle come to."""
+    """Return the row of one cycle from its learners' columns and its two records."""
     costs = [cost for cost in facts["cost"] if cost is not None]
     row = Cycle(
         cycle=number,
@@ -277,11 +279,11 @@ def cycle_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """Something out of the ordinary."""
+    """An event that a reader of the report should notice."""
 
     time_s: float
     cycle: int
-    learner: str  #: or nothing, where it is the task's
+    learner: str  #: empty if the whole task is concerned
     what: str  #: one of GRAVITY
     detail: str = ""
 
@@ -290,17 +292,17 @@ class Incident:
 GRAVITY = ("expelled", "refused", "dropped", "left", "joined", "steered", "checked")
 
 
-#: Records that may tell of something out of the ordinary; few do.
+#: Records that may be incidents: others are skipped by a look at their type.
 _NOTABLE = {Joined, Left, Dropped, Checked, Expelled, Refused, Steered}
 
 
 def incidents(records: Iterable[Record]) -> list[Incident]:
-    """Return what was out of the ordinary, in order; who is there at first is not."""
+    """Return the incidents in order; learners that join the first cycle are none."""
     return [found for record in records if (found := incident_of(record))]
 
 
 def incident_of(record: Record) -> Incident | None:
-    """Return what is out of the ordinary in a record, if anything is."""
+    """Return a record as an incident; None if it is not one."""
     if type(record) not in _NOTABLE:
         return None
     match record:
@@ -332,7 +334,7 @@ def incident_of(record: Record) -> Incident | None:
 
 
 def gravest(incidents: Sequence[Incident], most: int) -> list[Incident]:
-    """Return the ``most`` gravest ones, still in order."""
+    """Return the ``most`` gravest incidents, still in order of time."""
     ranks = sorted(
         range(len(incidents)), key=lambda i: (GRAVITY.index(incidents[i].what), i)
     )

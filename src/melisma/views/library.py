@@ -1,4 +1,4 @@
-"""The runs in a folder: their summaries, and the documents that were opened."""
+"""The runs in a folder: their summaries, and a cache of opened documents."""
 
 import threading
 from collections import OrderedDict
@@ -8,12 +8,12 @@ from melisma.errors import DataError, MelismaError
 from melisma.views.document import Document
 from melisma.views.summary import Summary, run_folders, summary
 
-#: Documents that are kept in memory, the live run's beside them.
+#: Documents kept in memory beside the live run's.
 OPEN = 4
 
 
 class Library:
-    """Finds runs by their names alone; threads may ask."""
+    """Finds runs by name. Safe to use from several threads."""
 
     def __init__(self, root: Path, live: Path | None = None) -> None:
         self._root = root
@@ -23,7 +23,7 @@ class Library:
         self._summaries: dict[Path, Summary] = {}
 
     def summaries(self) -> list[Summary]:
-        """Return what there is, the latest first; damaged runs are left out."""
+        """Return a summary of each run, the latest first; damaged ones are left out."""
         found = []
         for folder in self._folders().values():
             try:
@@ -35,7 +35,7 @@ class Library:
         return sorted(found, key=lambda run: run.modified, reverse=True)
 
     def document(self, id: str) -> Document:
-        """Return a run as it is now; DataError if there is none of that name."""
+        """Return a run, read up to now; DataError if there is none of that name."""
         folder = self._folders().get(id)
         if folder is None:
             raise DataError(f"there is no run {id[:80]!r}")
@@ -49,5 +49,8 @@ class Library:
         return document
 
     def _folders(self) -> dict[str, Path]:
-        """Runs by name: what comes from outside is only ever looked up in here."""
+        """Return folders by name: a name from a request is looked up, never joined.
+
+        So no request can leave the folder of runs.
+        """
         return {folder.name: folder.resolve() for folder in run_folders(self._root)}

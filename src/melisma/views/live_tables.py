@@ -1,7 +1,7 @@
-"""The rows of `ledger` as records come, for who watches.
+"""The tables of `ledger`, updated record by record while a run is watched.
 
-What a learner's records of a cycle come to is asked of `ledger` itself, so the rows are
-the same. Records are held until their cycle is evaluated, and no longer.
+`ledger` itself computes the rows of a cycle, so they are the same as in a report. Only
+the records of cycles that are not yet evaluated are kept in memory.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ from melisma.views.ledger import (
 from melisma.views.names import Names
 from melisma.views.tables import COUNT, NUMBER, SECONDS, TEXT, Table
 
-#: Nearly all records: what a learner does with its orders.
+#: Records of a learner's work on its order: nearly all there are.
 _WORK = {Allocated, Downloaded, Trained, Halted, Uploaded}
 #: Columns of the table of learner cycles; learner and outcome are places in `Names`.
 _FIELDS = LearnerCycle.__struct_fields__
@@ -54,37 +54,37 @@ def _kind(name: str) -> str:
 
 
 class TaskProgress:
-    """How far one task is."""
+    """How far one task has got, and the records of its unfinished cycles."""
 
     def __init__(self, deadline_s: float) -> None:
         self.deadline_s = deadline_s
         self.refused = False
         self.last: Evaluated | None = None
-        self.samples = 0  #: of updates that count
-        self.updates: Counter[str] = Counter()  #: counted and lost
+        self.samples = 0  #: trained, of the updates that count
+        self.updates: Counter[str] = Counter()  #: how many "counted" and "lost"
         self._pending: dict[int, list[Record]] = {}
-        self._stale: set[int] = set()  # cycles with records that are new
-        self._facts: dict[int, Facts] = {}  # as of the last time asked
+        self._stale: set[int] = set()  # cycles with new records
+        self._facts: dict[int, Facts] = {}  # as of the last `changed()`
         self._merged: dict[int, Aggregated] = {}
 
     @property
     def done(self) -> int:
-        """Whole cycles."""
+        """Number of whole cycles."""
         return self.last.cycle if self.last else 0
 
     def hold(self, records: Sequence[Record]) -> None:
-        """Keep learners' records until their cycles are over."""
+        """Keep learners' records until their cycles are evaluated."""
         for cycle, group in groupby(records, attrgetter("cycle")):
             self._stale.add(cycle)
             self._pending.setdefault(cycle, []).extend(group)
 
     def merge(self, record: Aggregated) -> None:
-        """Keep what a cycle came to."""
+        """Keep the aggregate of a cycle."""
         self._merged[record.cycle] = record
         self.samples += record.samples
 
     def changed(self) -> list[Facts]:
-        """What the records come to now, where that is new since the last time."""
+        """Return the rows that are new or different since the last call, by cycle."""
         found = []
         for cycle in sorted(self._stale):
             before = self._facts.get(cycle)
@@ -94,7 +94,7 @@ class TaskProgress:
         return found
 
     def cycle(self, number: int) -> Cycle | None:
-        """What a cycle came to, once it is aggregated."""
+        """Return the row of a cycle; None until it is aggregated."""
         if number not in self._merged:
             return None
         facts = self._facts.get(number) or ledger.facts_of(())
@@ -102,7 +102,7 @@ class TaskProgress:
         return ledger.cycle_of(number, facts, self._merged[number], tested)
 
     def let_go(self) -> None:
-        """Forget the records of cycles that are over."""
+        """Free the records of evaluated cycles, and add their updates to the counts."""
         for number in [n for n in self._pending if n <= self.done]:
             facts = self._facts.pop(number)
             counted = facts["outcome"].count(COUNTED)
@@ -113,7 +113,7 @@ class TaskProgress:
 
 
 def _new(facts: Facts, before: Facts) -> Facts:
-    """The rows that are not as they were."""
+    """Return the rows of ``facts`` that ``before`` does not have."""
     known = set(zip(*before.values(), strict=True))
     rows = [row for row in zip(*facts.values(), strict=True) if row not in known]
     return {name: [row[n] for row in rows] for n, name in enumerate(facts)}
@@ -146,16 +146,16 @@ class LiveTables:
             **dict.fromkeys(("task", "cycle", "learner"), COUNT),
             **dict.fromkeys(("what", "why"), TEXT),
         )
-        self.steered = 0  #: the position at which a deadline changed last
-        # What waits to be settled: learners with orders are named first.
+        self.steered = 0  #: position of the last change of a deadline
+        # Pending until `settle`, which numbers learners with orders first.
         self._stale_cycles: dict[tuple[int, int], None] = {}
         self._present: dict[str, None] = {}
         self._incidents: list[tuple[int, Incident]] = []
 
     def see(self, task: int, records: Sequence[Record]) -> None:
-        """Take in what has happened to a task."""
+        """Apply new records of a task."""
         began, seen = self.position, 0
-        # Nearly all records are of learners' work, which is taken in by the piece.
+        # Runs of work records between the few others are stored a slice at a time.
         for n in [n for n, r in enumerate(records) if type(r) not in _WORK]:
             self.progress[task].hold(records[seen:n])
             self.position, seen = began + n + 1, n + 1
@@ -165,7 +165,7 @@ class LiveTables:
         self.time_s = max([self.time_s, *(record.time_s for record in records)])
 
     def _see(self, task: int, record: Record) -> None:
-        """Take in what is no work."""
+        """Apply a record that is not about a learner's work."""
         if found := ledger.incident_of(record):
             self._incidents.append((task, found))
         if isinstance(record, Moved):
@@ -177,7 +177,7 @@ class LiveTables:
             self._see_task(task, record)
 
     def _see_task(self, task: int, record: Record) -> None:
-        """Take in what is no learner's."""
+        """Apply a record that concerns the whole task."""
         progress = self.progress[task]
         match record:
             case Aggregated(cycle=cycle):
@@ -194,7 +194,7 @@ class LiveTables:
                 progress.refused = True
 
     def settle(self) -> None:
-        """Bring the tables up to date with all that was seen."""
+        """Write the rows that changed into the tables."""
         for task, progress in enumerate(self.progress):
             for facts in progress.changed():
                 self._put_learner_cycles(task, facts)
@@ -238,7 +238,7 @@ class LiveTables:
         self.cycles.put(self.position, (task, cycle.cycle), row)
 
     def since(self, position: int) -> dict[str, Any]:
-        """Return what changed after ``position``, as in the document."""
+        """Return the rows that changed after ``position``, by the document's names."""
         self.settle()
         found: dict[str, Any] = {}
         for name in ("learners", "outcomes"):

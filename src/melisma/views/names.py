@@ -1,10 +1,10 @@
-"""Words that rows refer to by their places."""
+"""Number names, so that rows hold small integers instead of text."""
 
 from collections.abc import Iterator
 
 
 class Names:
-    """Words in the order in which they came."""
+    """Names in order of first use."""
 
     def __init__(self, *first: str) -> None:
         self._places: dict[str, int] = {}
@@ -13,14 +13,14 @@ class Names:
             self.place(name, 0)
 
     def place(self, name: str, position: int) -> int:
-        """Return the place of a word, which may be new as of ``position``."""
+        """Return the number of a name; a new name is added as of ``position``."""
         if name not in self._places:
             self._places[name] = len(self._places)
             self._latest = position
         return self._places[name]
 
     def grew_after(self, position: int) -> bool:
-        """Whether one came after ``position``; at 0, all of them did."""
+        """Return whether a name was added after ``position``; always at 0."""
         return position == 0 or self._latest > position
 
     def __iter__(self) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""The page and what it shows in one HTML file that opens from disk.
+"""The dashboard's page and its data in one HTML file that opens from disk.
 
-The live page's own modules travel in it: an import map gives each its text as a data:
-URL. Modules name one another as ``./other.js``, which means nothing within a data: URL,
-so these names are written as the map's.
+It contains the live page's own modules: an import map gives each as a data: URL.
+Relative imports such as ``./other.js`` do not resolve within a data: URL, so they are
+rewritten to names of the map.
 """
 
 import base64
@@ -20,7 +20,7 @@ _STYLES = ("style.css",)
 _FIRST = "main.js"
 _IMPORT = re.compile(r'(\bfrom\s+|\bimport\s+)"\./([\w./-]+\.js)"')
 
-#: Nothing is fetched from anywhere, whatever a document says.
+#: The page can fetch nothing, whatever a document contains.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' data:; "
     "style-src 'unsafe-inline'; img-src data:"
@@ -33,7 +33,7 @@ def write(documents: Sequence[Any], path: Path, title: str) -> None:
 
 
 def page(documents: Sequence[Any], title: str) -> str:
-    """Return the page; a document is what JSON can be made of, or JSON as bytes."""
+    """Return the page; a document is a value to encode as JSON, or JSON as bytes."""
     data = [msgspec.Raw(d) if isinstance(d, bytes) else d for d in documents]
     return f"""<!doctype html>
 <html lang="en">
@@ -56,7 +56,7 @@ def page(documents: Sequence[Any], title: str) -> str:
 
 
 def modules() -> dict[str, str]:
-    """Return every module that the page needs, as a data: URL by its name."""
+    """Return every module that the page imports, as data: URLs by name."""
     found: dict[str, str] = {}
     todo = [_FIRST]
     while todo:
@@ -76,5 +76,5 @@ def _text(name: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """Return JSON that no markup within it can end."""
+    """Return JSON that can stand in a script element: no text in it can close it."""
     return msgspec.json.encode(value).decode().replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""How well each of several tasks of one run was served, as rows of text."""
+"""The table of service figures of a run with several tasks, as text."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from melisma.views.tasks import COLUMNS, Served, served, together
 
 
 def service(job: Job, records: Sequence[Record]) -> dict[str, object]:
-    """How well each task was served, and all of them together: titles, and rows."""
+    """Return titles and rows: each task's figures, then those of all together."""
     jobs = tasks_of(job)
     known, refused = served(jobs, records)
     rows = [

@@ -1,10 +1,10 @@
-"""What a run leaves to look at: a page, and rows for a spreadsheet.
+"""A run's report: a page to read offline, and tables for a spreadsheet.
 
 runs/<name>/report.html     the dashboard's page with the run in it; it opens offline
             learners.csv    a row for each learner and cycle
-            moves.csv       of a fog, a row for each device and slot
+            moves.csv       a row for each device and slot, if the run is a fog
 
-The page draws; each of its pictures can be saved there as SVG or PNG.
+The page draws its pictures in the browser; each can be saved as SVG or PNG there.
 """
 
 import csv
@@ -22,10 +22,10 @@ PAGE, ROWS, MOVES = "report.html", "learners.csv", "moves.csv"
 
 
 def write(folder: Path) -> Path:
-    """Write page and rows of the run in ``folder``; return the page's path.
+    """Write page and tables of the run in ``folder``; return the page's path.
 
-    Of several tasks each has a page of its own, too. DataError if there is no run, or
-    it cannot be written there.
+    If there are several tasks, each also gets a page of its own. DataError if there is
+    no run or the folder cannot be written.
     """
     job, records = read(folder)
     try:
@@ -43,7 +43,7 @@ def write(folder: Path) -> Path:
 
 
 def _document(job: Job, records: Sequence[Record], folder: Path) -> object:
-    """The run as the dashboard knows it; of several tasks, how each was served too."""
+    """Return the dashboard's document; of several tasks, with their service."""
     if not job.task:
         return document.encoded(folder)
     return document.document(folder) | {"service": overview.service(job, records)}

@@ -1,8 +1,8 @@
-"""Cells of the tables that runs leave."""
+"""Cells of CSV files."""
 
 
 def cell(value: object) -> object:
-    """Return a value as a spreadsheet's cell."""
+    """Return a value as a spreadsheet can hold it safely."""
     match value:
         case bool():
             return int(value)

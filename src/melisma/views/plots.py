@@ -1,4 +1,4 @@
-"""Pictures. Each function draws on the axes it is given and computes no result.
+"""Plots. Each function draws on the axes it is given and computes no result.
 
 A scheme has one colour and one marker everywhere.
 """
@@ -57,11 +57,11 @@ LOOKS = {
     "fog:central": Look("#CC79A7", "*"),
 }
 
-#: What data cost in a fog.
+#: The parts of a fog's cost, and their colours.
 COSTS = {"process": "#0072B2", "transfer": "#E69F00", "error": "#D55E00"}
 
 
-#: Schemes that are not ours.
+#: For users' own schemes.
 _OTHERS = (
     Look("#000000", "o"),
     Look("#AA4499", "s"),
@@ -74,7 +74,7 @@ OTHER = _OTHERS[0]
 
 
 def look(scheme: str) -> Look:
-    """Return how a scheme is drawn; a user's own has one look in all pictures too."""
+    """Return a scheme's look; a user's own gets one by the hash of its name."""
     others = _OTHERS[zlib.crc32(scheme.encode()) % len(_OTHERS)]
     return LOOKS.get(scheme, others)
 
@@ -118,7 +118,7 @@ def curves(ax: Axes, lines: Sequence[Line]) -> None:
 
 
 def costs(ax: Axes, rows: Mapping[str, Mapping[str, tuple[float, float, int]]]) -> None:
-    """Draw a bar a scheme: `process_cost` and so on, and the interval of `cost`."""
+    """Draw a stacked bar for each scheme, with the interval of its total `cost`."""
     for row, means in enumerate(rows.values()):
         left = 0.0
         for name, colour in COSTS.items():
@@ -166,6 +166,6 @@ def save(path: Path, draw: Callable[[Figure], None]) -> None:
         figure = Figure()
         draw(figure)
         with warnings.catch_warnings():
-            # Learners choose their names; a sign that no font has is drawn as a box.
+            # Learners choose their names: a character missing in the font is a box.
             warnings.filterwarnings("ignore", r"Glyph .* missing from font")
             figure.savefig(path)

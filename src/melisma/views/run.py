@@ -23,7 +23,7 @@ Event = TypeVar("Event", bound=Record)
 
 
 class Run:
-    """One run, by its folder or as it came out of a simulation that left none."""
+    """One run: read from its folder, or kept in memory by a simulation without one."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Run:
 
     @property
     def tasks(self) -> dict[str, "Run"]:
-        """Return the run of each task by its name; this one alone if it has one."""
+        """Return the run of each task by its name; of a single task, this run."""
         if not self.job.task:
             return {self.job.name: self}
         return {job.name: self._task(job) for job in tasks_of(self.job)}
@@ -51,7 +51,7 @@ class Run:
 
     @property
     def records(self) -> list[Record]:
-        """Everything that happened so far, in the order in which it was recorded."""
+        """Return all records so far, in the order in which they were written."""
         if self.folder is None:
             return self._records
         if self.job.task:
@@ -67,7 +67,7 @@ class Run:
     def history(self) -> History:
         """Return the figures of all learners together, cycle by cycle.
 
-        Of several tasks each has a history of its own: ``run.tasks[name].history``.
+        With several tasks each has its own history: ``run.tasks[name].history``.
         """
         self._check_single("history")
         return history(self.records)
@@ -100,7 +100,7 @@ class Run:
         return model
 
     def to_pandas(self) -> "DataFrame":
-        """Return a row for each learner and cycle as a table of pandas, an extra."""
+        """Return a row for each learner and cycle; needs the extra ``pandas``."""
         try:
             from pandas import DataFrame
         except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Runs in a line each, read without keeping their records."""
+"""A one-line summary of a run, read without decoding most of its records."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from melisma.jobs.files import load
 from melisma.jobs.schema import Job, tasks_of
 from melisma.runs import records
 from melisma.runs.files import CONFIG, RECORDS
-from melisma.runs.lock import is_held
+from melisma.runs.lock import is_locked
 from melisma.runs.records import Evaluated, Joined, Record, Refused
 from melisma.views.document import CUT_SHORT, FINISHED, RUNNING, folders_of
 
@@ -23,7 +23,7 @@ _NEEDED = tuple(
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to."""
+    """A run's state, progress and latest figures."""
 
     id: str  #: its folder's name
     name: str
@@ -37,12 +37,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     loss: float | None
     time_s: float | None  #: of the last whole cycle
     learners: int
-    modified: float  #: when its records did last, in seconds since 1970
+    modified: float  #: time of the last change of its records, in seconds since 1970
     size: int  #: bytes of records
 
 
 def run_folders(root: Path) -> Iterator[Path]:
-    """Yield the folders in ``root`` that have a run in them."""
+    """Yield the folders of runs in ``root``; DataError if it cannot be listed."""
     try:
         folders = sorted(root.iterdir())
     except OSError as error:
@@ -51,9 +51,9 @@ def run_folders(root: Path) -> Iterator[Path]:
 
 
 def summary(folder: Path, known: Summary | None = None) -> Summary:
-    """Return what a run came to; DataError or ConfigError if it cannot be read.
+    """Return a run's summary; DataError or ConfigError if it cannot be read.
 
-    Reads nothing anew if nothing changed since it was ``known``.
+    Records are not read again if size and time are those of the summary ``known``.
     """
     job = load(folder / CONFIG)
     paths = [place / RECORDS for place in folders_of(job, folder)]
@@ -65,7 +65,7 @@ def summary(folder: Path, known: Summary | None = None) -> Summary:
         known = _read(job, folder, paths, size, modified)
     if known.state == FINISHED:
         return known
-    state = RUNNING if is_held(paths[0]) else CUT_SHORT
+    state = RUNNING if is_locked(paths[0]) else CUT_SHORT
     return msgspec.structs.replace(known, state=state)
 
 

@@ -1,7 +1,7 @@
-"""Rows kept as columns, which remember when each row changed.
+"""Tables stored by column that remember when each row changed.
 
-A million rows of Python objects are some 500 MB; typed columns are a tenth of that, and
-JSON of columns is a third of JSON of rows.
+A million rows of Python objects take about 500 MB; typed columns take a tenth of that,
+and JSON of columns is a third of JSON of rows.
 """
 
 from array import array
@@ -13,15 +13,15 @@ import numpy as np
 
 from melisma.maths.arrays import Floats
 
-#: Kinds of column: seconds, other numbers, counts and places, text.
+#: Kinds of column: seconds, other numbers, counts and indices, text.
 SECONDS, NUMBER, COUNT, TEXT = "seconds", "number", "count", "text"
-#: Digits of a number that are told, and how finely seconds are.
+#: Significant digits of a number in JSON, and the finest step of seconds.
 DIGITS, FINEST_S = 6, 1e-6
 _ABSENT = {SECONDS: nan, NUMBER: nan, COUNT: -1, TEXT: None}
 
 
 class Table:
-    """Rows by key; a later row of a key takes the place of the one before."""
+    """Rows by key; a later row with the same key replaces the earlier one."""
 
     def __init__(self, **kinds: str) -> None:
         self._columns: dict[str, Any] = {
@@ -37,7 +37,7 @@ class Table:
         return len(self._rows)
 
     def put(self, position: int, key: Hashable, values: Sequence[Any]) -> None:
-        """Keep a row, as of ``position``; None is not known."""
+        """Store a row, changed at ``position``; None: not known."""
         row = self._rows.get(key)
         if row is None:
             columns = {n: [v] for n, v in zip(self._columns, values, strict=True)}
@@ -55,7 +55,7 @@ class Table:
         keys: Sequence[Hashable],
         columns: Mapping[str, list[Any]],
     ) -> None:
-        """Keep many rows, given by columns."""
+        """Store many rows, given as columns."""
         if self._rows.keys().isdisjoint(keys):
             self._append(position, keys, columns)
             return
@@ -76,7 +76,7 @@ class Table:
             values, absent = columns[name], self._absent[name]
             try:
                 column.fromlist(values)
-            except (AttributeError, TypeError):  # text, or something is not known
+            except (AttributeError, TypeError):  # text, or a None among numbers
                 column.extend([absent if value is None else value for value in values])
 
     def since(self, position: int) -> Mapping[str, list[Any]]:
@@ -99,11 +99,11 @@ class Table:
 
 
 def _plain(column: Any, kind: str, rows: list[int] | None) -> list[Any]:
-    """A column, or some rows of it, as JSON knows it; NaN becomes null there."""
+    """Return a column, or the given rows of it, for JSON, where NaN becomes null."""
     values = column if rows is None else [column[row] for row in rows]
     if kind == TEXT:
         return list(values)
-    # A copy: an array that is looked into cannot grow.
+    # A copy, since an array cannot grow while a view of its buffer exists.
     copy = np.array(values)
     if kind == COUNT:
         counts: list[Any] = copy.tolist()
@@ -113,7 +113,7 @@ def _plain(column: Any, kind: str, rows: list[int] | None) -> list[Any]:
 
 
 def _rounded(values: Floats, kind: str) -> Floats:
-    """Milliseconds, or significant digits; of few milliseconds, digits too."""
+    """Round to DIGITS significant digits; seconds to ms, below 1 s to four digits."""
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.floor(np.log10(np.abs(values)))
     size = np.where(np.isfinite(size), size, 0.0)

@@ -1,4 +1,4 @@
-"""How well several tasks were served: the figures of the thesis's §4.3."""
+"""Service figures of several tasks, as in §4.3 of the thesis."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,10 +12,10 @@ from melisma.views.ledger import LearnerCycle, learner_cycles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Means over the cycles of all tasks; who halts counts until the deadline."""
+    """Means over the cycles of all tasks; halted learners count until the deadline."""
 
     time_s: float  #: of a cycle, until its slowest learner is done
-    task_satisfaction: float  #: share of cycles in which nobody halted
+    task_satisfaction: float  #: share of cycles in which no learner was halted
     learner_satisfaction: float  #: share of updates that were not halted
     fulfilment: float  #: share of a task's batches that were trained
     drop: float  #: share of all batches that were given out and not trained
@@ -74,7 +74,7 @@ def _by_cycle(rows: Iterable[LearnerCycle]) -> dict[int, list[LearnerCycle]]:
 
 
 def _costs(records: Iterable[Record]) -> list[float]:
-    """What each cycle of a task cost."""
+    """Return the cost of each cycle."""
     costs: dict[int, float] = defaultdict(float)
     for record in records:
         if isinstance(record, Allocated) and record.cost is not None:
@@ -84,7 +84,7 @@ def _costs(records: Iterable[Record]) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What became of one task, or of several together."""
+    """Results of one task, or of several together."""
 
     accuracy: float  #: in the end; the mean over tasks
     service: Service
@@ -93,7 +93,7 @@ class Served:
 def served(
     jobs: Sequence[Job], records: Sequence[Record]
 ) -> tuple[dict[str, Served], dict[str, str]]:
-    """Return what became of tasks with whole cycles, and why others were refused."""
+    """Return results of tasks with a whole cycle, and reasons of refused ones."""
     refused = {r.task: r.reason for r in records if isinstance(r, Refused)}
     whole = {r.task for r in records if isinstance(r, Evaluated)}
     return {
@@ -102,7 +102,7 @@ def served(
 
 
 def together(jobs: Sequence[Job], records: Sequence[Record]) -> Served:
-    """Return what became of some tasks taken together; each must have a whole cycle."""
+    """Return the results of tasks taken together; each must have a whole cycle."""
     accuracy = {r.task: r.accuracy for r in records if isinstance(r, Evaluated)}
     names = {job.name for job in jobs}
     return Served(
@@ -117,7 +117,7 @@ def together(jobs: Sequence[Job], records: Sequence[Record]) -> Served:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One figure of a task."""
+    """One row of the table of tasks: its title and how its figure is read."""
 
     title: str
     of: Callable[[Served], float]

@@ -1,13 +1,13 @@
-"""Many trials over many processes, each of them done once.
+"""Run many trials over many processes, each of them once.
 
     with over_processes(2) as engine:
         for index, result in engine(trial, todo):
             ...
 
-A trial is a function that other processes can import. It is given one thing to do,
-which carries its own seed, and ``tick``, to be called as it gets on. What comes out
-therefore does not depend on the engine or on how many processes there are. Here is
-the engine of this machine; `melisma.ray.sweeps` has the one of a cluster.
+A trial is a function that other processes can import. It is given one item of ``todo``,
+which carries its own seed, and ``tick``, to call as it makes progress. Its result
+therefore depends neither on the engine nor on the number of processes. The engines here
+use this machine; `melisma.ray.sweeps` has the engine for a cluster.
 """
 
 from melisma.comparison.sweeps.engine import TRIES, Engine, Result, Tick, Todo, in_turn

@@ -1,7 +1,7 @@
-"""The seam: what every engine does, and what one is made of.
+"""The interface of sweep engines, and the loop that they share.
 
-An engine is a crew of workers, to which `swept_by` hands trials. A worker that dies
-costs its trial one of its tries; the others do not notice.
+`engine_of` makes an engine of a pool of workers, to which it hands trials. If a worker
+dies, its trial is begun again, at most TRIES times; other trials are not affected.
 """
 
 from collections import Counter, deque
@@ -14,15 +14,15 @@ from melisma.errors import LostError
 Todo = TypeVar("Todo")
 Result = TypeVar("Result")
 
-#: Called by a trial as it gets on, for whoever watches.
+#: Called by a trial to report progress.
 Tick = Callable[[], None]
 
-#: Times that a trial is begun before it is given up as lost.
+#: Times that a trial is begun before it counts as lost.
 TRIES = 3
 
 
 class Engine(Protocol):
-    """Does a trial for each of some things, in whatever processes."""
+    """Does a trial for each item of a list, in processes of its choice."""
 
     def __call__(
         self,
@@ -30,12 +30,12 @@ class Engine(Protocol):
         todo: Sequence[Todo],
         tick: Tick = lambda: None,
     ) -> Iterator[tuple[int, Result | LostError]]:
-        """Yield places in ``todo`` and what each came to, as they end.
+        """Yield (index in ``todo``, result) as trials end.
 
         A trial whose process or node was lost is begun again, at most TRIES times in
-        all; then its result is a LostError. What a trial raises is raised here, and
-        ends the others. ``tick`` is called for every tick of a trial, but not again for
-        those of a trial that is begun again.
+        all; then its result is a LostError. An exception of a trial is raised here and
+        ends the others. ``tick`` is called for every tick of a trial; the repeated
+        ticks of a trial that is begun again are not counted twice.
         """
 
 
@@ -44,14 +44,14 @@ def in_turn(
     todo: Sequence[Todo],
     tick: Tick = lambda: None,
 ) -> Iterator[tuple[int, Result | LostError]]:
-    """Do one after another in this process: the engine of one that needs no other."""
+    """Do trials one after another in this process."""
     for index, item in enumerate(todo):
         yield index, trial(item, tick)
 
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """A trial got on."""
+    """A trial made progress."""
 
     times: int = 1
 
@@ -72,65 +72,65 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """Whatever a trial ran in is no more."""
+    """The process or node of a trial was lost."""
 
     reason: str
 
 
-News = Ticked | Returned | Raised | Died
+TrialEvent = Ticked | Returned | Raised | Died
 
 
-class Crew(Protocol):
-    """Workers of an engine, who do one trial at a time each."""
+class WorkerPool(Protocol):
+    """An engine's workers, which do one trial at a time each."""
 
     def has_room(self) -> bool:
-        """Whether one more trial may be begun."""
+        """Return whether one more trial may be begun."""
 
     def begin(self, number: int, trial: Callable[..., Any], item: object) -> None:
-        """Begin a trial; what is heard of it later carries its number."""
+        """Begin a trial; later events of it carry its number."""
 
-    def hear(self) -> Iterable[tuple[int, News]]:
-        """Wait until something is heard of trials that were begun."""
+    def events(self) -> Iterable[tuple[int, TrialEvent]]:
+        """Wait for events of trials under way; return them with the trials' numbers."""
 
     def abandon(self) -> None:
-        """End the trials under way, whose results nobody wants any more."""
+        """End the trials under way; their results are no longer wanted."""
 
 
-def swept_by(crew: Crew) -> Engine:
-    """The engine that a crew is; one sweep at a time."""
+def engine_of(pool: WorkerPool) -> Engine:
+    """Return an engine that uses a pool's workers, for one sweep at a time."""
 
     def engine(
         trial: Callable[[Todo, Tick], Result],
         todo: Sequence[Todo],
         tick: Tick = lambda: None,
     ) -> Iterator[tuple[int, Result | LostError]]:
-        waiting, left = deque(range(len(todo))), len(todo)
+        waiting, remaining = deque(range(len(todo))), len(todo)
         tries, ticks, reported = Counter[int](), Counter[int](), Counter[int]()
         try:
-            while left:
-                while waiting and crew.has_room():
+            while remaining:
+                while waiting and pool.has_room():
                     number = waiting.popleft()
                     tries[number] += 1
                     ticks[number] = 0
-                    crew.begin(number, trial, todo[number])
-                for number, news in crew.hear():
-                    match news:
+                    pool.begin(number, trial, todo[number])
+                for number, event in pool.events():
+                    match event:
                         case Ticked(times):
                             ticks[number] += times
                             while reported[number] < ticks[number]:
                                 reported[number] += 1
                                 tick()
                         case Returned(result):
-                            left -= 1
+                            remaining -= 1
                             yield number, result
                         case Raised(error):
                             raise error
                         case Died(reason) if tries[number] == TRIES:
-                            left -= 1
+                            remaining -= 1
                             yield number, LostError(f"lost {TRIES} times: {reason}")
                         case Died():
                             waiting.appendleft(number)
         finally:
-            crew.abandon()
+            pool.abandon()
 
     return engine

@@ -1,7 +1,8 @@
-"""Results of trials on disk, one file each, so that a sweep can go on.
+"""Results of trials on disk, one file each, so that a sweep can be resumed.
 
 A result is made of numbers, text, lists, dictionaries, structs, dataclasses and arrays;
-it is read back as the type that the trial says it returns. Nothing in a file is run.
+it is decoded as the type that the trial is annotated to return. No pickle: nothing in a
+file is executed.
 """
 
 import io
@@ -22,7 +23,7 @@ _ARRAY = 1  #: msgpack extension: an array as a .npy file holds it
 
 
 class Parts(Generic[Kind]):
-    """Results of one type in a folder, by name; TypeError if it has no such form."""
+    """Results of one type in a folder, by name; TypeError if it cannot be decoded."""
 
     def __init__(self, folder: Path, kind: Any) -> None:
         self._folder = folder
@@ -31,7 +32,7 @@ class Parts(Generic[Kind]):
         )
 
     def write(self, name: str, result: Kind) -> None:
-        """Keep a result, all of it or nothing; TypeError if it has no such form."""
+        """Save a result, all of it or nothing; TypeError if it cannot be encoded."""
         data = encoded(result)
         self._folder.mkdir(parents=True, exist_ok=True)
         half = self._folder / f"{name}.{os.getpid()}"
@@ -42,7 +43,7 @@ class Parts(Generic[Kind]):
         return self._file(name).exists()
 
     def read(self, name: str) -> Kind:
-        """Return a result that was kept; DataError if its file is damaged."""
+        """Return a saved result; DataError if its file is damaged."""
         file = self._file(name)
         try:
             return self._decoder.decode(file.read_bytes())
@@ -58,14 +59,17 @@ class Parts(Generic[Kind]):
 def encoded(
     result: object, otherwise: Callable[[object], object] | None = None
 ) -> bytes:
-    """A result as bytes; what has no such form by ``otherwise``, or a TypeError."""
+    """Return a result as bytes; ``otherwise`` converts values of unknown types.
+
+    Without it such a value is a TypeError.
+    """
 
     def written(value: object) -> object:
         known = _written(value)
         if known is not None:
             return known
         if otherwise is None:
-            raise TypeError(f"a {type(value).__name__} cannot be kept")
+            raise TypeError(f"a result of type {type(value).__name__} cannot be saved")
         return otherwise(value)
 
     return msgspec.msgpack.encode(result, enc_hook=written)
@@ -78,12 +82,14 @@ def _written(value: object) -> Any:
         return msgspec.msgpack.Ext(_ARRAY, file.getvalue())
     if isinstance(value, np.generic):
         return value.item()
-    return float(value) if isinstance(value, float) else None  # one with a unit
+    return (
+        float(value) if isinstance(value, float) else None
+    )  # a float subclass with a unit
 
 
 def _read_array(code: int, data: memoryview) -> object:
     if code != _ARRAY:
-        raise ValueError(f"extension {code} is none of ours")
+        raise ValueError(f"msgpack extension {code} is unknown")
     return npy.read_array(io.BytesIO(data), allow_pickle=False)
 
 
@@ -92,5 +98,5 @@ def _read_custom(kind: Any, value: object) -> object:
     if isinstance(value, kind):
         return value
     if kind is np.ndarray and isinstance(value, int | float):
-        return np.array(value)  # a scalar of numpy's stood for an array
-    raise TypeError(f"no way to read a {kind}")
+        return np.array(value)  # a numpy scalar was returned for an array
+    raise TypeError(f"a {kind} cannot be decoded")

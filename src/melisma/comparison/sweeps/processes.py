@@ -1,4 +1,4 @@
-"""Trials over processes of this machine, one thread each."""
+"""Trials over processes of this machine, with one thread each."""
 
 import multiprocessing
 import os
@@ -17,16 +17,16 @@ from typing import Any
 from melisma.comparison.sweeps.engine import (
     Died,
     Engine,
-    News,
     Raised,
     Returned,
     Tick,
     Ticked,
-    swept_by,
+    TrialEvent,
+    engine_of,
 )
 from melisma.errors import ConfigError, RemoteError
 
-#: What makes the libraries below numpy and torch use one thread, if set in time.
+#: Make the libraries under numpy and torch use one thread; read when they are loaded.
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
 )
@@ -36,23 +36,23 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 @contextmanager
 def over_processes(processes: int | None = None) -> Iterator[Engine]:
-    """Start at most so many processes, or as many as there are cores.
+    """Use at most ``processes`` processes, by default as many as there are cores.
 
-    They are started when there is work for them, kept for the next sweep, and ended
-    with the block. ConfigError if there are to be none.
+    They are started when there is work, reused for the next sweep, and ended with the
+    block. ConfigError if ``processes`` is below 1.
     """
     if processes is not None and processes < 1:
         raise ConfigError(f"{processes} processes can do nothing: give 1 or more")
-    crew = _Processes(processes or os.cpu_count() or 1)
+    pool = _Processes(processes or os.cpu_count() or 1)
     try:
-        yield swept_by(crew)
+        yield engine_of(pool)
     finally:
-        crew.end()
+        pool.end()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Worker:
-    """A process, and the line to it."""
+    """A process, and the pipe to it."""
 
     process: BaseProcess
     line: Connection
@@ -71,8 +71,8 @@ class _Worker:
         self.process.join()
         self.line.close()
 
-    def obituary(self) -> str:
-        """How the process ended, which it has."""
+    def exit_reason(self) -> str:
+        """Say how the process, which has ended, did so."""
         self.process.join()
         code = self.process.exitcode or 0
         if code != -signal.SIGKILL:
@@ -85,7 +85,7 @@ class _Worker:
 
 
 class _Processes:
-    """The crew of this machine."""
+    """The workers of this machine."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -101,25 +101,25 @@ class _Processes:
         try:
             worker.line.send((trial, item))
         except OSError:
-            return  # it died meanwhile, and will be heard of as dead
+            return  # it died meanwhile; `events` reports that
 
-    def hear(self) -> Iterator[tuple[int, News]]:
+    def events(self) -> Iterator[tuple[int, TrialEvent]]:
         ready = set(wait([worker.line for worker in self._busy.values()]))
-        spoke = [n for n, worker in self._busy.items() if worker.line in ready]
-        for number in spoke:
-            yield number, self._heard(number)
+        numbers = [n for n, worker in self._busy.items() if worker.line in ready]
+        for number in numbers:
+            yield number, self._event(number)
 
-    def _heard(self, number: int) -> News:
+    def _event(self, number: int) -> TrialEvent:
         worker = self._busy[number]
         try:
-            news: News = worker.line.recv()
+            event: TrialEvent = worker.line.recv()
         except (EOFError, OSError):
-            reason = self._busy.pop(number).obituary()
+            reason = self._busy.pop(number).exit_reason()
             worker.line.close()
             return Died(reason)
-        if not isinstance(news, Ticked):
+        if not isinstance(event, Ticked):
             self._idle.append(self._busy.pop(number))
-        return news
+        return event
 
     def abandon(self) -> None:
         while self._busy:
@@ -132,21 +132,21 @@ class _Processes:
 
 
 def _work(line: Connection) -> None:
-    """Do what comes over the line until it is closed."""
+    """Do the trials that arrive through the pipe until it is closed."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         while True:
-            news = _next(line)
+            event = _next(line)
             try:
-                line.send(news)
+                line.send(event)
             except (TypeError, AttributeError, pickle.PicklingError) as error:
-                line.send(Raised(TypeError(f"a result that has no copy: {error}")))
+                line.send(Raised(TypeError(f"a result cannot be pickled: {error}")))
     except (EOFError, OSError):
-        return  # nobody is there who asks
+        return  # the parent has closed the pipe
 
 
 def _end_with_parent() -> None:
-    """Do not go on with a trial for a process that was killed."""
+    """Exit with the parent: if it was killed, nobody waits for the trial."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -162,10 +162,10 @@ def _next(line: Connection) -> Returned | Raised:
 
 
 def outcome(trial: Callable[..., Any], item: object, tick: Tick) -> Returned | Raised:
-    """Do one trial; what it raises comes back as something to carry elsewhere."""
+    """Do one trial; return its result, or its exception in a form that pickles."""
     try:
         return Returned(trial(item, tick))
-    except Exception as error:  # the edge: everything goes back to who asked
+    except Exception as error:  # the edge: every error is sent to the parent
         trace = traceback.format_exc()
         error.add_note(trace)
         try:
@@ -176,7 +176,7 @@ def outcome(trial: Callable[..., Any], item: object, tick: Tick) -> Returned | R
 
 
 class _Portable(RemoteError):
-    """Of an exception that cannot be carried itself."""
+    """Stands for an exception that cannot be pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.type, self.message, self.traceback)
@@ -200,7 +200,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 def _undisturbed() -> Iterator[None]:
     """Have the processes that are started in the block ignore Ctrl-C.
 
-    It reaches every process of a terminal, and the one that asked decides.
+    A terminal sends it to all its processes; the parent alone decides what to end.
     """
     if sys.platform == "win32":
         yield

@@ -275,14 +275,14 @@ class _Search:
         for points, others, after, after_s, after_cost in stages:
             own = points[points.priced(beta) + others[points.sets] <= limit]
             grown, where = [], []
-            chunk = max(1, PAIRS // max(own.z.size, 1))
-            for start in range(0, part.z.size, chunk):
-                some = part[start : start + chunk]
-                rows, columns = np.nonzero(some.sets[:, None] & own.sets == 0)
+            size = max(1, PAIRS // max(own.z.size, 1))
+            for start in range(0, part.z.size, size):
+                chunk = part[start : start + size]
+                rows, columns = np.nonzero(chunk.sets[:, None] & own.sets == 0)
                 both = _Points(
-                    some.sets[rows] | own.sets[columns],
-                    some.z[rows] + own.z[columns],
-                    some.cost[rows] + own.cost[columns],
+                    chunk.sets[rows] | own.sets[columns],
+                    chunk.z[rows] + own.z[columns],
+                    chunk.cost[rows] + own.cost[columns],
                 )
                 left = after.size - 1 - both.sets
                 keep = both.priced(beta) + after[left] <= limit
@@ -292,7 +292,7 @@ class _Search:
                 where.append((rows[keep] + start, columns[keep]))
             part = _Points(
                 *(
-                    np.concatenate([getattr(some, name) for some in grown])
+                    np.concatenate([getattr(chunk, name) for chunk in grown])
                     for name in ("sets", "z", "cost")
                 )
             )

@@ -43,9 +43,9 @@ def fluid(problem: MultiTaskProblem, beta: float) -> Fluid:
     scarce = np.ones(problem.tasks)  # above 1 where the deadline binds
     worth = np.full(problem.tasks, np.inf)
     for step in range(STEPS):
-        some = np.where(worth[:, None] > beta * p, x, 0.0) / B
-        R = np.maximum(some.sum(axis=1), 1e-12)
-        worth = scarce * (1.0 + beta * (some * p).sum(axis=1)) / R
+        rate = np.where(worth[:, None] > beta * p, x, 0.0) / B
+        R = np.maximum(rate.sum(axis=1), 1e-12)
+        worth = scarce * (1.0 + beta * (rate * p).sum(axis=1)) / R
         u = np.maximum((z[:, None] - A) / B - 0.5, 0.0)
         more = np.maximum(u - free, 0.0) * (worth[:, None] > beta * p)
         base = np.minimum(u, free)
@@ -62,9 +62,11 @@ def fluid(problem: MultiTaskProblem, beta: float) -> Fluid:
 
 
 def rounded(problem: MultiTaskProblem, flow: Fluid) -> list[Ints]:
-    """Learners of each task: of those that one flows to, it takes what lacks most.
+    """Learners of each task, as a fluid's fractions suggest.
 
-    No task gets more than it has shards for, and none gets nobody.
+    Those that are divided least choose first: the task where their fraction, times the
+    share of its shards that still lacks learners, is largest. No task gets
+    more learners than it has shards for, and each gets at least one.
     """
     m = problem.tasks
     u = np.maximum((flow.z[:, None] - problem.fixed_s) / problem.shard_s, 0.0)

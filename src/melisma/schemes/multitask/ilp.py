@@ -98,13 +98,13 @@ def _solved(
         ]
         return hstack(blocks, format="csr")
 
-    some = 1.0 if problem.every else 0.0
+    fewest = 1.0 if problem.every else 0.0  # tasks of a learner
     constraints = [
         LinearConstraint(rows(-own, A, B), ub=0.0),
         LinearConstraint(rows(None, -cap, each), ub=0.0),
         LinearConstraint(rows(None, -problem.least * each, each), lb=0.0),
         LinearConstraint(rows(None, None, own.T), problem.shards, problem.shards),
-        LinearConstraint(rows(None, shared, None), some, 1.0),
+        LinearConstraint(rows(None, shared, None), fewest, 1.0),
         LinearConstraint(
             rows(None, None, csr_array(price)),
             ub=problem.budget if budget is None else budget,

@@ -42,10 +42,10 @@ class Risk:
 
     def __call__(self, shards: Ints) -> float:
         """E[max] + λ·E[share not trained], in seconds."""
-        some = np.flatnonzero(shards)
-        gamma, d = self.states.probability[some], shards[some, None]
-        work_s = self.states.shard_s[0, some] * d
-        seconds = self.states.fixed_s[0, some] + work_s
+        members = np.flatnonzero(shards)
+        gamma, d = self.states.probability[members], shards[members, None]
+        work_s = self.states.shard_s[0, members] * d
+        seconds = self.states.fixed_s[0, members] + work_s
         late = np.clip((seconds - self.deadline_s) / work_s, 0.0, 1.0)
         lost = float((gamma * late * d).sum()) / float(shards.sum())
         longest_s = mean_max(np.minimum(seconds, self.deadline_s), gamma)
@@ -100,7 +100,7 @@ def _candidates(
 
 
 def _ample(problem: MultiTaskProblem, shard_s: Floats) -> Floats:
-    """Deadlines that nobody misses: the worst need not fit."""
+    """Deadlines that no split misses: a candidate made for worse times may be late."""
     whole = problem.fixed_s + shard_s * problem.shards[:, None]
     return np.asarray(whole.max(axis=1))
 

@@ -182,14 +182,17 @@ class Sharing:
 
     def _adopt(self, pair: tuple[int, int], learners: Ints, front: Bools) -> bool:
         """Give the learners in front to the one task, the others to the other."""
-        some = list(pair)
-        before = self.z[some], self.cost[some], [self.sets[i] for i in pair]
+        tasks = list(pair)
+        before = self.z[tasks], self.cost[tasks], [self.sets[i] for i in pair]
         value = float(self._value(pair, before[0], before[1].sum()))
         self.sets[pair[0]], self.sets[pair[1]] = learners[front], learners[~front]
         for i in pair:
             self._settle(i)
-        if float(self._value(pair, self.z[some], self.cost[some].sum())) < value - 1e-9:
+        if (
+            float(self._value(pair, self.z[tasks], self.cost[tasks].sum()))
+            < value - 1e-9
+        ):
             return True
-        self.z[some], self.cost[some] = before[:2]
+        self.z[tasks], self.cost[tasks] = before[:2]
         self.sets[pair[0]], self.sets[pair[1]] = before[2]
         return False

@@ -1,4 +1,4 @@
-"""Runs in a browser: a page, the JSON behind it, and the wheel for who may steer."""
+"""The dashboard: a page, the JSON API behind it, and control of the live run."""
 
 from melisma.views.web.site import Dashboard
 

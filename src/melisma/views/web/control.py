@@ -1,4 +1,4 @@
-"""What who may steer asks for, done."""
+"""Carry out requests to control the live run."""
 
 import math
 from typing import Literal
@@ -11,38 +11,38 @@ from melisma.rpc.http import problem
 from melisma.views.document import Document
 from melisma.views.web.live import Live
 
-#: Why a learner is gone, in the records.
+#: Reason in the records of a learner that was expelled here.
 REASON = "sent away from the dashboard"
 
 
-class Asked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The body of a request to steer."""
+class Command(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body of a request to control the run."""
 
     action: Literal["pause", "resume", "stop", "expel", "deadline"]
     learner: str | None = None
     deadline_s: float | None = None
 
 
-async def asked(request: web.Request) -> Asked:
-    """Return what is asked for; an HTTP error if that cannot be understood."""
+async def command_of(request: web.Request) -> Command:
+    """Return the decoded request; an HTTP error if its body is not valid."""
     if request.content_type != "application/json":
         raise problem(
             web.HTTPUnsupportedMediaType, "send Content-Type: application/json"
         )
     try:
-        return msgspec.json.decode(await request.read(), type=Asked)
+        return msgspec.json.decode(await request.read(), type=Command)
     except (ValueError, RecursionError) as error:
-        raise problem(web.HTTPBadRequest, f"the body is not right: {error}") from None
+        raise problem(web.HTTPBadRequest, f"the body is not valid: {error}") from None
 
 
-def steer(asked: Asked, live: Live | None, document: Document | None) -> None:
-    """Do it; an HTTP error if it cannot be done."""
+def steer(command: Command, live: Live | None, document: Document | None) -> None:
+    """Carry out a request; an HTTP error if the run does not allow it."""
     if live is None or live.over or document is None:
-        raise problem(web.HTTPConflict, "no run goes on here")
+        raise problem(web.HTTPConflict, "no run is under way here")
     control = live.control
-    if control.intent == Intent.STOPPING and asked.action != "expel":
+    if control.intent == Intent.STOPPING and command.action != "expel":
         raise problem(web.HTTPConflict, "the run stops after this cycle")
-    match asked.action:
+    match command.action:
         case "pause":
             control.pause()
         case "resume":
@@ -50,9 +50,9 @@ def steer(asked: Asked, live: Live | None, document: Document | None) -> None:
         case "stop":
             control.stop()
         case "expel":
-            _expel(asked.learner, live, document)
+            _expel(command.learner, live, document)
         case "deadline":
-            _deadline(asked.deadline_s, live)
+            _deadline(command.deadline_s, live)
 
 
 def _expel(name: str | None, live: Live, document: Document) -> None:

@@ -1,4 +1,4 @@
-"""Send what changes in a run as server-sent events."""
+"""Send a run's changes as server-sent events."""
 
 import asyncio
 import time
@@ -10,9 +10,9 @@ from aiohttp import web
 
 from melisma.views.document import CUT_SHORT, FINISHED, Document
 
-#: Between two looks at what is new, two statuses, and two signs of life.
+#: Seconds between polls of the records, statuses, and keep-alive comments.
 LOOK_S, STATUS_S, ALIVE_S = 0.25, 1.0, 5.0
-#: Longest that a watcher may take to read so many bytes.
+#: A watcher that takes longer than this to read one piece is disconnected.
 STALLED_S, PIECE_BYTES = 60.0, 1 << 18
 #: The second line keeps nginx from holding events back.
 HEADERS = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
@@ -34,7 +34,7 @@ class Stream:
         self._written = time.monotonic()
 
     async def follow(self, after: int, epoch: str | None) -> None:
-        """Send what is new until the run is over; of one that is over, all at once.
+        """Send changes until the run ends; a finished run is sent at once.
 
         TimeoutError if the watcher stops reading.
         """
@@ -84,5 +84,5 @@ class Stream:
         self._written = time.monotonic()
 
 
-#: What every message has, and nothing more if nothing changed.
+#: Fields of every message; a message without others carries no change.
 _ALWAYS = ("after", "epoch", "position")

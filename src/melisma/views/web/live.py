@@ -1,4 +1,4 @@
-"""What only the process that runs a run knows of it."""
+"""State of the live run that only the orchestrating process has."""
 
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,11 @@ from melisma.views.document import CUT_SHORT, FINISHED, Document
 
 
 class Live:
-    """The run that goes on in this process."""
+    """The run that this process orchestrates."""
 
     def __init__(self, folder: Path, control: Control, fixed: str = "") -> None:
         self.folder, self.control = folder, control
-        self.fixed = fixed  #: why its deadline cannot be changed, if so
+        self.fixed = fixed  #: why its deadline cannot be changed; empty if it can
         self.server: Remotes | None = None
         self.over = False
         self._seen_s: dict[str, float] = {}
@@ -24,13 +24,13 @@ class Live:
         return self.folder.resolve().name
 
     def state(self, document: Document) -> str:
-        """Return what it is about to do, or what became of it."""
+        """Return what the run is about to do, or how it ended."""
         if not self.over:
             return self.control.intent.value
         return FINISHED if document.is_whole else CUT_SHORT
 
     def status(self, document: Document) -> dict[str, Any]:
-        """Return how it stands now; times are on the run's clock."""
+        """Return the current status; times are on the run's clock."""
         control, server = self.control, self.server
         rows = document.rows
         now_s = control.now_s()
@@ -49,7 +49,7 @@ class Live:
         }
 
     def _presence(self, names: list[str], now_s: float) -> dict[str, Any]:
-        """Who is connected, and when each was heard last."""
+        """Return for each learner whether it is connected and when last heard."""
         silences_s = self.server.silences_s if self.server else {}
         for name, silence_s in silences_s.items():
             if silence_s is not None:
@@ -63,7 +63,7 @@ class Live:
         }
 
 
-#: What is told where no run goes on in this process.
+#: The status where no run is live in this process.
 NONE: dict[str, Any] = {
     "live": None,
     "state": None,

@@ -1,4 +1,4 @@
-"""Export the live run as text that Prometheus scrapes."""
+"""Metrics of the live run in Prometheus's text format."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

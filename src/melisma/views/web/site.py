@@ -1,12 +1,12 @@
-"""The routes: a page, the JSON behind it, events, metrics, and the wheel.
+"""The routes: the page, the JSON API behind it, events, control and metrics.
 
-GET  /                                   the page; no data, no token
-GET  /api/runs                           the runs of the folder
-GET  /api/runs/{id}                      one of them as a document
-GET  /api/runs/{id}/records?after=&limit=    its records as they are
-GET  /api/runs/{id}/events?after=        what changes, as it does
-GET  /api/status                         how the live run stands
-POST /api/control                        steer it
+GET  /                                   the page; no data, so no token
+GET  /api/runs                           summaries of the runs in the folder
+GET  /api/runs/{id}                      one run as a document
+GET  /api/runs/{id}/records?after=&limit=    its records as they were written
+GET  /api/runs/{id}/events?after=        its changes as server-sent events
+GET  /api/status                         status of the live run
+POST /api/control                        control the live run
 GET  /metrics                            for Prometheus
 """
 
@@ -31,9 +31,9 @@ from melisma.views.web.access import Access
 from melisma.views.web.live import NONE, Live
 
 STATIC = Path(__file__).parent / "static"
-#: Records in an answer, and watchers at a time.
+#: Most records in a response, and most watchers at a time.
 LIMIT, STREAMS = 10_000, 64
-#: Longest that a run's end waits for watchers to take the last of it.
+#: Longest that the end of a run waits for watchers to receive the last changes.
 LAST_S = 5.0
 
 HEADERS = {
@@ -47,7 +47,7 @@ HEADERS = {
 
 
 class Dashboard:
-    """The runs in ``root``, and the live one among them if there is one."""
+    """Serves the runs in ``root``, with the live one among them if there is one."""
 
     def __init__(self, root: Path, live: Live | None = None) -> None:
         self._library = Library(root, live.folder if live else None)
@@ -57,20 +57,20 @@ class Dashboard:
 
     @classmethod
     def of(cls, folder: Path, control: Control, fixed: str = "") -> "Dashboard":
-        """The dashboard of a run that goes on in this process."""
+        """Return the dashboard of a run that this process orchestrates."""
         return cls(folder.resolve().parent, Live(folder, control, fixed))
 
     def attend(self, server: Server, learners: Remotes | None = None) -> str:
-        """Be on this server, and watch its learners, or those that are given.
+        """Show the presence of this server's learners, or of those given.
 
-        Returns the link that lets its bearer steer.
+        Returns the link whose bearer may control the run.
         """
         if self._live:
             self._live.server = learners or RpcRemotes(server)
         return f"{server.url}/#token={self._access.secret}"
 
     def close(self) -> None:
-        """The run is over: watchers get the last of it once the server closes."""
+        """Mark the run as over; watchers get the last changes as the server closes."""
         if self._live:
             self._live.over = True
 
@@ -91,7 +91,7 @@ class Dashboard:
         app.router.add_get("/metrics", self._metrics)
 
     async def _end(self, app: web.Application) -> None:
-        """Let watchers have the last of it, unless they take too long."""
+        """Wait for watchers to receive the last changes, at most LAST_S."""
         self._ending.set()
         try:
             async with asyncio.timeout(LAST_S):
@@ -136,7 +136,8 @@ class Dashboard:
         after, epoch = _number(request, "after", 0), request.query.get("epoch")
         if self._streams >= STREAMS:
             raise problem(
-                web.HTTPServiceUnavailable, f"{STREAMS} watch already: close a page"
+                web.HTTPServiceUnavailable,
+                f"{STREAMS} pages are watching already: close a page",
             )
         response = web.StreamResponse(headers=events.HEADERS)
         await response.prepare(request)
@@ -154,7 +155,7 @@ class Dashboard:
             await stream.follow(after, epoch)
         except TimeoutError:
             if request.transport:
-                request.transport.abort()  # to close it would wait for the watcher
+                request.transport.abort()  # an orderly close would wait for the watcher
             raise
         finally:
             self._streams -= 1
@@ -170,15 +171,15 @@ class Dashboard:
 
     async def _steer(self, request: web.Request) -> web.StreamResponse:
         self._access.check_control(request)
-        asked = await control.asked(request)
+        command = await control.command_of(request)
         document = await self._document(self._live.id) if self._live else None
-        control.steer(asked, self._live, document)
+        control.steer(command, self._live, document)
         return _json({"ok": True})
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         self._access.check_watch(request)
         if self._live is None:
-            raise problem(web.HTTPNotFound, "no run goes on here")
+            raise problem(web.HTTPNotFound, "no run is under way here")
         document = await self._document(self._live.id)
         server = self._live.server
         body = metrics.text(
@@ -199,13 +200,13 @@ class Dashboard:
         return live is not None and live.folder.resolve() == document.folder
 
     def _state(self, document: Document) -> str | None:
-        """What is known of a run's state beside what lies in its folder."""
+        """Return the state of a live run; None if the folder alone decides."""
         is_live = self._live and self._is_live(document)
         return self._live.state(document) if self._live and is_live else None
 
 
 def _body(document: Document, state: str | None, squeeze: bool) -> bytes:
-    """A document on the wire; the quickest compression makes a seventh of it."""
+    """Encode a document; gzip at its fastest level shrinks it to a seventh."""
     body = msgspec.json.encode(document.since(0, state=state))
     return gzip.compress(body, compresslevel=1) if squeeze else body
 
@@ -215,7 +216,7 @@ async def _page(request: web.Request) -> web.StreamResponse:
 
 
 async def _protect(request: web.Request, response: web.StreamResponse) -> None:
-    """Let no browser load more than our own files, nor keep what is told."""
+    """Set headers: browsers load only our own files, and store no data."""
     if request.path.startswith(("/rpc", "/call/")):
         return
     response.headers.update(HEADERS)
@@ -230,7 +231,7 @@ def _json(content: Any) -> web.Response:
 
 
 def _number(request: web.Request, name: str, usual: int) -> int:
-    """A number of the query that is not negative; an HTTP error if it is not one."""
+    """Return a whole number of the query; an HTTP error if it is not one."""
     text = request.query.get(name, str(usual))
     if not (text.isascii() and text.isdecimal()) or len(text) > 15:
         raise problem(web.HTTPBadRequest, f"{name}={text[:20]}: give a whole number")

@@ -145,7 +145,7 @@ export class Tasks {
 
 /** How well tasks were served, which a report knows. */
 function served({ titles, rows }) {
-  const told = "Means over the cycles of a task; who halts counts until the deadline.";
+  const told = "Means over the cycles of a task; halted learners count until the deadline.";
   return [
     el("figcaption", {}, "How well they were served"),
     plain(["task", ...titles], rows),
