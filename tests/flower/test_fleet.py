@@ -14,7 +14,7 @@ from tests.flower.replay import farthest, replayed
 
 from melisma.fleets.protocols import NOT_THERE
 from melisma.flower import fleet, mailbox, messages
-from melisma.flower.job import asked_of
+from melisma.flower.job import configured
 from melisma.flower.run import run
 from melisma.launch import serve as serving
 from melisma.learning import data
@@ -92,7 +92,7 @@ def test_a_run_is_what_its_records_say(tmp_path: Path) -> None:
     happened, _ = trained(tmp_path)
     assert {r.learner for r in of(records.Trained, happened)} == {"a", "b"}
     assert [r.samples for r in of(records.Aggregated, happened)] == [400, 400]
-    job = asked_of(CONFIG).job
+    job = configured(CONFIG).job
     model = load(tmp_path / "test" / MODEL)
     assert farthest(model, replayed(job, happened)) < 1e-6
 

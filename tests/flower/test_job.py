@@ -8,7 +8,7 @@ from flwr.app import UserConfigValue
 from flwr.common.config import flatten_dict
 
 from melisma.errors import ConfigError
-from melisma.flower.job import asked_of
+from melisma.flower.job import configured
 from melisma.jobs.schema import Job
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower" / "pyproject.toml"
@@ -16,14 +16,14 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "flower" / "pyproject.toml"
 
 def test_the_example_is_a_job() -> None:
     app = tomllib.loads(EXAMPLE.read_text())["tool"]["flwr"]["app"]
-    asked = asked_of(flatten_dict(app["config"]))
+    asked = configured(flatten_dict(app["config"]))
     assert (asked.nodes, asked.runs) == (2, Path("runs"))
     assert (asked.job.scheme, asked.job.data.name) == ("csa", "mnist-5k")
     assert float(asked.job.deadline) == 20.0
 
 
 def test_no_configuration_is_the_demo() -> None:
-    assert asked_of({}).job == Job()
+    assert configured({}).job == Job()
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_no_configuration_is_the_demo() -> None:
 )
 def test_a_wrong_key_is_named(key: str, value: UserConfigValue, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        asked_of({key: value})
+        configured({key: value})

@@ -2,6 +2,7 @@ import contextlib
 import dataclasses
 import math
 from collections import OrderedDict
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -52,6 +53,15 @@ class Point:
 class Reading(msgspec.Struct):
     label: str
     values: torch.Tensor
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@register
+class Paint(msgspec.Struct):
+    colour: Colour
 
 
 def carried(value: Any) -> Any:
@@ -144,6 +154,13 @@ def test_registered_classes_arrive_as_themselves() -> None:
     reading = carried(Reading("a", torch.ones(5_000)))
     assert isinstance(reading, Reading)
     assert torch.equal(reading.values, torch.ones(5_000))
+
+
+def test_enums_of_registered_classes_arrive_as_themselves() -> None:
+    assert carried(Paint(Colour.RED)).colour is Colour.RED
+    body, _ = pack(Paint("green"))  # type: ignore[arg-type]
+    with pytest.raises(Malformed, match="Invalid enum value 'green'"):
+        unpack(body, [])
 
 
 def test_ordered_dictionaries_arrive_as_plain_ones_in_order() -> None:

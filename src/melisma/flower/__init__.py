@@ -26,7 +26,7 @@ def main(grid: Grid, context: Context) -> None:
 
 @client.query()
 def query(message: Message, context: Context) -> Message:
-    """Tell what this node can do."""
+    """Report what this node can do."""
     from melisma.flower import node
 
     return node.query(message, context)

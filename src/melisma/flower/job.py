@@ -18,7 +18,7 @@ WHERE = "[tool.flwr.app.config]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RunConfig:
     """What a Flower run is to do."""
 
     job: Job
@@ -26,11 +26,11 @@ class Asked:
     runs: Path  #: where the run's folder goes
 
 
-def asked_of(run_config: UserConfig) -> Asked:
+def configured(run_config: UserConfig) -> RunConfig:
     """Read a run's configuration; ConfigError if it does not describe a job."""
     raw = unflatten_dict(run_config)
     nodes, runs = raw.pop("nodes", 1), raw.pop("runs", "runs")
     if not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1:
         raise ConfigError(f"{WHERE}: nodes = {nodes!r}: give a whole number from 1 up")
     job = config.job_of(raw, WHERE)
-    return Asked(job=job, nodes=nodes, runs=Path(str(runs)))
+    return RunConfig(job=job, nodes=nodes, runs=Path(str(runs)))

@@ -23,7 +23,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict, UserConfig
 from melisma.errors import ConfigError
 from melisma.fleets.messages import TaskSpec, TrainRequest, Update
 from melisma.flower import messages
-from melisma.flower.job import asked_of
+from melisma.flower.job import configured
 from melisma.flower.messages import NodeStatus, Timing
 from melisma.jobs.building import own_rows
 from melisma.learner.background import BackgroundLoad, State
@@ -238,7 +238,7 @@ def _own_data(node: UserConfig, run_config: UserConfig) -> Dataset:
         raise ConfigError(
             f"partition-id={part} of num-partitions={parts}: count from 0"
         )
-    job = asked_of(run_config).job
+    job = configured(run_config).job
     folder = Path(job.data.folder) if job.data.folder else None
     whole = data.load(job.data.name, folder)
     rows = (own_rows(job, whole, parts) or [])[part]

@@ -4,7 +4,7 @@ from flwr.app import UserConfig
 from flwr.serverapp import Grid
 
 from melisma.flower.fleet import FlowerLearners
-from melisma.flower.job import asked_of
+from melisma.flower.job import configured
 from melisma.jobs.live_task import LiveTask
 from melisma.launch.serve import orchestrate_on
 from melisma.runs.records import Evaluated, Record
@@ -16,15 +16,15 @@ def run(grid: Grid, run_config: UserConfig) -> None:
 
     Says a line for each cycle, which Flower passes on to who follows the run's log.
     """
-    asked = asked_of(run_config)
-    job = asked.job
+    config = configured(run_config)
+    job = config.job
 
     def learners_of(task: LiveTask) -> FlowerLearners:
         return FlowerLearners(
             grid,
             task.announcement,
             task.served,
-            nodes=asked.nodes,
+            nodes=config.nodes,
             deadline_s=task.task.deadline_s,
             late=job.late,
             audit=task.audit(),
@@ -35,6 +35,6 @@ def run(grid: Grid, run_config: UserConfig) -> None:
             done = f"cycle {record.cycle} of {job.cycles}"
             print(f"{done}: accuracy {record.accuracy:.1%} after {record.time_s:.0f} s")
 
-    with run_folder(asked.runs, job.name) as folder:
+    with run_folder(config.runs, job.name) as folder:
         orchestrate_on(learners_of, job, folder, say, engine="flower")
         print(f"Run: {folder.resolve()}")

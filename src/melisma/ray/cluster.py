@@ -1,4 +1,4 @@
-"""Joining a Ray cluster, for sweeps and for fleets.
+"""Joining a Ray cluster, for sweeps and for crews.
 
 Ray trusts everybody who reaches it: read docs/ray.md before a cluster listens on
 anything but loopback or a network of one's own.
@@ -68,7 +68,7 @@ def _started(cpus: int | None) -> Iterator[str]:
     `ray.init` would put this machine's outward address in place of 127.0.0.1, and
     listen there.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told of it
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no reports of its use
     cluster: Any = Cluster()
     try:
         cluster.add_node(

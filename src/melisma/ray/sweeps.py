@@ -1,7 +1,7 @@
 """Trials over a Ray cluster: one CPU and one thread each.
 
 The nodes have this package in this version, and the data sets that the trials load.
-What a trial comes to travels back as its result: nothing is left where it ran.
+A trial's outcome is returned as its result: nothing is left where it ran.
 """
 
 import socket
@@ -28,7 +28,7 @@ def over_ray(address: str | None = None, cpus: int | None = None) -> Iterator[En
 
     Without an address, a cluster of this machine alone is started, with so many CPUs
     or as many as there are cores, and ended with the block. ConfigError if the cluster
-    does not answer. Ticks are told when their trial ends.
+    does not answer. Ticks arrive when their trial ends.
     """
     with joined(address, cpus, ONE_THREAD):
         yield engine_of(_Cluster())
@@ -72,7 +72,7 @@ class _Cluster:
 
 
 def _counted(trial: Callable[..., Any], item: object) -> tuple[int, Returned | Raised]:
-    """Do one trial; how often it ticked, and what it came to."""
+    """Run one trial; return how often it ticked, and its outcome."""
     ticks = 0
 
     def tick() -> None:

@@ -2,8 +2,9 @@
 
 Supported are None, bool, int, float, str, bytes, list, tuple, set, frozenset, dict,
 numpy arrays and scalars, torch tensors, and dataclasses and msgspec structs that both
-sides registered. Types are preserved. Anything else is a TypeError with the path to it
-in the value. Received bytes can name registered classes and nothing else: no pickle.
+sides registered, whose fields may be enums. Types are preserved. Anything else is a
+TypeError with the path to it in the value. Received bytes can name registered classes
+and nothing else: no pickle.
 """
 
 import dataclasses
