@@ -81,6 +81,7 @@ def test_run_starts_learners_and_leaves_a_model(job: Path, tmp_path: Path) -> No
     folder = tmp_path / "runs" / "tiny"
     assert {path.name for path in folder.iterdir()} == {
         "config.toml",
+        "run.toml",
         "records.jsonl",
         "checkpoint.safetensors",
         "model.safetensors",
