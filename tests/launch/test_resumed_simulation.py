@@ -52,13 +52,13 @@ def killed_after(evaluations: int, folder: Path, job: Job) -> None:
     "cut",
     [
         job("demo", noise=0.2),
-        job("states", changing=0.3),
-        job("federated"),
+        pytest.param(job("states", changing=0.3), marks=pytest.mark.slow),
+        pytest.param(job("federated"), marks=pytest.mark.slow),
         job("coded"),
         job("fog", scheme="fog:windows"),
         job("tasks", scheme="med-probe"),
-        job("tasks", scheme="med-learned"),
-        job("tasks", scheme="mmtt-ideal"),
+        pytest.param(job("tasks", scheme="med-learned"), marks=pytest.mark.slow),
+        pytest.param(job("tasks", scheme="mmtt-ideal"), marks=pytest.mark.slow),
     ],
     ids=lambda job: f"{job.name}-{job.scheme}",
 )
