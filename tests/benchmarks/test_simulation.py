@@ -16,7 +16,7 @@ def test_bench_simulation_times_a_cycle() -> None:
         *figures, difference = row(text, engine)
         assert min(figures) > 0
         assert difference < 1e-6
-    assert "all weights equal to 1e-06" in text
+    assert "all weights equal to 1e-05" in text
 
 
 @pytest.mark.slow

@@ -235,6 +235,8 @@ class Learner:
     def gradient(self, request: GradientRequest, caller: Caller) -> Gradient:
         """Return the sum of the gradients of some parts, each with its coefficient."""
         task = self._prepared(request.task)
+        if caller.gave_up():  # or it would cancel newer work, which waits behind it
+            raise TrainingError(f"the gradient of cycle {request.cycle} was cancelled")
         task.idle = False
         with self._alone(task) as replaced:
 
