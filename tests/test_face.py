@@ -134,10 +134,12 @@ def test_a_run_in_memory_leaves_nothing_behind(
         run.report()
 
 
+@pytest.mark.parametrize("on_disk", [True, False])
 @pytest.mark.parametrize("example", ["coded", "fog", "tasks"])
-def test_every_family_is_simulated(example: str, tmp_path: Path) -> None:
+def test_every_family_is_simulated(example: str, on_disk: bool, tmp_path: Path) -> None:
     job = mel.load(Path(__file__).parents[1] / "examples" / f"{example}.toml")
-    run = mel.simulate(_short(job), runs=tmp_path)
+    run = mel.simulate(_short(job), runs=tmp_path if on_disk else None)
+    assert run.state == "finished"
     for task in run.tasks.values():
         assert len(task.history.accuracy) == 1
         assert task.parameters
@@ -282,3 +284,28 @@ def test_a_local_run_and_a_server_work_inside_a_running_loop(tmp_path: Path) -> 
 
     run = asyncio.run(cell())
     assert len(run.history.accuracy) == 1
+
+
+@pytest.mark.slow
+def test_a_learner_that_is_cancelled_disconnects(tmp_path: Path) -> None:
+    job = job_of(name="alone", scheme="dab", shard=50)
+
+    async def cell() -> None:
+        async with mel.serve(job, runs=tmp_path, learners=2) as server:
+            work = asyncio.create_task(mel.join_async(server.invite(), name="one"))
+            async with asyncio.timeout(60):
+                await server._ready.result().wait_until(1)
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+
+    asyncio.run(cell())  # ends: no thread is left that waits for ever
+
+
+@pytest.mark.slow
+def test_a_server_for_several_tasks_can_be_left_before_anybody_joins(
+    tmp_path: Path,
+) -> None:
+    job = mel.load(Path(__file__).parents[1] / "examples" / "tasks.toml")
+    with mel.serve(job, runs=tmp_path) as server:
+        assert server.invite()

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from melisma.algorithms.control import Control
 from melisma.errors import DataError
 from melisma.jobs.files import load
 from melisma.jobs.schema import Job
@@ -90,3 +91,27 @@ def test_a_run_that_is_under_way_is_not_written_twice(tmp_path: Path) -> None:
         RunWriter.open(tmp_path, ""),
     ):
         pass
+
+
+def test_a_deadline_that_was_changed_holds_in_a_resumed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "SELDOM_S", 0.0)
+
+    def steered(folder: Path, last: int) -> None:
+        """Extend the deadline after the first cycle, and stop after the last."""
+        folder.mkdir()
+        control = Control()
+
+        def watch(record: Record) -> None:
+            if isinstance(record, Evaluated) and record.cycle == 1:
+                control.set_deadline(2.0)
+            if isinstance(record, Evaluated) and record.cycle == last:
+                control.stop()
+
+        build(job("demo", noise=0.2)).run(folder, watch, control)
+
+    steered(tmp_path / "whole", last=4)
+    steered(tmp_path / "parts", last=2)
+    resume(tmp_path / "parts")
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")

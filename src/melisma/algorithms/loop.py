@@ -15,7 +15,7 @@ from melisma.errors import MelismaError
 from melisma.fleets.protocols import Crew
 from melisma.learning.evaluation import evaluate
 from melisma.learning.parameters import Parameters, parameters_of, put
-from melisma.runs.records import Expelled, Record
+from melisma.runs.records import Expelled, Record, Steered
 from melisma.runs.store import RunWriter, ignore
 
 T = TypeVar("T")
@@ -139,8 +139,10 @@ async def replay(
     """
     state, parameters = RunState(), parameters_of(task.model)
     expelled = [record for record in past if isinstance(record, Expelled)]
+    steered = {r.cycle: r.deadline_s for r in past if isinstance(r, Steered)}
     learning, crew.learning = crew.learning, False
     for number in range(1, RunState(past).done + 1):
+        task = replace(task, deadline_s=steered.get(number, task.deadline_s))
         log = CycleLog(task, crew, observe, state, number)
         begun = await algorithm.begin(log, patient=False)
         outcome = await algorithm.cycle(log, begun, parameters)

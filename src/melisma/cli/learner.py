@@ -3,13 +3,16 @@
 import os
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from melisma.cli.options import JobFile, Json, Threads, read_job
 from melisma.cli.output import json_line, note
 from melisma.cli.progress import spinner
+
+if TYPE_CHECKING:
+    from melisma import rpc
 
 
 def join(
@@ -95,9 +98,9 @@ def join(
         _exit_at_eof()
     from melisma.launch.joining import join as join_as_learner
 
-    def joined(name: str, server: str) -> None:
+    def joined(name: str, connection: "rpc.Connection") -> None:
         if not quiet:
-            note(f"{name} has joined {server}; Ctrl-C to leave")
+            note(f"{name} has joined {connection.name}; Ctrl-C to leave")
 
     join_as_learner(
         address,

@@ -121,7 +121,9 @@ async def live(
     tasks = [live_task for live_task in tasks if not live_task.is_done]
     if not tasks:
         return
-    await roster.ready(tasks[0].job.name)  # the clock starts when all are there
+    # The clock starts when all are there.
+    if await control.unless_stopped(roster.ready(tasks[0].job.name)) is None:
+        return
     benchmarks = _Benchmarks(roster, [live_task.task for live_task in tasks])
     batches = [live_task.job.training.batch for live_task in tasks]
     observed = ObservedStates(benchmarks.tasks, batches, benchmarks)

@@ -12,7 +12,7 @@ the loop free meanwhile.
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from melisma.algorithms.control import Control
-from melisma.errors import ConfigError
+from melisma.errors import ConfigError, DataError
 from melisma.jobs.files import load
 from melisma.jobs.schema import Job
 from melisma.launch import joining, local
@@ -31,7 +31,7 @@ from melisma.launch.simulate import SIMULATION, build
 from melisma.learning.settings import HERE, Hardware, Precision
 from melisma.runs.files import CONFIG
 from melisma.runs.records import Record
-from melisma.runs.store import Watch, ignore, run_folder, started
+from melisma.runs.store import RunWriter, Watch, ignore, run_folder, started
 from melisma.views.run import Run
 from melisma.views.run import open as open_run
 
@@ -78,10 +78,10 @@ def simulate(
     return open_run(folder)
 
 
-def _in_memory(job: Job, written: dict[str, Any]) -> Run:
+def _in_memory(job: Job, written: dict[str, RunWriter]) -> Run:
     records = [record for run in written.values() for record in run.records]
-    model = None if job.task else written[job.name].model
-    return Run(job, records=records, parameters=model)
+    models = {name: run.model for name, run in written.items() if run.model}
+    return Run(job, records=records, models=models)
 
 
 def run(
@@ -142,10 +142,14 @@ def resume(
 
 def hardware_of(start: dict[str, Any]) -> Hardware:
     """Return the hardware that a simulated run was started on, from its run.toml."""
-    return Hardware(
-        device=str(start.get("device", HERE.device)),
-        precision=Precision(start.get("precision", Precision.FP32)),
-    )
+    device = start.get("device", HERE.device)
+    precision = start.get("precision", Precision.FP32)
+    if not isinstance(device, str) or precision not in list(Precision):
+        raise DataError(
+            f"run.toml has device {device!r} and precision {precision!r}: give those "
+            "that the run was started with"
+        )
+    return Hardware(device=device, precision=Precision(precision))
 
 
 def serve(
@@ -283,7 +287,33 @@ def join(
     anywhere(joining.join, address, name=name, data=data, allow=allow, threads=threads)
 
 
-def in_thread(function: Callable[P, T]) -> Callable[P, Any]:
+async def join_async(
+    address: str,
+    *,
+    name: str | None = None,
+    data: Path | str | None = None,
+    allow: tuple[str, ...] = (),
+    threads: int = 1,
+) -> None:
+    """`join`, with the event loop free meanwhile; cancelled, it disconnects."""
+    connected: Future[rpc.Connection] = Future()
+    work = asyncio.to_thread(
+        joining.join,
+        address,
+        name=name,
+        data=data,
+        allow=allow,
+        threads=threads,
+        joined=lambda name, connection: connected.set_result(connection),
+    )
+    try:
+        await work
+    except asyncio.CancelledError:
+        connected.add_done_callback(lambda future: future.result().close())
+        raise
+
+
+def in_thread(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Return an async variant of a function, which runs it in a thread.
 
     When its task is cancelled, the run stops after the cycle that is under way.
@@ -302,11 +332,6 @@ def in_thread(function: Callable[P, T]) -> Callable[P, Any]:
     variant.__name__ = f"{function.__name__}_async"
     variant.__doc__ = f"`{function.__name__}`, with the event loop free meanwhile."
     return variant
-
-
-async def join_async(address: str, **options: Any) -> None:
-    """`join`, with the event loop free meanwhile."""
-    await asyncio.to_thread(partial(join, address, **options))
 
 
 simulate_async = in_thread(simulate)

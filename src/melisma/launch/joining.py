@@ -35,14 +35,14 @@ def join(
     listen: str | None = None,
     threads: int = 1,
     quiet: bool = True,
-    joined: Callable[[str, str], None] = lambda name, server: None,
+    joined: Callable[[str, rpc.Connection], None] = lambda name, connection: None,
 ) -> None:
     """Be a learner of the orchestrator at ``address``, until Ctrl-C.
 
     ``data`` is a folder with this device's own data, which never leaves it. ``allow``
     lists this device's own models, ``module:factory``, that jobs may use. ``rate`` and
     ``bandwidth`` throttle this learner, as does a file of ``states``. ``joined`` is
-    called with the learner's name and the server's once they are connected.
+    called with the learner's name and its connection, which ends this when closed.
     """
     name = name or socket.gethostname()
     if states and (rate or bandwidth):
@@ -64,7 +64,7 @@ def join(
         closing(FogService(learner, listens=listen)) as service,
         rpc.connect(address, service, **options) as connection,
     ):
-        joined(name, connection.name)
+        joined(name, connection)
         connection.wait()
 
 

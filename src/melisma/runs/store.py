@@ -15,7 +15,7 @@ import os
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -34,7 +34,7 @@ from melisma.learning.parameters import (
 )
 from melisma.runs.files import CHECKPOINT, CONFIG, MODEL, RECORDS, START
 from melisma.runs.lock import is_locked, lock
-from melisma.runs.records import Record, read, write
+from melisma.runs.records import Record, evaluations, read, write
 
 __all__ = [
     "CHECKPOINT",
@@ -164,6 +164,7 @@ class RunWriter:
     def _begin(self, folder: Path, file: BinaryIO, seldom: bool) -> None:
         self.folder, self._file, self._seldom = folder, file, seldom
         self.checkpoint = Checkpoint.read(folder)
+        _check_resumable(folder, self.checkpoint)
         # Later records belong to a cycle that will be repeated.
         file.truncate(self.checkpoint.records_bytes if self.checkpoint else 0)
         self.past = read(folder / RECORDS)
@@ -221,6 +222,22 @@ class RunWriter:
         return read(self.folder / RECORDS)
 
 
+def _check_resumable(folder: Path, checkpoint: Checkpoint | None) -> None:
+    """Raise DataError where going on would destroy what a run has."""
+    path = folder / RECORDS
+    if checkpoint is None:
+        if (folder / MODEL).exists() and evaluations(read(path)):
+            raise DataError(
+                f"{folder} has ended, and has no checkpoint to go on from: begin a new "
+                "run"
+            )
+    elif not 0 <= checkpoint.records_bytes <= path.stat().st_size:
+        raise DataError(
+            f"{path} has {path.stat().st_size} bytes, and its checkpoint is of "
+            f"{checkpoint.records_bytes}: it was cut short, so the run cannot go on"
+        )
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a file atomically: half a configuration could be read as another one."""
     unfinished = path.with_name(f"{path.name}.part")
@@ -229,10 +246,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def started(folder: Path) -> dict[str, Any]:
-    """Return how a run was started; empty if that was not recorded."""
-    with suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+    """Return how a run was started; empty if that was not recorded.
+
+    Raises DataError if the file is damaged: a guess could start the run over.
+    """
+    try:
         return tomllib.loads((folder / START).read_text(encoding="utf-8"))
-    return {}
+    except FileNotFoundError:
+        return {}
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{folder / START} cannot be read: {error}") from error
 
 
 @contextmanager

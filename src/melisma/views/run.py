@@ -1,6 +1,6 @@
 """A run as an object: finished, cut short or under way."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,10 +9,12 @@ from melisma.jobs.files import load
 from melisma.jobs.schema import Job, tasks_of
 from melisma.runs import records as rows
 from melisma.runs.files import CONFIG, MODEL, RECORDS
-from melisma.runs.records import Record
+from melisma.runs.records import Evaluated, Record, Refused
 from melisma.views import ledger
+from melisma.views.document import CUT_SHORT, FINISHED
 from melisma.views.history import History, history
 from melisma.views.ledger import LearnerCycle
+from melisma.views.summary import summary
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -31,10 +33,10 @@ class Run:
         folder: Path | None = None,
         *,
         records: Sequence[Record] = (),
-        parameters: "Parameters | None" = None,
+        models: "Mapping[str, Parameters] | None" = None,
     ) -> None:
         self.job, self.folder = job, folder
-        self._records, self._parameters = list(records), parameters
+        self._records, self._models = list(records), models or {}
 
     @property
     def tasks(self) -> dict[str, "Run"]:
@@ -47,7 +49,18 @@ class Run:
         if self.folder:
             return Run(job, self.folder / job.name)
         own = [record for record in self._records if record.task == job.name]
-        return Run(job, records=own)
+        return Run(job, records=own, models=self._models)
+
+    @property
+    def state(self) -> str:
+        """Return "finished", "running" or "cut short"."""
+        if self.folder is not None:
+            return summary(self.folder).state
+        ended = all(
+            task.events(Refused) or len(task.events(Evaluated)) == task.job.cycles
+            for task in self.tasks.values()
+        )
+        return FINISHED if ended else CUT_SHORT
 
     @property
     def records(self) -> list[Record]:
@@ -83,8 +96,8 @@ class Run:
         from melisma.learning import parameters
 
         self._check_single("model")
-        if self._parameters is not None:
-            return self._parameters
+        if self.job.name in self._models:
+            return self._models[self.job.name]
         if self.folder is None or not (self.folder / MODEL).is_file():
             raise DataError(f"{self} has no model yet: it has not ended")
         return parameters.load(self.folder / MODEL)
