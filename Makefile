@@ -28,7 +28,7 @@ compare: .venv/runs  ## compare the schemes on ten simulated learners
 	$(BIN)/melisma compare examples/demo.toml --schemes csa,eta,sync,dab --seeds 5
 
 test: .venv/ready  ## run the tests (the slow ones apart)
-	$(BIN)/pytest -q -m 'not slow'
+	$(BIN)/pytest -q -n auto --maxprocesses 4 --dist worksteal -m 'not slow'
 
 test-slow: .venv/ready  ## run the slow tests
 	$(BIN)/pytest -q -m 'slow and not long'

@@ -31,7 +31,6 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
-from peers.provenance import provenance
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -55,6 +54,7 @@ from melisma.learning.parameters import Parameters, parameters_of, put, stacked
 from melisma.learning.settings import Optimiser, Training
 from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Floats, Ints
+from melisma.provenance import provenance
 
 LEARNERS, SHARD, FEWEST, MOST = 8, 50, 4, 20
 SKIPPED = (0.01, 0.05, 0.1, 0.3, 0.5)  #: shares of the batches

@@ -20,7 +20,6 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 import typer
-from peers.provenance import provenance
 
 from melisma.algorithms.loop import train
 from melisma.errors import DataError
@@ -34,6 +33,7 @@ from melisma.jobs.schema import (
 from melisma.launch.simulate import build
 from melisma.learning.parameters import Parameters
 from melisma.maths.statistics import mean_interval
+from melisma.provenance import provenance
 from melisma.runs.records import Aggregated, Evaluated, Record
 from melisma.runs.store import RunWriter
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds

@@ -34,7 +34,6 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from peers.provenance import provenance
 from threadpoolctl import threadpool_limits
 
 from melisma.coding import (
@@ -58,6 +57,7 @@ from melisma.coding import (
 from melisma.coding.choice import timed
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
+from melisma.provenance import provenance
 
 CORES = np.array([2.0, 2.0, 4.0, 4.0, 8.0, 8.0])
 SPEEDS = CORES / CORES.sum()  # the ideal iteration takes 1

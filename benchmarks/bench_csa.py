@@ -23,12 +23,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from peers.provenance import provenance
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from melisma.maths.apportion import nearest
 from melisma.maths.arrays import Floats
+from melisma.provenance import provenance
 from melisma.schemes import SCHEMES, Scheme
 from melisma.system import (
     CSA_WORKLOAD,

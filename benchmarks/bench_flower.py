@@ -18,11 +18,11 @@ from typing import Annotated
 
 import typer
 from peers.environments import lack_of
-from peers.provenance import provenance
 from rich.console import Console
 
 from melisma.jobs.schema import Job, LearnersTable
 from melisma.launch.local import run_locally
+from melisma.provenance import provenance
 from melisma.runs import records
 from melisma.runs.records import Record, Uploaded, evaluations
 from melisma.runs.store import RECORDS

@@ -26,7 +26,6 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from peers.provenance import provenance
 
 from melisma.errors import SolverError
 from melisma.fog import Flows, Links, Movement, check, cost, move, move_lp
@@ -35,6 +34,7 @@ from melisma.fog.profiles import LTE, WIFI, Profile
 from melisma.fog.settings import SETTINGS, draw, run
 from melisma.fog.topologies import full, hierarchical, random_graph, social
 from melisma.maths.statistics import mean_interval
+from melisma.provenance import provenance
 
 SIZES = [(10, 0), (50, 0), (100, 0), (200, 0), (1000, 10)]  #: degree 0: everyone
 DENSE = [(1000, 20), (1000, 50)]

@@ -43,7 +43,6 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
-from peers.provenance import provenance
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -60,6 +59,7 @@ from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Hardware, Precision, Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Ints
+from melisma.provenance import provenance
 from melisma.runs import records
 from melisma.runs.store import RunWriter
 from melisma.system.law import DelayLaw

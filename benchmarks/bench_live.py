@@ -39,7 +39,6 @@ import msgspec
 import numpy as np
 import typer
 from peers.processes import running
-from peers.provenance import provenance
 from rich.console import Console
 
 from melisma import rpc
@@ -49,6 +48,7 @@ from melisma.jobs.schema import Job
 from melisma.launch.local import DEMO
 from melisma.launch.serve import orchestrate
 from melisma.learning.parameters import load
+from melisma.provenance import provenance
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import MODEL

@@ -37,8 +37,8 @@ import numpy as np
 import typer
 from peers.environments import python_of
 from peers.med_instance import Outcome, problem_of, run_peer
-from peers.provenance import provenance
 
+from melisma.provenance import provenance
 from melisma.schemes.multitask import solve
 from melisma.system import MultiTaskProblem
 

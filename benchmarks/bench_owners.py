@@ -19,7 +19,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from peers.provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
@@ -33,6 +32,7 @@ from melisma.jobs.schema import (
 )
 from melisma.launch.local import run_on_testbed
 from melisma.learner.background import Activity
+from melisma.provenance import provenance
 from melisma.runs.records import Record
 from melisma.units import Seconds
 from melisma.views.ledger import learner_cycles

@@ -21,7 +21,6 @@ from typing import Annotated, Any
 
 import typer
 from peers.environments import lack_of
-from peers.provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +29,7 @@ from melisma.jobs.schema import Job
 from melisma.launch.local import join_command, processes
 from melisma.launch.serve import orchestrate
 from melisma.learning.models import build, model_bytes
+from melisma.provenance import provenance
 from melisma.ray.fleet import LABEL
 from melisma.ray.run import run_on_ray
 from melisma.runs import records

@@ -27,11 +27,12 @@ from typing import Annotated
 import numpy as np
 import typer
 from peers.environments import lack_of
-from peers.provenance import provenance
 from peers.rpc_measure import LARGE_BYTES, Amount, Calls, Measured
 from peers.rpc_running import BrokeOffError, Stack, run_round, server
 from rich.console import Console
 from rich.table import Table
+
+from melisma.provenance import provenance
 
 STACKS = {
     stack.name: stack

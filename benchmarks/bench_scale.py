@@ -58,12 +58,12 @@ import typer
 from peers import sweep_cost
 from peers.environments import lack_of
 from peers.live_cost import MILLION, Cost, measure
-from peers.provenance import provenance
 from peers.sweep_cost import Make, SweepCost
 from rich.console import Console
 from rich.table import Table
 
 from melisma.comparison.sweeps import over_processes
+from melisma.provenance import provenance
 
 SIZES = (10, 100, 500)
 MODELS = {"TwoNN": "TwoNN", "million": MILLION}  #: by their short names

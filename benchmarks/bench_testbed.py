@@ -24,7 +24,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from peers.provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
@@ -33,6 +32,7 @@ from melisma.jobs.schema import DataTable, Job, TrainingTable
 from melisma.launch.local import run_on_testbed
 from melisma.learning.benchmark import predicted_by_flops
 from melisma.learning.settings import Late
+from melisma.provenance import provenance
 from melisma.runs import records
 from melisma.testbed import DEVICES, Testbed
 from melisma.units import Seconds

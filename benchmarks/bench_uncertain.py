@@ -26,7 +26,6 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
-from peers.provenance import provenance
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -46,6 +45,7 @@ from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.data import Dataset
 from melisma.learning.settings import Training
 from melisma.maths.arrays import Floats, Ints
+from melisma.provenance import provenance
 from melisma.runs.records import Refused
 from melisma.schemes.multitask.exact import exact
 from melisma.schemes.multitask.rmed import rmed

@@ -50,6 +50,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What one variant of an exhibit came to."""
 
     mark: str  #: of the run and its study
+    made: str = ""  #: on which commit and CPU, and when
     study: dict[str, Any]
     caption: str
     picture: str | None  #: relative to the page
@@ -169,7 +170,9 @@ def _claims(shown: Shown) -> Iterable[str]:
 
 def _details(variant: str, outcome: Outcome) -> Iterable[str]:
     told = ", ".join(f"{name} = {value}" for name, value in outcome.study.items())
-    yield f"<details><summary>The {variant} study</summary>\n\n`{told}`\n\n</details>\n"
+    made = f" ({outcome.made})" if outcome.made else ""
+    summary = f"<details><summary>The {variant} study{made}</summary>"
+    yield f"{summary}\n\n`{told}`\n\n</details>\n"
 
 
 def table(rows: Sequence[Cells]) -> Iterable[str]:

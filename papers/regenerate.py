@@ -39,7 +39,8 @@ def regenerate(
         folder = runs / "papers" / paper.key
         study = available(exhibit, own, folder)
         found = store.result(folder, exhibit.run, study, engine, begin)
-        made[exhibit.label] = _outcome(paper, exhibit, own, study, found, docs)
+        where = store.made(folder, exhibit.run, study)
+        made[exhibit.label] = _outcome(paper, exhibit, own, study, found, where, docs)
         # Read again, since others may have written, and kept at once, since the next
         # may take an hour.
         known = pages.kept(docs, paper)
@@ -74,6 +75,7 @@ def _outcome(
     variant: Variant,
     study: Any,
     found: Data,
+    made: str,
     docs: Path,
 ) -> pages.Outcome:
     told = store.fields(study)
@@ -85,6 +87,7 @@ def _outcome(
         plots.save(docs / picture, lambda drawing: draw(drawing, found))
     return pages.Outcome(
         mark=store.mark(exhibit.run, study),
+        made=made,
         study=told,
         caption=exhibit.caption.format(**{k: _said(v) for k, v in told.items()}),
         picture=picture,

@@ -1,9 +1,9 @@
 """Results on disk, found again by the study that they are of.
 
 ``runs/papers/KEY/NAME-HASH.npz`` holds the arrays of one run, and the file of the same
-name with ``.json`` the study. Another number in the study is another file; to have a
-run done again, delete its file. While it is under way, the folder of the same name with
-``.parts`` has the trials that have ended.
+name with ``.json`` the study, and on which commit and CPU it was run. Another number in
+the study is another file; to have a run done again, delete its file. While it is under
+way, the folder of the same name with ``.parts`` has the trials that have ended.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ import numpy as np
 
 from melisma.comparison import Engine
 from melisma.errors import DataError
+from melisma.provenance import provenance
 
 from .kit import Data, Spread
 from .spread import Begin, spread_over
@@ -41,6 +42,19 @@ def mark(run: Run, study: object) -> str:
 def kept(folder: Path, run: Run, study: object) -> bool:
     """Whether that was run before."""
     return (folder / f"{mark(run, study)}.npz").exists()
+
+
+def made(folder: Path, run: Run, study: object) -> str:
+    """Return on which commit and CPU a kept run was made, and when; "" if not known."""
+    try:
+        about = (folder / f"{mark(run, study)}.json").read_bytes()
+        return msgspec.json.decode(about, type=_About).made
+    except (OSError, msgspec.MsgspecError):
+        return ""
+
+
+class _About(msgspec.Struct):
+    made: str = ""
 
 
 def result(
@@ -78,6 +92,7 @@ def _write(file: Path, study: object, data: Data) -> None:
     half = file.with_suffix(f".{os.getpid()}")
     with half.open("wb") as stream:
         np.savez_compressed(stream, **data)  # type: ignore[arg-type]
-    study_json = msgspec.json.format(msgspec.json.encode(fields(study)))
-    file.with_suffix(".json").write_bytes(study_json + b"\n")
+    about = {"made": provenance(), "study": fields(study)}
+    about_json = msgspec.json.format(msgspec.json.encode(about))
+    file.with_suffix(".json").write_bytes(about_json + b"\n")
     half.replace(file)

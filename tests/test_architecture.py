@@ -16,6 +16,7 @@ LINES = [
     {"errors"},
     {"units"},
     {"registry"},
+    {"provenance"},
     {"maths"},
     {"system"},
     {"schemes"},

@@ -36,6 +36,26 @@ def test_every_link_leads_somewhere() -> None:
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+@pytest.mark.parametrize("page", sorted(README.parent.glob("docs/*.md")), ids=str)
+def test_every_table_of_a_benchmark_says_commit_and_date(page: Path) -> None:
+    for section in re.split(r"^## ", page.read_text("utf-8"), flags=re.MULTILINE):
+        # A table that follows the command, in the same section.
+        if re.search(r"benchmarks/.*^\|[-:|]+\|$", section, re.DOTALL | re.MULTILINE):
+            for fact in (r"\b[Cc]ommit [0-9a-f]{7}\b", r"\b20\d\d-\d\d-\d\d\b"):
+                assert re.search(fact, section), section.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "page", sorted(README.parent.glob("docs/papers/*.md")), ids=str
+)
+def test_every_study_of_a_paper_says_commit_and_date(page: Path) -> None:
+    for study in re.findall(r"<summary>(.*?)</summary>", page.read_text("utf-8")):
+        assert re.fullmatch(
+            r"The \w+ study \(commit [0-9a-f]{7}(-dirty)? · .+ · 20\d\d-\d\d-\d\d\)",
+            study,
+        )
+
+
 def test_the_scheme_that_contributing_shows_works() -> None:
     text = (README.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)

@@ -64,9 +64,9 @@ def test_a_function_is_imported_from_the_current_folder(folder: Path) -> None:
 
 
 def test_a_package_may_hold_it(folder: Path) -> None:
-    (folder / "mine").mkdir()
-    (folder / "mine" / "numbers.py").write_text("def seven():\n    return 7\n")
-    assert imported("number", "mine.numbers:seven")() == 7
+    (folder / "sevens").mkdir()
+    (folder / "sevens" / "numbers.py").write_text("def seven():\n    return 7\n")
+    assert imported("number", "sevens.numbers:seven")() == 7
 
 
 @pytest.mark.parametrize("reference", ["seven", ":seven", "my_numbers:", "my-n:seven"])

@@ -495,7 +495,7 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize("frame", HARMLESS, ids=repr)
+@pytest.mark.parametrize("frame", HARMLESS, ids=lambda frame: type(frame).__name__)
 def test_what_concerns_nothing_is_left_aside(frame: frames.Frame) -> None:
     async def scenario() -> None:
         async with in_memory() as scene:

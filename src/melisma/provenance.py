@@ -8,14 +8,15 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]  # of a checkout; elsewhere when installed
 CPUINFO = Path("/proc/cpuinfo")
 
 
 def provenance() -> str:
-    """Return what every benchmark prints first: commit, CPU, torch and date (UTC).
+    """Return what every figure is kept with: commit, CPU, torch and date (UTC).
 
-    A commit with changes on top of it ends in ``-dirty``.
+    A commit with changes on top of it ends in ``-dirty``. Outside of a checkout it is
+    ``unknown``.
     """
     parts = (
         f"commit {_commit()}",
@@ -52,6 +53,8 @@ def _values(text: str, key: str) -> list[str]:
 
 
 def _commit() -> str:
+    if not (ROOT / "src" / "melisma").is_dir():  # may be inside a repository of others
+        return "unknown"
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     return _output(*command, "--exclude=*").strip() or "unknown"  # no tags
 

@@ -5,10 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from peers import provenance
 from tests.benchmarks.printed import PROVENANCE
 
-ROOT = Path(__file__).parents[2]
+from melisma import provenance
+
+ROOT = Path(__file__).parents[1]
 X86 = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum\n" * 2
 ARM = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n" * 2
 
