@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from melisma import rpc
+from melisma.rpc import http as http_calls
 from melisma.rpc.address import Address
 from melisma.rpc.http import JSON_BYTES
 
@@ -189,6 +190,15 @@ def test_arrays_and_tensors_come_as_lists(server: rpc.Server) -> None:
         "tensor": [1.5, 2.5],
         "tuple": [1, None],
     }
+
+
+def test_arrays_with_too_many_numbers_for_json_are_refused(
+    server: rpc.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_calls, "JSON_NUMBERS", 6)  # the answer has seven
+    status, kind, message = error_of(post(server, "arrays"))
+    assert (status, kind) == (500, "TypeError")
+    assert message.endswith("are not sent as JSON: use melisma.rpc.connect")
 
 
 def test_generators_answer_line_by_line(server: rpc.Server) -> None:

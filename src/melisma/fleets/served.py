@@ -52,6 +52,8 @@ class ModelServer:
 
     def __init__(self, served: Iterable[ServedTask]) -> None:
         self._served = {task.task: task for task in served}
+        sizes = [task.model_bytes for task in self._served.values()]
+        self._zeros = np.zeros(max(sizes, default=0), dtype=np.uint8)
 
     @rpc.expose(idempotent=True)
     def parameters(self, task: str, cycle: int) -> Parameters:
@@ -63,7 +65,12 @@ class ModelServer:
 
     @rpc.expose(idempotent=True)
     def shards(self, task: str, keys: list[str]) -> list[Shard]:
-        """Return shards by the hash of their content; DataError if one is unknown."""
+        """Return shards by the hash of their content.
+
+        DataError if one is unknown, or asked for twice: nobody needs more than all.
+        """
+        if len(set(keys)) < len(keys):
+            raise DataError("a shard is asked for twice in one call")
         return self._of(task).store.take(keys)
 
     @rpc.expose(idempotent=True)
@@ -72,7 +79,7 @@ class ModelServer:
         most = self._of(task).model_bytes
         if not 0 <= size <= most:
             raise ConfigError(f"{size} bytes of filler: ask for up to {most}")
-        return np.zeros(size, dtype=np.uint8)
+        return self._zeros[:size]
 
     def _of(self, task: str) -> ServedTask:
         if task not in self._served:

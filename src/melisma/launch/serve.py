@@ -31,6 +31,8 @@ Elsewhere = Callable[[Sequence[ServedTask]], AbstractContextManager[Remotes]]
 
 #: Part of the limit on a learner's message that does not depend on the model.
 LEAST_MESSAGE_BYTES = 1 << 24
+#: Limit on a learner's values without their arrays, and on its calls at a time.
+BODY_BYTES, CALLS = 1 << 20, 64
 
 
 def orchestrate(
@@ -119,6 +121,10 @@ def _write_report(folder: Path) -> None:
 
 
 def _limits(served: Sequence[ServedTask]) -> rpc.Limits:
-    """Limit a learner's message to two models and `LEAST_MESSAGE_BYTES`."""
+    """Limit a learner's message to two models and `LEAST_MESSAGE_BYTES`, and more."""
     model_bytes = max(task.model_bytes for task in served)
-    return rpc.Limits(message_bytes=LEAST_MESSAGE_BYTES + 2 * model_bytes)
+    return rpc.Limits(
+        message_bytes=LEAST_MESSAGE_BYTES + 2 * model_bytes,
+        body_bytes=BODY_BYTES,
+        calls=CALLS,
+    )

@@ -59,10 +59,11 @@ def key_of(shard: Shard) -> str:
 
 
 class ShardStore:
-    """All shards of a training set, cut and hashed on first use."""
+    """All shards of a training set, cut, hashed and kept on first use."""
 
     def __init__(self, data: Dataset, size: int) -> None:
         self._data, self._size = data, size
+        self._shards: dict[int, Shard] = {}
         self._keys: dict[int, str] = {}
         self._places: dict[str, int] = {}
 
@@ -88,7 +89,7 @@ class ShardStore:
         return [self._key(int(place)) for place in rng.permutation(free)[:number]]
 
     def take(self, keys: Iterable[str]) -> list[Shard]:
-        """Return shards by key; DataError for a key that was never issued."""
+        """Return shards by key, uncopied; DataError for a key that was never issued."""
         try:
             return [self._cut(self._places[key]) for key in keys]
         except KeyError as error:
@@ -102,8 +103,12 @@ class ShardStore:
         return self._keys[place]
 
     def _cut(self, place: int) -> Shard:
-        rows = slice(place * self._size, (place + 1) * self._size)
-        return packed(self._data.train_x[rows], self._data.train_y[rows])
+        if place not in self._shards:
+            rows = slice(place * self._size, (place + 1) * self._size)
+            self._shards[place] = packed(
+                self._data.train_x[rows], self._data.train_y[rows]
+            )
+        return self._shards[place]
 
 
 class Cache:

@@ -186,6 +186,12 @@ class Caller:
 
     wants = admit
 
+    def refuse(self, frame: Any, message: str) -> None:
+        """Fail the call that a frame answers, before all of it has arrived."""
+        call = self._pending[frame.id]
+        self.cancel(call)
+        self._fail_future(call, TransportError(f"{call.function}: {message}"))
+
     def deliver(
         self, frame: Any, body: bytes | memoryview, buffers: list[Buffer]
     ) -> None:

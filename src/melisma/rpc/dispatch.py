@@ -19,6 +19,7 @@ from melisma.errors import TransportError, unknown
 from melisma.rpc import frames
 from melisma.rpc.channel import Channel
 from melisma.rpc.link import Transfer
+from melisma.rpc.memory import Reservation
 from melisma.rpc.metrics import Latencies
 from melisma.rpc.peer import Peer
 from melisma.rpc.request import Request, current_request
@@ -42,6 +43,7 @@ class ActiveCall(Request):
         self.work: asyncio.Future[Any] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.transfer: Transfer | None = None
+        self.reserved: Reservation | None = None  # memory of its arguments
         self._credit = STREAM_CREDIT
         self._granted: asyncio.Event | None = None
 
@@ -157,6 +159,14 @@ class Dispatcher:
     def wants(self, call: frames.Call) -> bool:
         """Return whether a call is still active once all of it has arrived."""
         return call.id in self._active
+
+    def refuse(self, call: frames.Call, message: str) -> None:
+        """Answer an admitted call with an error, before it has arrived."""
+        self._fail(self._active[call.id], "TooLarge", message)
+
+    def hold(self, call: frames.Call, reserved: Reservation | None) -> None:
+        """Keep memory reserved for a call's arguments until the call is over."""
+        self._active[call.id].reserved = reserved
 
     def deliver(
         self, call: frames.Call, body: bytes | memoryview, buffers: list[Buffer]
@@ -310,6 +320,9 @@ class Dispatcher:
         self._active.pop(active.id, None)
         if active.timer:
             active.timer.cancel()
+        if active.reserved:
+            active.reserved.release()
+            active.reserved = None
 
     def _fail(
         self, active: ActiveCall, error: str, message: str = "", trace: str = ""

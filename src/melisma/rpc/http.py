@@ -1,6 +1,7 @@
 """Calls over HTTP with JSON, for curl and other languages."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import copy_context
@@ -20,6 +21,8 @@ from melisma.rpc.service import Exposed
 from melisma.rpc.tokens import Identity
 
 JSON_BYTES = 16 << 20
+#: Numbers of all arrays in an answer: as Python's own they take forty bytes each.
+JSON_NUMBERS = 1 << 20
 _END = object()
 
 
@@ -140,12 +143,23 @@ def _json(content: Any, status: int = 200) -> web.Response:
     )
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+def _encode(value: Any) -> bytes:
+    """Return a value as JSON; TypeError if its arrays have too many numbers for it."""
+    left = JSON_NUMBERS
 
+    def plain(value: Any) -> Any:
+        nonlocal left
+        is_tensor = type(value).__module__.partition(".")[0] == "torch"
+        if not isinstance(value, np.ndarray | np.generic) and not (
+            is_tensor and hasattr(value, "tolist")
+        ):
+            raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+        left -= math.prod(value.shape)
+        if left < 0:
+            raise TypeError(
+                f"arrays of more than {JSON_NUMBERS} numbers are not sent as JSON: "
+                "use melisma.rpc.connect"
+            )
+        return value.tolist()
 
-_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+    return msgspec.json.encode(value, enc_hook=plain)

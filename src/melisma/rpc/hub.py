@@ -16,6 +16,7 @@ import msgspec
 from melisma.errors import AccessError, ConfigError, ProtocolError
 from melisma.rpc import frames
 from melisma.rpc.limits import Limits
+from melisma.rpc.memory import Budget, default_bytes
 from melisma.rpc.metrics import Metrics
 from melisma.rpc.peer import Group, Peer
 from melisma.rpc.service import Service
@@ -44,6 +45,7 @@ class Hub:
         left: Callable[[Peer], None] | None = None,
     ) -> None:
         self.service, self.limits, self.metrics = service, limits, Metrics()
+        self.budget = Budget(limits.total_bytes or default_bytes())
         self.executor = ThreadPool(threads)
         #: Returns whether a token is bound to a name.
         self.reserved: Callable[[str], bool] = lambda name: False
@@ -195,6 +197,8 @@ class Hub:
             may_call=identity.may_call,
             executor=self.executor,
             on_end=lambda: self._remove(session),
+            budget=self.budget,
+            owner=identity.id,
         )
         self._sessions[name] = session
         self._owners[name] = identity

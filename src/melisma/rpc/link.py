@@ -74,6 +74,7 @@ class Link:
         self.received = 0  #: frames of the session received
         self.room_bytes = 0  #: limit of the peer on buffers in transfer
         self._confirmed = 0  # frames that the peer has received
+        self._confirmed_at = time.monotonic()  # or nothing was to be confirmed
         self._unconfirmed: deque[WireFrame] = deque()  # sent, not confirmed by the peer
         self._unconfirmed_bytes = 0
         self._resend: deque[WireFrame] = deque()  # of these, over this transport
@@ -175,6 +176,8 @@ class Link:
         """Drop the frames that the peer has received."""
         if received > self._confirmed + len(self._unconfirmed):
             raise Malformed(f"{received} frames confirmed that were never sent")
+        if self._confirmed < received:
+            self._confirmed_at = time.monotonic()
         while self._confirmed < received:
             self._unconfirmed_bytes -= _size(self._unconfirmed.popleft())
             self._confirmed += 1
@@ -201,9 +204,15 @@ class Link:
             or self._unconfirmed_bytes + self._outbox_bytes > BACKLOG_BYTES
         )
 
+    @property
+    def stalled_s(self) -> float:
+        """Return for how long the peer has not confirmed what it was sent."""
+        return time.monotonic() - self._confirmed_at if self._unconfirmed else 0.0
+
     async def pump(self, transport: Transport) -> None:
         """Send what is queued, small frames first, while the transport is in use."""
         self._transport, self._unfinished = transport, None
+        self._confirmed_at = time.monotonic()
         while self._transport is transport:
             if self._unfinished:
                 unfinished, self._unfinished = self._unfinished, None
@@ -249,6 +258,8 @@ class Link:
             transfer.sent.set_result(None)
 
     def _track(self, frame: WireFrame) -> None:
+        if not self._unconfirmed:
+            self._confirmed_at = time.monotonic()
         self._unconfirmed.append(frame)
         self._unconfirmed_bytes += _size(frame)
 

@@ -22,6 +22,7 @@ from melisma.rpc.channel import Channel
 from melisma.rpc.dispatch import Dispatcher
 from melisma.rpc.limits import Limits
 from melisma.rpc.link import Link
+from melisma.rpc.memory import Budget, Reservation
 from melisma.rpc.metrics import Metrics
 from melisma.rpc.peer import Peer
 from melisma.rpc.service import Service
@@ -32,6 +33,10 @@ from melisma.rpc.values import INLINE_BYTES, Buffer, Malformed
 LONGEST_PING_S = 60.0
 #: How long sending a Bye may take.
 BYE_S = 1.0
+#: Between two looks whether a connection that waits for memory is still in use.
+LOOK_S = 1.0
+#: Decoded, a body takes up to so many times its bytes: an empty list is one byte long.
+DECODED = 16
 
 
 class IncomingTransfer:
@@ -39,15 +44,16 @@ class IncomingTransfer:
 
     def __init__(self, frame: Any, wanted: bool) -> None:
         self.frame, self.wanted = frame, wanted
-        self.left_bytes = sum(frame.sizes)
-        self.buffers = [
-            np.empty(size if wanted else 0, np.uint8) for size in frame.sizes
-        ]
-        self._views = deque(buffer.data for buffer in self.buffers)
+        self.left_bytes = self.bytes = sum(frame.sizes)
+        self.reserved: Reservation | None = None
+        self.buffers: list[Buffer] = []
+        self._views: deque[memoryview] = deque()
         self._offset = 0
 
     def fill(self, chunk: memoryview) -> None:
         """Copy a chunk into the buffers; Malformed if it exceeds them."""
+        if self.left_bytes == self.bytes and self.wanted:
+            self._allocate()
         self.left_bytes -= len(chunk)
         if self.left_bytes < 0:
             raise Malformed("a transfer is longer than announced")
@@ -60,6 +66,13 @@ class IncomingTransfer:
             if self._offset == len(view):
                 self._views.popleft()
                 self._offset = 0
+
+    def _allocate(self) -> None:
+        try:
+            self.buffers = [np.empty(size, np.uint8) for size in self.frame.sizes]
+        except MemoryError:
+            raise Malformed(f"{self.bytes} bytes are more than the memory") from None
+        self._views = deque(buffer.data for buffer in self.buffers)
 
 
 class Session(Channel):
@@ -75,8 +88,12 @@ class Session(Channel):
         may_call: Callable[[str], bool],
         executor: concurrent.futures.Executor | None = None,
         on_end: Callable[[], None] = lambda: None,
+        budget: Budget | None = None,
+        owner: str = "",
     ) -> None:
         super().__init__(name, limits, metrics)
+        self._budget, self._owner = budget, owner  # of memory, by token
+        self._unreserved: list[Reservation] = []  # asked for, not granted yet
         self.caller = Caller(self)
         self.peer = Peer(self.caller)
         self.dispatcher = Dispatcher(
@@ -133,7 +150,11 @@ class Session(Channel):
 
     def _clear(self, link: Link) -> None:
         self.dispatcher.drop_all()
+        for incoming in self._incoming.values():
+            if incoming.reserved:
+                incoming.reserved.release()
         self._incoming.clear()
+        self._unreserved.clear()
         self._incoming_bytes = 0
         self.link = link
 
@@ -157,6 +178,8 @@ class Session(Channel):
         ]
         try:
             while True:
+                if self._unreserved:
+                    await self._wait_for_memory(transport)
                 data = await transport.receive()
                 if self.transport is not transport:  # ended or replaced meanwhile
                     break
@@ -171,6 +194,13 @@ class Session(Channel):
             self.detach(transport)
             await self.wait_closed()
             await transport.close()
+
+    async def _wait_for_memory(self, transport: Transport) -> None:
+        """Read nothing more before there is room for what was announced."""
+        while self._unreserved and self.transport is transport:
+            await asyncio.wait([self._unreserved[0].granted], timeout=LOOK_S)
+            self._received_at = self.loop.time()  # silent because nobody listens
+            self._unreserved = [r for r in self._unreserved if not r.granted.done()]
 
     def detach(self, transport: Transport) -> None:
         """Stop using ``transport`` and start the grace period for another one."""
@@ -227,6 +257,9 @@ class Session(Channel):
             if on_time and now - self._received_at > self._silence_s:
                 await transport.close()
                 return
+            if on_time and self.link.stalled_s > self.limits.stall_s:
+                self.end(f"{self.name} took nothing in for {self.limits.stall_s:g} s")
+                return
             self.link.acknowledge()
 
     # Receiving
@@ -262,7 +295,10 @@ class Session(Channel):
         wanted = owner.admit(frame)
         if not frame.sizes:
             if wanted:
-                owner.deliver(frame, *_value(frame, []))
+                body, buffers = _value(frame, [])
+                if len(body) > INLINE_BYTES and owner is self.dispatcher:
+                    self.dispatcher.hold(frame, self._reserve(DECODED * len(body)))
+                owner.deliver(frame, body, buffers)
             return
         total = _cost(frame.sizes)
         room = self.limits.message_bytes - self._incoming_bytes
@@ -270,26 +306,53 @@ class Session(Channel):
             raise Malformed(f"{total} bytes announced, but at most {room} accepted")
         if frame.transfer in self._incoming:
             raise Malformed(f"transfer {frame.transfer} announced twice")
-        try:
-            self._incoming[frame.transfer] = IncomingTransfer(frame, wanted)
-        except MemoryError:
-            raise Malformed(f"{total} bytes announced, but not enough memory") from None
+        body_bytes = frame.sizes[0] if frames.unwrap(frame.body) is None else 0
+        if wanted and body_bytes > self.limits.body_bytes:
+            owner.refuse(frame, f"{body_bytes} bytes besides arrays are too many")
+            wanted = False
+        incoming = self._incoming[frame.transfer] = IncomingTransfer(frame, wanted)
         self._incoming_bytes += total
+        if wanted:
+            reserved = self._reserve(total + DECODED * body_bytes, incoming)
+            incoming.reserved = reserved
+
+    def _reserve(
+        self, size: int, incoming: IncomingTransfer | None = None
+    ) -> Reservation | None:
+        """Ask for memory; what comes next is not read before it is granted."""
+        if self._budget is None:
+            return None
+        reserved = self._budget.reserve(self._owner, size, incoming, self._cut_off)
+        if not reserved.granted.done():
+            self._unreserved.append(reserved)
+        return reserved
+
+    def _cut_off(self) -> None:
+        self.end(f"{self.name} sent too slowly while others waited for memory")
 
     def _on_chunk(self, transfer: int, chunk: memoryview) -> None:
         incoming = self._incoming.get(transfer)
         if incoming is None:
             raise Malformed(f"a chunk of transfer {transfer}, which was not announced")
         incoming.fill(chunk)
-        if not incoming.left_bytes:
-            frame = self._forget(transfer)
-            owner = self.dispatcher if type(frame) is frames.Call else self.caller
-            if incoming.wanted and owner.wants(frame):
-                owner.deliver(frame, *_value(frame, incoming.buffers))
+        if incoming.left_bytes:
+            return
+        frame, reserved = self._forget(transfer), incoming.reserved
+        owner = self.dispatcher if type(frame) is frames.Call else self.caller
+        if incoming.wanted and owner.wants(frame):
+            if reserved and owner is self.dispatcher:
+                self.dispatcher.hold(frame, reserved)
+                reserved = None
+            owner.deliver(frame, *_value(frame, incoming.buffers))
+        if reserved:
+            reserved.release()
 
     def _on_abort(self, frame: frames.Abort) -> None:
-        if frame.transfer in self._incoming:
+        incoming = self._incoming.get(frame.transfer)
+        if incoming:
             self._forget(frame.transfer)
+            if incoming.reserved:
+                incoming.reserved.release()
 
     def _forget(self, transfer: int) -> Any:
         frame = self._incoming.pop(transfer).frame

@@ -1,0 +1,146 @@
+"""One budget for what all peers of a server have half sent, per server and per token.
+
+A value that arrives in chunks reserves its size before it is allocated. Where there is
+no room, nothing is read from that connection until there is, so the peer waits as well:
+a crowd that sends at once is served in turn, in the order of asking. One token may have
+half of the budget. Room that stays short is made: the transfer that would take longest
+yet, and more than a minute, is cut off with its session.
+"""
+
+import asyncio
+import os
+import resource
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+#: How long a transfer waits before another one is cut off for it.
+PATIENCE_S = 10.0
+#: A transfer that takes no longer than this from now on is left alone.
+SOON_S = 60.0
+#: The share of this process's memory that peers may fill by default.
+SHARE = 0.25
+#: Files in which a cgroup (v2, v1) states how much memory its processes may use.
+CGROUPS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+class Arriving(Protocol):
+    """A value that comes in chunks."""
+
+    bytes: int
+    left_bytes: int
+
+
+class Reservation:
+    """Room for one value; ``granted`` is done once there is some."""
+
+    def __init__(self, budget: "Budget", owner: str, size: int) -> None:
+        self.owner, self.size = owner, size
+        self.granted: asyncio.Future[None] = budget.loop.create_future()
+        self.since_s = budget.loop.time()  #: asked, then granted
+        self.arriving: Arriving | None = None
+        self.cut_off: Callable[[], None] = lambda: None  #: ends the session
+        self._budget = budget
+
+    def release(self) -> None:
+        """Give the room back, or leave the line."""
+        self._budget.release(self)
+
+
+class Budget:
+    """The room for the values of all sessions of a server, on one event loop."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.most_bytes, self.held_bytes = most_bytes, 0
+        self._by_owner: Counter[str] = Counter()
+        self._holding: set[Reservation] = set()
+        self._line: list[Reservation] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def reserve(
+        self,
+        owner: str,
+        size: int,
+        arriving: Arriving | None = None,
+        cut_off: Callable[[], None] = lambda: None,
+    ) -> Reservation:
+        """Ask for room; ``cut_off`` ends the session of a value that is too slow."""
+        reservation = Reservation(self, owner, size)
+        reservation.arriving, reservation.cut_off = arriving, cut_off
+        self._line.append(reservation)
+        self._serve()
+        return reservation
+
+    def release(self, reservation: Reservation) -> None:
+        """Give room back, and grant it to who waits."""
+        if reservation in self._holding:
+            self._holding.remove(reservation)
+            self.held_bytes -= reservation.size
+            self._by_owner[reservation.owner] -= reservation.size
+            if not self._by_owner[reservation.owner]:
+                del self._by_owner[reservation.owner]
+        elif reservation in self._line:
+            self._line.remove(reservation)
+            reservation.granted.cancel()
+        self._serve()
+
+    def _serve(self) -> None:
+        """Grant what fits, in order; a token above its share lets others pass."""
+        for reservation in list(self._line):
+            if not self._fits(self.held_bytes, reservation.size, self.most_bytes):
+                break
+            own, share = self._by_owner[reservation.owner], self.most_bytes // 2
+            if self._fits(own, reservation.size, share):
+                self._grant(reservation)
+        if self._line and self._timer is None:
+            self._timer = self.loop.call_later(PATIENCE_S, self._make_room)
+
+    @staticmethod
+    def _fits(held: int, size: int, most: int) -> bool:
+        """Whether a value fits; one that is larger than all room fits alone."""
+        return not held or held + size <= most
+
+    def _grant(self, reservation: Reservation) -> None:
+        self._line.remove(reservation)
+        self._holding.add(reservation)
+        self.held_bytes += reservation.size
+        self._by_owner[reservation.owner] += reservation.size
+        reservation.since_s = self.loop.time()
+        if not reservation.granted.done():
+            reservation.granted.set_result(None)
+
+    def _make_room(self) -> None:
+        """Cut off the slowest transfer if somebody has waited for long."""
+        self._timer, now = None, self.loop.time()
+        if self._line and now - self._line[0].since_s >= PATIENCE_S:
+            slowest = max(self._holding, key=self._yet_s, default=None)
+            if slowest and self._yet_s(slowest) > SOON_S:
+                slowest.cut_off()
+        self._serve()
+
+    def _yet_s(self, reservation: Reservation) -> float:
+        """Return how long a transfer takes yet, at its speed so far."""
+        arriving = reservation.arriving
+        if arriving is None or not arriving.left_bytes:
+            return 0.0
+        took_s = self.loop.time() - reservation.since_s
+        came = arriving.bytes - arriving.left_bytes
+        return arriving.left_bytes * took_s / max(1, came)
+
+
+def default_bytes() -> int:
+    """Return the part of this process's memory that peers may fill together."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    bounds = [memory, *([limit] if limit != resource.RLIM_INFINITY else [])]
+    for file in CGROUPS:
+        try:
+            bounds.append(int(file.read_text()))
+        except (OSError, ValueError):  # no such cgroup, or "max"
+            continue
+    return max(1, int(SHARE * min(bounds)))
