@@ -14,6 +14,7 @@ import torch
 from tests.fleets.learners import changed, live, of
 
 from melisma import rpc
+from melisma.algorithms import fog
 from melisma.errors import (
     AccessError,
     ConfigError,
@@ -289,6 +290,24 @@ def test_a_killed_orchestrator_goes_on_where_it_was(tmp_path: Path) -> None:
     slots = [r.slot for r in of(Moved, happened) if r.learner == "c"]
     assert slots == [1, 2, 3, 4, 5, 6, 7]
     assert_replayed(JOB, tmp_path, happened)
+
+
+@pytest.mark.slow
+def test_a_resumed_fog_goes_on_without_a_device_that_is_lost_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stop(record: Record) -> None:
+        if isinstance(record, Moved) and record.slot == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        live(JOB, tmp_path, devices(), stop)
+    monkeypatch.setattr(fog, "WAIT_S", 0.1)
+    happened = live(JOB, tmp_path, [one for one in devices() if one.name != "b"])
+    assert len(of(records.Evaluated, happened)) == 2
+    later = {r.learner for r in of(Moved, happened) if r.slot > 3}
+    assert later == {"a", "c"}
+    assert "the fog goes on without b" in caplog.messages
 
 
 def shard(rows: int = 3, label: int = 1) -> Any:

@@ -266,3 +266,17 @@ def test_an_association_without_a_way_says_so() -> None:
     slow = np.full((1, 2), 9.0), np.zeros((1, 2))
     with pytest.raises(InfeasibleError):
         Association(terms, np.ones(2), lambda: slow, lambda p, *_: exact(p)).admit(0)
+
+
+def test_a_task_that_has_begun_is_admitted_whatever_the_deadline() -> None:
+    terms = Terms(
+        names=["a"],
+        shards=np.array([10]),
+        deadline_s=np.array([1.0]),
+        budget=np.inf,
+    )
+    slow = np.full((1, 2), 9.0), np.zeros((1, 2))
+    association = Association(terms, np.ones(2), lambda: slow, lambda p, *_: exact(p))
+    association.admit(0, begun=True)
+    members = association.members(0)
+    assert association.split(0, members).sum() == 10

@@ -1,6 +1,7 @@
 """Federated live runs: the data lies on the learners, and stays there."""
 
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -8,8 +9,8 @@ import numpy as np
 import pytest
 from tests.fleets.learners import Steady, changed, live, of
 
-from melisma.errors import ConfigError
-from melisma.fleets.messages import TrainRequest, Update
+from melisma.errors import DataError
+from melisma.fleets.messages import Ready, TaskSpec, TrainRequest, Update
 from melisma.launch.local import own_data, run_locally
 from melisma.learner.learner import Learner
 from melisma.learner.source import Caller, RpcSource
@@ -125,9 +126,50 @@ def test_a_federated_job_runs_locally_in_processes(tmp_path: Path) -> None:
     assert {r.learners for r in of(records.Aggregated, happened)} == {2}
 
 
-def test_more_samples_than_they_have_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="600 samples a cycle: there are 500"):
-        live(changed(JOB, samples=600), tmp_path, [owner("a", range(500))])
+@pytest.mark.parametrize("scheme", ["eta", "csa"])
+def test_a_run_with_less_data_than_its_job_asks_for_goes_on(
+    tmp_path: Path, scheme: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = changed(JOB, samples=600, scheme=scheme)
+    happened = live(job, tmp_path, [owner("a", range(500))])
+    assert [r.samples for r in of(records.Aggregated, happened)] == [500, 500]
+    warning = "600 samples a cycle were asked for, 500 are there"
+    assert caplog.messages.count(warning) == 1
+
+
+@pytest.mark.parametrize("scheme", ["eta", "csa", "dab"])
+def test_a_learner_with_less_than_a_shard_sits_out(
+    tmp_path: Path, scheme: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    learners = [owner("a", range(500)), owner("b", range(500, 509))]
+    happened = live(changed(JOB, scheme=scheme), tmp_path, learners)
+    assert {r.learner for r in of(records.Uploaded, happened)} == {"a"}
+    assert len(of(records.Evaluated, happened)) == 2
+    assert "less than a shard of 10 has b" in caplog.messages
+
+
+def test_a_learner_that_leaves_takes_its_data_along_and_no_more(
+    tmp_path: Path,
+) -> None:
+    class Leaving(Steady):
+        def train(self, request: TrainRequest, caller: Caller) -> Update:
+            if request.cycle > 1:
+                raise DataError("the battery is empty")
+            return super().train(request, caller)
+
+        def prepare(self, spec: TaskSpec) -> Ready:
+            if left.is_set():
+                raise DataError("gone")
+            return super().prepare(spec)
+
+    def watch(record: Any) -> None:
+        if isinstance(record, records.Evaluated):
+            left.set()
+
+    left = Event()
+    learners = [owner("a", range(400)), owner("b", range(400, 1000), Leaving)]
+    happened = live(changed(JOB, samples=1000), tmp_path, learners, watch)
+    assert [r.samples for r in of(records.Aggregated, happened)] == [1000, 400]
 
 
 def _learners() -> Any:

@@ -76,9 +76,14 @@ class Association:
         self._present = present
         self._make_do()
 
-    def admit(self, task: int) -> None:
-        """Add a task; InfeasibleError if not all tasks can be done with it."""
+    def admit(self, task: int, *, begun: bool = False) -> None:
+        """Add a task; InfeasibleError if not all tasks can be done with it.
+
+        One that has ``begun``, in a run that is resumed, is never refused.
+        """
         self._tasks.append(task)
+        if begun:
+            return self._make_do()
         try:
             self._associate(self._tasks)
         except InfeasibleError:

@@ -47,6 +47,7 @@ class Averaging:
 
     def __init__(self, crew: Trains, planner: Planner | None = None) -> None:
         self._crew, self._planner = crew, planner or allocate
+        self._said = ""  # the last warning
 
     async def begin(self, log: CycleLog, *, patient: bool) -> Plan:
         """Ask which learners are ready, and plan.
@@ -54,21 +55,28 @@ class Averaging:
         A ``patient`` run lets learners sit out that cannot do ``least`` shards by the
         deadline, and waits up to `WAIT_S` for others where no plan is feasible.
         """
-        crew, warned = self._crew, ""
+        crew = self._crew
         until_s = crew.now_s() + (WAIT_S if patient else 0.0)
         while True:
             await crew.ready()
+            if patient:
+                self._say(shortage(log.task, crew))
             try:
                 plan = await self._planner(log.task, crew, log.cycle, only_able=patient)
             except InfeasibleError as error:
                 if crew.now_s() >= until_s:
                     raise
-                if warned != (warned := str(error)):
-                    logger.warning("waiting up to %g s: %s", WAIT_S, error)
+                self._say(f"waiting up to {WAIT_S:g} s: {error}")
                 await asyncio.sleep(POLL_S)
             else:
                 log.allocated(plan)
                 return plan
+
+    def _say(self, warning: str) -> None:
+        """Log a warning, unless it was the last one."""
+        if warning and warning != self._said:
+            logger.warning("%s", warning)
+        self._said = warning
 
     async def cycle(
         self, log: CycleLog, begun: Plan, parameters: Parameters
@@ -89,6 +97,26 @@ class Averaging:
     def fruitless(self, log: CycleLog) -> MelismaError:
         """Return the error to raise when no update counts."""
         return log.fruitless()
+
+
+def shortage(task: Task, crew: Trains) -> str:
+    """Return what a federated run lacks of the samples that its job asks for, if any.
+
+    It goes on with less: learners come and go, and their data with them.
+    """
+    own = crew.own_samples
+    if own is None:
+        return ""
+    rows = task.there(own)
+    without = [
+        name for name, n in zip(crew.learners, own, strict=True) if n < task.shard
+    ]
+    parts = []
+    if task.samples is not None and rows < task.samples:
+        parts.append(f"{task.samples} samples a cycle were asked for, {rows} are there")
+    if without:
+        parts.append(f"less than a shard of {task.shard} has {', '.join(without)}")
+    return "; ".join(parts)
 
 
 async def merged(
@@ -115,10 +143,12 @@ async def allocate(
     """Shards and steps of each learner by the task's scheme.
 
     Under a decentralised scheme the learners bid, and keep their speeds to themselves.
-    With ``only_able``, learners that cannot do ``task.least`` shards by the deadline
-    get nothing.
+    With ``only_able``, learners that cannot do ``task.least`` shards by the deadline,
+    or do not have them, get nothing, and all get less if there is less data.
     """
     own = crew.own_samples
+    if only_able:
+        task = task.for_those_there(own)
     most = task.most_shards(len(crew.learners), own)
     if task.scheme in DECENTRALISED:
         bids = await crew.bids(
@@ -137,11 +167,15 @@ async def allocate(
     able = np.ones(len(most), dtype=bool)
     if only_able:
         least = np.full(len(most), task.least)
-        able = law.seconds(least, np.ones_like(least)) <= task.deadline_s
-        able |= not able.any()  # then the scheme's own error says why
+        has = most >= max(1, task.least)
+        able = has & (law.seconds(least, np.ones_like(least)) <= task.deadline_s)
+        if not able.any():  # then the scheme's own error says why
+            able = has if has.any() else ~able
+        if own is not None:
+            task = task.for_those_there(_of(own, able))
     problem = Problem.of(
         law.only(able),
-        samples=task.cycle_samples(own) // task.shard,
+        samples=task.cycle_samples(_of(own, able)) // task.shard,
         deadline_s=task.deadline_s,
         least=task.least,
         most=most[able],
@@ -152,6 +186,11 @@ async def allocate(
         steps=spread(allocation.steps, able, len(able)),
     )
     return Plan(whole, spread(learner_s(problem, allocation), able, len(able)))
+
+
+def _of(own: Sequence[int] | None, able: NDArray[np.bool_]) -> Sequence[int] | None:
+    """Return the samples of those learners that are able."""
+    return None if own is None else np.asarray(own)[able].tolist()
 
 
 def spread(

@@ -7,15 +7,18 @@ Data sent in one slot is trained on in the next, also across cycles; the run's l
 is followed by one more, which only trains.
 """
 
+import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from melisma.algorithms.averaging import merged
 from melisma.algorithms.log import CycleLog
-from melisma.algorithms.loop import Outcome
+from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
 from melisma.algorithms.task import Plan
 from melisma.errors import InfeasibleError, MelismaError
 from melisma.fleets.moves import Done, Move, Moves
@@ -23,10 +26,12 @@ from melisma.fleets.protocols import Lost
 from melisma.fog import Flows, Movement
 from melisma.fog.online import Course, Planner
 from melisma.learning.parameters import Parameters
-from melisma.maths.arrays import Ints
+from melisma.maths.arrays import Floats, Ints
 from melisma.runs.records import Joined, Moved, Record
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
+
+logger = logging.getLogger("melisma.orchestrator")
 
 #: Returns data, costs, links and capacities of devices, given their names, numbers of
 #: own samples and delay law.
@@ -57,27 +62,49 @@ class Fog:
 
     async def begin(self, log: CycleLog, *, patient: bool) -> "DataMover":
         """Ask which devices are ready; before the first cycle, set up the movement."""
-        await self._crew.ready()
+        crew, first = self._crew, self._first
+        until_s = crew.now_s() + (WAIT_S if patient and self._mover is None else 0.0)
+        await crew.ready()
+        while set(first).difference(crew.learners) and crew.now_s() < until_s:
+            await asyncio.sleep(POLL_S)
+            await crew.ready()
         log.roster()
         if self._mover is None:
             self._mover = await self._planned()
         return self._mover
 
+    @property
+    def _first(self) -> list[str]:
+        """Devices of a resumed run's first cycle."""
+        joined = [r for r in self._past if isinstance(r, Joined)]
+        return [r.learner for r in joined if r.cycle == 1]
+
     async def _planned(self) -> "DataMover":
-        """Set up the movement, from where past records end."""
+        """Set up the movement, from where past records end.
+
+        A device of the first cycle that is gone has no part in it any more. Numbers in
+        its place, the samples that it has collected and the others' mean delays, keep
+        the others' draws as they were.
+        """
         crew, past = self._crew, self._past
-        first = [r.learner for r in past if isinstance(r, Joined) and r.cycle == 1]
-        names = first or list(crew.learners)
+        names = self._first or list(crew.learners)
         own = dict(zip(crew.learners, crew.own_samples or (), strict=True))
-        if missing := [name for name in names if name not in own]:
+        gone = [name for name in names if name not in own]
+        if len(gone) == len(names):
             raise InfeasibleError(
-                f"{', '.join(missing)} began this run and are not connected, so the "
-                "size of their data is not known: wait for them, then resume"
+                f"none of {', '.join(names)}, which began this run, is connected"
             )
-        law = await crew.law()
-        places = np.array([crew.learners.index(name) for name in names])
-        samples = [own[name] for name in names]
-        problem = self.settings.environment(names, samples, law.only(places))
+        if gone:
+            logger.warning("the fog goes on without %s", ", ".join(gone))
+        collected = Counter[str]()
+        for record in past:
+            if isinstance(record, Moved):
+                collected[record.learner] += record.collected
+        law, there = await crew.law(), [name for name in names if name in own]
+        law = law.only(np.array([crew.learners.index(name) for name in there]))
+        law = _in_place(law, np.array([name in own for name in names]))
+        samples = [own.get(name, max(1, collected[name])) for name in names]
+        problem = self.settings.environment(names, samples, law)
         return DataMover(names, problem, self.settings, past)
 
     async def cycle(
@@ -106,6 +133,21 @@ class Fog:
     def fruitless(self, log: CycleLog) -> MelismaError:
         """Return the error to raise when no update counts."""
         return log.fruitless()
+
+
+def _in_place(law: DelayLaw, there: NDArray[np.bool_]) -> DelayLaw:
+    """Return the law of all devices: the mean of the others where one is not there."""
+
+    def filled(values: Floats) -> Floats:
+        whole = np.full(len(there), values.mean())
+        whole[there] = values
+        return whole
+
+    return DelayLaw(
+        step_s=filled(law.step_s),
+        sample_s=filled(law.sample_s),
+        fixed_s=filled(law.fixed_s),
+    )
 
 
 class DataMover:

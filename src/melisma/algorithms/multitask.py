@@ -22,7 +22,7 @@ from melisma.errors import InfeasibleError
 from melisma.fleets.protocols import Probed, SharedCrew, Trains
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.maths.arrays import Floats, Ints
-from melisma.runs.records import Record, Refused
+from melisma.runs.records import Evaluated, Record, Refused
 from melisma.runs.store import RunWriter, ignore
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
@@ -103,7 +103,8 @@ class TaskScheduler:
             if await arrival is None:
                 self._clock.leave(task.name)
                 return None
-            self._association.admit(i)
+            begun = any(isinstance(r, Evaluated) for r in entry.run.past)
+            self._association.admit(i, begun=begun)
         except InfeasibleError as error:
             refused = Refused(
                 time_s=crew.now_s(), task=task.name, cycle=0, reason=str(error)

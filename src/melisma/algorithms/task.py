@@ -1,11 +1,11 @@
 """A task as the orchestrator sees it, and the plan of a cycle."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from melisma.errors import ConfigError
+from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets.protocols import Probed
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model
@@ -49,8 +49,7 @@ class Task:
 
         Raises ConfigError if the task asks for more than there are.
         """
-        # A learner's last samples may be too few for a shard.
-        rows = sum(n - n % self.shard for n in own or [len(self.data.train_y)])
+        rows = self.there(own)
         wanted = rows if self.samples is None else self.samples
         if not self.shard <= wanted <= rows:
             raise ConfigError(
@@ -58,6 +57,27 @@ class Task:
                 f"train on, in shards of {self.shard}"
             )
         return wanted
+
+    def there(self, own: Sequence[int] | None) -> int:
+        """Return how many samples there are to train on, in whole shards."""
+        owned = [len(self.data.train_y)] if own is None else own
+        # A learner's last samples may be too few for a shard.
+        return sum(n - n % self.shard for n in owned)
+
+    def for_those_there(self, own: Sequence[int] | None) -> "Task":
+        """Return the task with no more samples a cycle than there are.
+
+        Raises InfeasibleError if there is not one shard.
+        """
+        rows = self.there(own)
+        if rows < self.shard:
+            raise InfeasibleError(
+                f"none of {len(own or ())} learners has a shard of {self.shard} "
+                "samples: use smaller shards"
+            )
+        if self.samples is None or self.samples <= rows:
+            return self
+        return replace(self, samples=rows - rows % self.shard)
 
     def most_shards(self, learners: int, own: Sequence[int] | None) -> Ints:
         """Shards that each learner may take at most."""
