@@ -81,8 +81,6 @@ _UsageError: Any = typer.BadParameter.__mro__[1]
 
 def main() -> None:
     """Run the command line; bad input is one line and exit code 2, no access 77."""
-    # A job's own `module:factory` lies where the user stands.
-    sys.path.insert(0, "")
     try:
         code = app(prog_name="melisma", standalone_mode=False)
     except MelismaError as error:

@@ -158,7 +158,8 @@ def join_command(
     job: Job, address: str, name: str, data: Path | None, owner: Path | None
 ) -> list[str]:
     """Return the command that starts one of a job's learners on this machine."""
-    command = [sys.executable, "-m", "melisma", "join", address, "--name", name]
+    # -P: no module of the current folder takes the place of an installed one.
+    command = [sys.executable, "-P", "-m", "melisma", "join", address, "--name", name]
     if data:
         command += ["--data", str(data / name)]
     if owner:
