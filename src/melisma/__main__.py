@@ -7,6 +7,6 @@ import sys
 if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:
     del sys.path[0]
 
-from melisma.cli import main  # noqa: E402
+from melisma.cli import main
 
 main()

@@ -71,11 +71,11 @@ def check_importable(what: str, given: str) -> None:
 
 
 class _OwnModules:
-    """Finds modules in the folder of a ``module:function``: that one and its neighbours.
+    """Finds the module of a ``module:function`` in its folder, and its neighbours.
 
-    It is asked last, so an installed module comes first. Only the module that was named
-    and those that it imports itself are looked for, at any time; other modules' imports
-    do not see the folder, not even of a package that is not installed.
+    It is asked last, so an installed module comes first. It finds the module that was
+    named and those that it imports itself, at any time; what other modules import is
+    not looked for in the folder, not even a package that is not installed.
     """
 
     def __init__(self) -> None:
@@ -128,9 +128,9 @@ _IMPORTERS = {__name__, "importlib", "importlib._bootstrap", "_frozen_importlib"
 def imported(what: str, reference: str) -> Callable[..., Any]:
     """Import a function as ``module:function``, from the current folder as well.
 
-    Installed modules come first. Raises ConfigError if there is no such module or function, if the module imports one
-    that is missing, or if it is no function. What else the module raises while it is
-    imported comes through.
+    Installed modules come first. Raises ConfigError if there is no such module or
+    function, if the module imports one that is missing, or if it is no function. What
+    else the module raises while it is imported comes through.
     """
     if reference in _OBJECTS:
         return _OBJECTS[reference]
