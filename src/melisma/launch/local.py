@@ -164,6 +164,8 @@ def join_command(
         command += ["--data", str(data / name)]
     if owner:
         command += ["--states", str(owner)]
+    if family_of(job).moves_data:
+        command += ["--share-data"]  # a part of the job's own data set
     for model in sorted({task.model for task in tasks_of(job)}):
         if ":" in model:  # the user's own, as the job file is
             check_importable("model", model)
