@@ -55,6 +55,7 @@ def with_certificate(folder: Path, valid_days: float) -> Answer:
 FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 PORTAL = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nlog in"
+ELSEWHERE = b"HTTP/1.1 302 Found\r\nLocation: http://%s/\r\n\r\n" % (b"a" * 300)
 GARBAGE = b"\x00\xffSSH-2.0-whatever\r\n\r\n"
 
 
@@ -142,7 +143,7 @@ def test_another_certificate_is_an_outage_and_said_once(
     assert caplog.messages[-1].startswith("connected to 127.0.0.1")
 
 
-@pytest.mark.parametrize("text", [FORBIDDEN, NOT_FOUND, PORTAL, GARBAGE])
+@pytest.mark.parametrize("text", [FORBIDDEN, NOT_FOUND, PORTAL, ELSEWHERE, GARBAGE])
 def test_another_server_on_a_port_of_loopback_is_an_outage(
     caplog: pytest.LogCaptureFixture, text: bytes
 ) -> None:

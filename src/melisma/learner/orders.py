@@ -7,6 +7,7 @@ and answers of learners are judged by ``fleets.judge``.
 """
 
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import TypeVar
@@ -255,4 +256,4 @@ def _not_a(kind: str, value: object) -> ConfigError:
 
 def _shown(value: object) -> str:
     """Return a value as messages show it: short, and printable."""
-    return ascii(value)[:80]
+    return reprlib.repr(value)[:80]

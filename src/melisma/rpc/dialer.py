@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import aiohttp
 
@@ -183,7 +184,10 @@ class WebSocketDial:
         self._address, self._tls = address, tls
         self._metrics, self._silence_s = metrics, silence_s
         pin = address.fingerprint
+        stays = aiohttp.TraceConfig()
+        stays.on_request_redirect.append(_refuse_redirect)
         self._http = aiohttp.ClientSession(
+            trace_configs=[stays],
             ws_response_class=ClientSocket,
             connector=aiohttp.TCPConnector(
                 force_close=True,
@@ -233,6 +237,12 @@ class WebSocketDial:
     async def close(self) -> None:
         """Close the HTTP client."""
         await self._http.close()
+
+
+async def _refuse_redirect(session: object, context: object, params: Any) -> None:
+    """Follow nobody to another server."""
+    params.response.close()
+    raise Foreign(f"{params.url} answers with a redirect: not a melisma server")
 
 
 def _refusal(address: Address, error: aiohttp.WSServerHandshakeError) -> RpcError:
