@@ -1,5 +1,7 @@
 """Functions of users: registered, or imported from where they lie."""
 
+import importlib
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +69,47 @@ def test_a_package_may_hold_it(folder: Path) -> None:
     (folder / "sevens").mkdir()
     (folder / "sevens" / "numbers.py").write_text("def seven():\n    return 7\n")
     assert imported("number", "sevens.numbers:seven")() == 7
+
+
+def test_an_installed_module_comes_before_one_of_the_current_folder(
+    folder: Path,
+) -> None:
+    (folder / "json.py").write_text("def dumps():\n    return 7\n")
+    assert imported("number", "json:dumps") is json.dumps
+    assert str(folder) not in sys.path
+
+
+def test_a_module_imports_its_neighbours_at_once_or_when_it_is_called(
+    folder: Path,
+) -> None:
+    (folder / "sixes.py").write_text("SIX = 6\n")
+    (folder / "ones.py").write_text("from more_ones import ONE\n")
+    (folder / "more_ones.py").write_text("ONE = 1\n")
+    (folder / "summed.py").write_text(
+        "from sixes import SIX\n"
+        "def seven():\n"
+        "    from ones import ONE\n"
+        "    return SIX + ONE\n"
+    )
+    assert imported("number", "summed:seven")() == 7
+
+
+def test_other_modules_do_not_see_the_current_folder(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    installed = tmp_path_factory.mktemp("installed")
+    (installed / "optional_user.py").write_text(
+        "try:\n    import not_installed\nexcept ImportError:\n    found = False\n"
+        "else:\n    found = True\n"
+    )
+    sys.path.append(str(installed))
+    (folder / "not_installed.py").write_text("")
+    (folder / "asks.py").write_text(
+        "import optional_user\ndef found():\n    return optional_user.found\n"
+    )
+    assert imported("answer", "asks:found")() is False
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("not_installed")
 
 
 @pytest.mark.parametrize("reference", ["seven", ":seven", "my_numbers:", "my-n:seven"])

@@ -8,6 +8,7 @@ MelismaError
 ├── LostError            the process or node that did a trial ended, each time
 ├── RpcError
 │   ├── AccessError      the far side refuses this peer, or this call
+│   │   └── UnverifiedError  who answers has not proved to be the server
 │   ├── CallTimeout      no answer within the time the caller gave
 │   ├── RemoteError      the call arrived, and the far side raised
 │   └── TransportError   the message did not arrive, or may not have
@@ -48,6 +49,10 @@ class RpcError(MelismaError):
 
 class AccessError(RpcError):
     """The far side refuses this peer, or refuses it this function."""
+
+
+class UnverifiedError(AccessError):
+    """Who answers has not proved to be the server: another certificate, or none."""
 
 
 class CallTimeout(RpcError, TimeoutError):

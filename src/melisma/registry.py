@@ -1,10 +1,16 @@
-"""Functions that users add: under a name, or as ``module:function``."""
+"""Functions that users add: under a name, or as ``module:function``.
+
+A module of the user's own lies in the current folder, which is never put on
+``sys.path``: there, files such as ``json.py`` would take the place of packages.
+"""
 
 import re
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 from melisma.errors import ConfigError, unknown
@@ -64,12 +70,67 @@ def check_importable(what: str, given: str) -> None:
         )
 
 
+class _OwnModules:
+    """Finds the module of a ``module:function`` in its folder, and its neighbours.
+
+    It is asked last, so an installed module comes first. It finds the module that was
+    named and those that it imports itself, at any time; what other modules import is
+    not looked for in the folder, not even a package that is not installed.
+    """
+
+    def __init__(self) -> None:
+        self._named: dict[str, str] = {}  # folders, by the module being loaded
+        self._folders: dict[str, str] = {}  # of modules that were found in them
+
+    def load(self, module: str, folder: str) -> ModuleType:
+        """Import a module, from ``folder`` if none of that name is installed."""
+        if self not in sys.meta_path:
+            sys.meta_path.append(self)
+        name = module.partition(".")[0]
+        self._named[name] = folder
+        try:
+            return import_module(module)
+        finally:
+            self._named.pop(name, None)
+
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Find a module in its folder; None for what is no user's own."""
+        if path is not None:  # of a package, which says where its modules are
+            return None
+        folder = self._named.get(name) or self._folders.get(_importer())
+        spec = PathFinder.find_spec(name, [folder]) if folder else None
+        if folder and spec:
+            self._folders[name] = folder
+        return spec
+
+
+_OWN = _OwnModules()
+
+
+def _importer() -> str:
+    """Return the module or package whose import statement is being executed."""
+    frame: FrameType | None = sys._getframe()
+    while frame and frame.f_globals.get("__name__") in _IMPORTERS:
+        frame = frame.f_back
+    importer = str(frame.f_globals.get("__name__", "")) if frame else ""
+    return importer.partition(".")[0]
+
+
+#: Modules whose frames lie between an import statement and a finder.
+_IMPORTERS = {__name__, "importlib", "importlib._bootstrap", "_frozen_importlib"}
+
+
 def imported(what: str, reference: str) -> Callable[..., Any]:
     """Import a function as ``module:function``, from the current folder as well.
 
-    Raises ConfigError if there is no such module or function, if the module imports one
-    that is missing, or if it is no function. What else the module raises while it is
-    imported comes through.
+    Installed modules come first. Raises ConfigError if there is no such module or
+    function, if the module imports one that is missing, or if it is no function. What
+    else the module raises while it is imported comes through.
     """
     if reference in _OBJECTS:
         return _OBJECTS[reference]
@@ -77,10 +138,8 @@ def imported(what: str, reference: str) -> Callable[..., Any]:
     if not all(part.isidentifier() for part in (*module_name.split("."), name)):
         raise ConfigError(f"{what} {reference!r}: give a name, or module:function")
     here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # as `python -m` has it
     try:
-        module = import_module(module_name)
+        module = _OWN.load(module_name, here)
     except ModuleNotFoundError as error:
         importer = ""
         if not f"{module_name}.".startswith(f"{error.name}."):

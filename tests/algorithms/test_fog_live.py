@@ -92,7 +92,10 @@ def devices(
 ) -> list[Reporting]:
     return [
         (kinds or {}).get(name, Reporting)(
-            name=name, own=own(name), listens="127.0.0.1" if name in listens else None
+            name=name,
+            own=own(name),
+            share_data=True,
+            listens="127.0.0.1" if name in listens else None,
         )
         for name in "abc"
     ]
@@ -320,7 +323,8 @@ def opened() -> Iterator[tuple[Inbox, str]]:
     """An inbox that listens, and the address for a sender named a."""
     inbox = Inbox()
     learner = FogLearner(name="x", own=own("a"))
-    inbox.checks["t"] = learner._check_of(models.build("FogMLP", 0))
+    inbox.open("t", learner._check_of(models.build("FogMLP", 0)))
+    inbox.start("t", 1)
     listener = Listener(inbox, "127.0.0.1")
     try:
         yield inbox, listener.admit("a")
@@ -331,11 +335,12 @@ def opened() -> Iterator[tuple[Inbox, str]]:
 def test_samples_arrive_once_and_for_their_slot() -> None:
     with opened() as (inbox, address), rpc.connect(address, name="a") as line:
         line.deliver("t", 1, shard(3))
+        inbox.advance("t", 1)
         line.deliver("t", 2, shard(4))
         line.deliver("t", 2, shard(5))
     assert [len(y) for _, y in inbox.take("t", 1, {"a": 9})] == [3]
     assert [len(y) for _, y in inbox.take("t", 2, {"a": 4, "b": 1})] == [4]
-    inbox.forget("t", 2)
+    inbox.advance("t", 3)
     assert inbox.take("t", 1, {"a": 9}) == []
     assert [len(y) for _, y in inbox.take("t", 2, {"b": 1, "a": 9})] == [5]
 

@@ -23,12 +23,14 @@ from melisma.cli import (
 )
 from melisma.cli.help import Command, Group
 from melisma.cli.output import note
-from melisma.errors import AccessError, MelismaError
+from melisma.errors import AccessError, MelismaError, UnverifiedError
 
 __all__ = ["app", "main"]
 
 #: Exit code of one that is not let in: trying again is of no use (as in sysexits.h).
 NO_ACCESS = 77
+#: Exit code where somebody else than the server answers, which may pass (likewise).
+UNVERIFIED = 76
 
 #: Commands by the heading that `melisma --help` shows them under.
 _SECTIONS: dict[str, dict[str, Any]] = {
@@ -80,20 +82,27 @@ _UsageError: Any = typer.BadParameter.__mro__[1]
 
 
 def main() -> None:
-    """Run the command line; bad input is one line and exit code 2, no access 77."""
-    # A job's own `module:factory` lies where the user stands.
-    sys.path.insert(0, "")
+    """Run the command line; bad input is one line and exit code 2, no access 77.
+
+    76 if who answers has not proved to be the server.
+    """
     try:
         code = app(prog_name="melisma", standalone_mode=False)
     except MelismaError as error:
         note(f"melisma: {error}", style="red")
-        code = NO_ACCESS if isinstance(error, AccessError) else 2
+        code = _code_of(error)
     except _UsageError as error:
         if message := _sentences(error.format_message()):
             hint = f"See `{error.ctx.command_path} --help`."
             note(f"melisma: {message} {hint}", style="red")
         code = error.exit_code
     sys.exit(code)
+
+
+def _code_of(error: MelismaError) -> int:
+    if isinstance(error, UnverifiedError):
+        return UNVERIFIED
+    return NO_ACCESS if isinstance(error, AccessError) else 2
 
 
 def _sentences(message: str) -> str:

@@ -77,6 +77,14 @@ def join(
             show_default="samples come by way of the orchestrator",
         ),
     ] = None,
+    share_data: Annotated[
+        bool,
+        typer.Option(
+            "--share-data",
+            help="In a fog, send samples of this device's own data to other devices, "
+            "as the orchestrator orders. Otherwise they never leave it.",
+        ),
+    ] = False,
     threads: Threads = 1,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print nothing but errors.")
@@ -92,7 +100,7 @@ def join(
     """Be a learner: connect to an orchestrator, and train what it sends until Ctrl-C.
 
     The folder of --data has x.npy (images) and y.npy (classes), or the official files
-    of a known data set; its samples never leave the device, unless it is part of a fog.
+    of a known data set; its samples never leave the device without --share-data.
     """
     if until_eof:
         _exit_at_eof()
@@ -112,6 +120,7 @@ def join(
         bandwidth=bandwidth,
         states=states,
         listen=listen,
+        share_data=share_data,
         threads=threads,
         quiet=quiet,
         joined=joined,

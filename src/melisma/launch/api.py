@@ -277,14 +277,24 @@ def join(
     name: str | None = None,
     data: Path | str | None = None,
     allow: tuple[str, ...] = (),
+    share_data: bool = False,
     threads: int = 1,
 ) -> None:
     """Be a learner of the orchestrator at ``address``, until it closes or Ctrl-C.
 
-    ``data`` is a folder with this device's own data, which never leaves it; ``allow``
+    ``data`` is a folder with this device's own data, which never leaves it unless
+    ``share_data``: then, in a fog, some of its samples go to other devices. ``allow``
     lists this device's own models, ``module:factory``, that jobs may use.
     """
-    anywhere(joining.join, address, name=name, data=data, allow=allow, threads=threads)
+    anywhere(
+        joining.join,
+        address,
+        name=name,
+        data=data,
+        allow=allow,
+        share_data=share_data,
+        threads=threads,
+    )
 
 
 async def join_async(
@@ -293,6 +303,7 @@ async def join_async(
     name: str | None = None,
     data: Path | str | None = None,
     allow: tuple[str, ...] = (),
+    share_data: bool = False,
     threads: int = 1,
 ) -> None:
     """`join`, with the event loop free meanwhile; cancelled, it disconnects."""
@@ -303,6 +314,7 @@ async def join_async(
         name=name,
         data=data,
         allow=allow,
+        share_data=share_data,
         threads=threads,
         joined=lambda name, connection: connected.set_result(connection),
     )

@@ -33,13 +33,15 @@ def join(
     bandwidth: str | None = None,
     states: Path | None = None,
     listen: str | None = None,
+    share_data: bool = False,
     threads: int = 1,
     quiet: bool = True,
     joined: Callable[[str, rpc.Connection], None] = lambda name, connection: None,
 ) -> None:
     """Be a learner of the orchestrator at ``address``, until Ctrl-C.
 
-    ``data`` is a folder with this device's own data, which never leaves it. ``allow``
+    ``data`` is a folder with this device's own data, which never leaves it unless
+    ``share_data``: then, in a fog, some of its samples go to other devices. ``allow``
     lists this device's own models, ``module:factory``, that jobs may use. ``rate`` and
     ``bandwidth`` throttle this learner, as does a file of ``states``. ``joined`` is
     called with the learner's name and its connection, which ends this when closed.
@@ -55,6 +57,7 @@ def join(
         own=load_own(Path(data).expanduser()) if data else None,
         background=_load_on(name, rate, bandwidth, states),
         allowed=allow,
+        share_data=share_data,
     )
     if not quiet:
         logging.basicConfig(format="%(message)s")

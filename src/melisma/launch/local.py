@@ -158,11 +158,14 @@ def join_command(
     job: Job, address: str, name: str, data: Path | None, owner: Path | None
 ) -> list[str]:
     """Return the command that starts one of a job's learners on this machine."""
-    command = [sys.executable, "-m", "melisma", "join", address, "--name", name]
+    # -P: no module of the current folder takes the place of an installed one.
+    command = [sys.executable, "-P", "-m", "melisma", "join", address, "--name", name]
     if data:
         command += ["--data", str(data / name)]
     if owner:
         command += ["--states", str(owner)]
+    if family_of(job).moves_data:
+        command += ["--share-data"]  # a part of the job's own data set
     for model in sorted({task.model for task in tasks_of(job)}):
         if ":" in model:  # the user's own, as the job file is
             check_importable("model", model)

@@ -4,15 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from melisma.errors import ConfigError
+import numpy as np
+
+from melisma.errors import ConfigError, DataError
 from melisma.fleets.messages import TaskSpec
 from melisma.learner.background import BackgroundLoad
 from melisma.learner.source import Source
 from melisma.learner.speed import Speed
 from melisma.learner.throttle import Throttle
 from melisma.learning.data import Dataset
-from melisma.learning.parameters import Model, Parameters
-from melisma.learning.shards import Cache, Shard
+from melisma.learning.parameters import Model, Parameters, check_of
+from melisma.learning.shards import Cache, Shard, check_fetched
 from melisma.maths.arrays import Bytes
 
 T = TypeVar("T")
@@ -62,6 +64,7 @@ class Link:
         self, device: Device, task: WarmTask, source: Source, most_s: float
     ) -> None:
         self._device, self._source, self._task = device, source, task.spec.task
+        self._model, self._shard = task.model, task.spec.shard
         name, size_bytes = self._task, task.speed.model_bytes
         device.background.begin(most_s, lambda: source.filler(name, size_bytes))
 
@@ -72,25 +75,41 @@ class Link:
 
     def parameters(self, cycle: int, within_s: float | None = None) -> Parameters:
         """Fetch the model of a cycle; CallTimeout if that takes too long."""
-        return self._timed(lambda: self._source.parameters(self._task, cycle, within_s))
+        return self._timed(
+            lambda: self._source.parameters(self._task, cycle, within_s),
+            lambda model: check_of(self._model, model),
+        )
 
     def shards(self, keys: list[str], within_s: float | None = None) -> list[Shard]:
         """Fetch shards; CallTimeout if that takes too long."""
-        return self._timed(lambda: self._source.shards(self._task, keys, within_s))
+        return self._timed(
+            lambda: self._source.shards(self._task, keys, within_s),
+            lambda shards: check_fetched(shards, len(keys), self._shard),
+        )
 
     def filler(self, size: int) -> Bytes:
         """Fetch that many bytes."""
-        return self._timed(lambda: self._source.filler(self._task, size))
+        return self._timed(
+            lambda: self._source.filler(self._task, size),
+            lambda filler: _check_filler(filler, size),
+        )
 
     def sent(self, size_bytes: int, began: float) -> None:
         """Wait until the device would have sent what it began to send then."""
         self.throttle.transferred(size_bytes, began)
 
-    def _timed(self, fetch: Callable[[], T]) -> T:
+    def _timed(self, fetch: Callable[[], T], check: Callable[[T], None]) -> T:
+        """Fetch at the device's rate; DataError for what was not asked for."""
         began = self._device.clock()
         value = fetch()
+        check(value)
         self.throttle.transferred(bytes_of(value), began)
         return value
+
+
+def _check_filler(filler: object, size: int) -> None:
+    if not isinstance(filler, np.ndarray) or filler.nbytes != size:
+        raise DataError(f"{size} bytes of filler were asked for, and others came")
 
 
 def bytes_of(value: Any) -> int:

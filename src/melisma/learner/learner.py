@@ -1,7 +1,8 @@
 """A learner: what a device does with the requests that it gets.
 
 Plain methods, handed everything they need: a `Caller` has the source to fetch from and
-says whether the answer is still waited for. `learner.service` exposes them.
+says whether the answer is still waited for. `learner.service` exposes them. Each order
+is checked before anything is done (`learner.orders`): ConfigError for a wrong one.
 """
 
 import logging
@@ -25,6 +26,7 @@ from melisma.fleets.messages import (
     Unprepared,
     Update,
 )
+from melisma.learner import orders
 from melisma.learner.background import BackgroundLoad
 from melisma.learner.device import Device, Link, WarmTask, bytes_of
 from melisma.learner.gradients import Summation
@@ -84,6 +86,7 @@ class Learner:
 
         A model's name is looked up in a list, never imported because a caller named it.
         """
+        orders.check_spec(spec)
         if spec.model not in self._models:
             raise unknown("model", spec.model, self._models)
         task = self._tasks.get(spec.task)
@@ -97,7 +100,7 @@ class Learner:
         task.loaded = None  # another run may have had a cycle of the same number
         self._tasks.move_to_end(spec.task)
         while len(self._tasks) > TASKS:
-            self._tasks.popitem(last=False)
+            self._forget(self._tasks.popitem(last=False)[0])
         return Ready(
             measured=task.speed.measured,
             samples=len(self._device.data().train_y) if spec.federated else None,
@@ -111,6 +114,7 @@ class Learner:
         """
         task, device = self._prepared(name), self._device
         spec, speed = task.spec, task.speed
+        orders.check_benchmark(keys, spec)
         halves = sorted({max(1, len(keys) // 2), len(keys)})
         part_bytes = speed.model_bytes // max(halves)
         with self._alone(task):
@@ -144,12 +148,14 @@ class Learner:
 
         As it was benchmarked, or as it has ``drifted`` since.
         """
+        orders.check_flag("drifted", drifted)
         if self._prepared(name).spec.private:
             raise ConfigError(f"{self.name} keeps its speed private in this task")
         return self._asked(name).speed.report(drifted=drifted)
 
     def bid(self, name: str, deadline_s: float, steps: int) -> int:
         """Return how many shards this learner finishes before the deadline (DAB)."""
+        orders.check_bid(deadline_s, steps)
         task = self._asked(name)
         return task.speed.bid(task.spec.shard, deadline_s, steps)
 
@@ -158,7 +164,8 @@ class Learner:
 
         Returns after a few batches, and goes on with the first shard in a thread.
         """
-        task = self._measured(request.task)
+        task = self._ordered(request)
+        self._check_measured(task)
         training = LocalTraining(self._device, task, request, caller)
         speeds: Future[Speeds] = Future()
         probe = self._probes[request.task] = Probe(training, Future())
@@ -201,7 +208,7 @@ class Learner:
 
     def train(self, request: TrainRequest, caller: Caller) -> Update:
         """Fetch, train until done or until the deadline nears, return the update."""
-        task = self._prepared(request.task)
+        task = self._ordered(request)
         task.idle = False
         if request.first:
             training = self._probed(request)
@@ -234,7 +241,8 @@ class Learner:
 
     def gradient(self, request: GradientRequest, caller: Caller) -> Gradient:
         """Return the sum of the gradients of some parts, each with its coefficient."""
-        task = self._prepared(request.task)
+        task = self._prepared(orders.task_of(request, GradientRequest))
+        orders.check_gradient(request, task.spec)
         if caller.gave_up():  # or it would cancel newer work, which waits behind it
             raise TrainingError(f"the gradient of cycle {request.cycle} was cancelled")
         task.idle = False
@@ -295,13 +303,28 @@ class Learner:
 
     def _measured(self, name: str) -> WarmTask:
         task = self._prepared(name)
+        self._check_measured(task)
+        return task
+
+    def _check_measured(self, task: WarmTask) -> None:
         if not task.speed.measured:
             raise ConfigError(
                 f"{self.name} has not measured itself: call measure first"
             )
+
+    def _ordered(self, request: TrainRequest) -> WarmTask:
+        """Return the task of an order to train, which is checked."""
+        task = self._prepared(orders.task_of(request, TrainRequest))
+        own = len(self._device.data().train_y) if task.spec.federated else None
+        orders.check_train(request, task.spec, own)
         return task
 
     def _prepared(self, name: str) -> WarmTask:
+        orders.check_task(name)
         if name not in self._tasks:
             raise Unprepared(f"{self.name} has no task {name!r}: call prepare first")
         return self._tasks[name]
+
+    def _forget(self, name: str) -> None:
+        """Drop what belongs to a task that is no longer kept."""
+        self._probes.pop(name, None)

@@ -22,7 +22,8 @@ from melisma.fleets.messages import (
     TrainRequest,
     Update,
 )
-from melisma.learner.delivery import Inbox
+from melisma.learner import orders
+from melisma.learner.delivery import SENDER_BYTES, Inbox
 from melisma.learner.fog import FogLearner
 from melisma.learner.learner import Learner
 from melisma.learner.source import Caller, Relay, RpcSource
@@ -125,6 +126,7 @@ class FogService(Service):
     def admit(self, task: str, sender: str) -> str | None:
         """Return where another device can deliver directly, if this one listens."""
         self._device.inbox.check_known(task)
+        orders.check_device(sender)
         return self._listener.admit(sender) if self._listener else None
 
     @rpc.expose(idempotent=True)
@@ -151,6 +153,12 @@ class Deliveries:
         self._inbox.put(task, slot, rpc.current().caller, shard)
 
 
+#: Of a device that delivers here: its quota in transfer, and a few calls at a time.
+_LIMITS = rpc.Limits(
+    message_bytes=SENDER_BYTES, calls=8, connections=orders.MOST_NEIGHBOURS
+)
+
+
 class Listener:
     """Where other devices deliver directly; listens once the first is admitted."""
 
@@ -173,10 +181,15 @@ class Listener:
                         secure=True,
                         folder=secrets,
                         threads=4,
+                        limits=_LIMITS,
                         say=lambda text: None,
                     )
                 )
             if sender not in self._invited:
+                if len(self._invited) >= orders.MOST_NEIGHBOURS:
+                    raise ConfigError(
+                        f"{orders.MOST_NEIGHBOURS} devices may deliver here already"
+                    )
                 self._invited[sender] = self._server.invite(sender, ("deliver",))
             return self._invited[sender]
 

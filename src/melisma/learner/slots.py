@@ -26,11 +26,13 @@ class Slots:
         device: Device,
         task: WarmTask,
         cycle: int,
+        due: int,
         inbox: Inbox,
         routes: Routes,
         source: Source,
     ) -> None:
         self._device, self._task, self.cycle = device, task, cycle
+        self.due = due  #: the slot that comes next
         self._inbox, self._routes = inbox, routes
         self._began = device.clock()
         put(Link(device, task, source, 0.0).parameters(cycle), task.model)
@@ -56,6 +58,7 @@ class Slots:
         own = self._device.data()
         rows = self._order[request.skipped : request.skipped + request.collected]
         parts = np.split(rows, np.cumsum([request.kept, *request.sent.values()]))
+        self._inbox.advance(request.task, request.slot)
         arrived = self._inbox.take(request.task, request.slot - 1, request.arrived)
         outgoing = [
             packed(own.train_x[part], own.train_y[part]) for part in parts[1:-1]
@@ -77,7 +80,7 @@ class Slots:
         delivered = dict(sending.delivered)
         if unsent := [shards[name] for name in request.sent if name not in delivered]:
             name = self._device.name
-            self._inbox.put(request.task, request.slot, name, joined(unsent))
+            self._inbox.keep(request.task, request.slot, name, joined(unsent))
         return SlotDone(
             slot=request.slot,
             trained=trained,

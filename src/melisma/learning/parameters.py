@@ -27,6 +27,22 @@ def parameters_of(model: nn.Module) -> Parameters:
     }
 
 
+def check_of(model: nn.Module, parameters: object) -> None:
+    """Raise DataError unless these are tensors of the model's names and shapes."""
+    state = model.state_dict()
+    expected = {
+        n: value.shape for n, value in state.items() if value.is_floating_point()
+    }
+    found = parameters if isinstance(parameters, dict) else {}
+    shapes = {
+        name: value.shape
+        for name, value in found.items()
+        if isinstance(value, Tensor) and value.is_floating_point()
+    }
+    if shapes != expected or len(found) != len(expected):
+        raise DataError("the parameters that came are not those of this task's model")
+
+
 def put(parameters: Parameters, model: nn.Module) -> None:
     """Copy ``parameters`` into ``model``."""
     state = model.state_dict()

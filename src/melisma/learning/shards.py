@@ -49,6 +49,29 @@ def check_like(shard: Shard, shape: Sequence[int], classes: int) -> None:
         raise DataError(f"class {int(y.max())}: there are 0 to {classes - 1}")
 
 
+def check_fetched(shards: object, number: int, size: int) -> None:
+    """Raise DataError unless these are as many shards of up to ``size`` samples.
+
+    Their content is checked against their keys, which are hashes, by `Cache`.
+    """
+    if not isinstance(shards, list) or len(shards) != number:
+        raise DataError(f"{number} shards were asked for, and others came")
+    for shard in shards:
+        if not _is_shard(shard) or not 1 <= len(shard[1]) <= size:
+            raise DataError(f"a shard has to be {size} images and classes, as bytes")
+    if len({tuple(x.shape[1:]) for x, _ in shards}) > 1:
+        raise DataError("the shards that came have images of several shapes")
+
+
+def _is_shard(shard: object) -> bool:
+    if not isinstance(shard, tuple) or len(shard) != 2:
+        return False
+    if not all(isinstance(p, Tensor) and p.dtype == torch.uint8 for p in shard):
+        return False
+    x, y = shard
+    return x.ndim > 1 and tuple(y.shape) == tuple(x.shape[:1])
+
+
 def key_of(shard: Shard) -> str:
     """Return the hash of a shard's content."""
     digest = hashlib.sha256()

@@ -8,10 +8,17 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import aiohttp
 
-from melisma.errors import AccessError, RpcError, TransportError
+from melisma.errors import (
+    AccessError,
+    ConfigError,
+    RpcError,
+    TransportError,
+    UnverifiedError,
+)
 from melisma.rpc import certificates, frames
 from melisma.rpc.address import Address
 from melisma.rpc.hub import HANDSHAKE_S, check_protocol
@@ -25,13 +32,23 @@ log = logging.getLogger("melisma.rpc")
 
 FIRST_BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 15.0
+#: While somebody else answers in the server's place.
+LONGEST_UNVERIFIED_S = 300.0
 CONNECT_S = 10.0
 
 Dial = Callable[[], Awaitable[Transport]]
 
 
+class Foreign(TransportError):
+    """Something else than a melisma server answers at its address."""
+
+
 class Dialer:
-    """Keeps a session connected until it is closed or permanently refused."""
+    """Keeps a session connected until it is closed or the server itself refuses it.
+
+    Once it was let in, whatever else answers at the address is an outage: it dials on,
+    more slowly. Else one moment of a captive portal would end all devices behind it.
+    """
 
     def __init__(self, session: Session, name: str, dial: Dial) -> None:
         self._session, self._name, self._dial = session, name, dial
@@ -50,7 +67,7 @@ class Dialer:
                 if loop.time() + backoff_s > until:
                     raise
                 await asyncio.sleep(backoff_s)
-                backoff_s = _next_backoff(backoff_s)
+                backoff_s = _next_backoff(backoff_s, LONGEST_BACKOFF_S)
         self._task = loop.create_task(self._keep_connected(transport))
 
     async def wait(self) -> None:
@@ -68,26 +85,35 @@ class Dialer:
                 await self._task
 
     async def _keep_connected(self, transport: Transport | None) -> None:
-        backoff_s = FIRST_BACKOFF_S
+        backoff_s, failure = FIRST_BACKOFF_S, ""
         while True:
+            longest_s = LONGEST_BACKOFF_S
             try:
                 transport = transport or await self._connect()
-                backoff_s = FIRST_BACKOFF_S
+                if failure:
+                    log.warning("connected to %s again", self._session.name)
+                backoff_s, failure = FIRST_BACKOFF_S, ""
                 await self._session.run(transport)
                 self._resumes = self._session.ended is None
                 if self._resumes:
                     log.warning("lost the connection to %s", self._session.name)
+            except (UnverifiedError, Foreign, ConfigError) as error:
+                longest_s = LONGEST_UNVERIFIED_S
+                failure = _logged(f"dialling on, more slowly: {error}", failure)
             except AccessError as error:
                 self._session.end(error)
                 raise
             except TransportError as error:
-                log.info("reconnecting: %s", error)
+                failure = _logged(f"dialling on: {error}", failure)
             transport = None
-            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
-            backoff_s = _next_backoff(backoff_s)
+            await asyncio.sleep(min(backoff_s, longest_s) * random.uniform(0.5, 1.0))
+            backoff_s = _next_backoff(backoff_s, longest_s)
 
     async def _connect(self) -> Transport:
-        """Connect and shake hands once; AccessError or TransportError if it fails."""
+        """Connect and shake hands once; AccessError or TransportError if it fails.
+
+        ConfigError if the server speaks another version of the protocol.
+        """
         transport = await self._dial()
         session, resumes = self._session, self._resumes and not self._session.ended
         try:
@@ -105,11 +131,12 @@ class Dialer:
             session.resume(reply)
         except (Closed, Malformed, TimeoutError) as error:
             await transport.close()
-            raise TransportError(
+            kind = Foreign if isinstance(error, Malformed) else TransportError
+            raise kind(
                 f"the handshake with {session.name} failed:"
                 f" {error or 'no reply in time'}"
             ) from error
-        except RpcError:
+        except (RpcError, ConfigError):
             await transport.close()
             raise
         session.metrics.reconnections += self._resumes
@@ -117,8 +144,15 @@ class Dialer:
         return transport
 
 
-def _next_backoff(backoff_s: float) -> float:
-    return min(LONGEST_BACKOFF_S, 2.0 * backoff_s)
+def _logged(failure: str, previous: str) -> str:
+    """Log why there is no connection, unless that was the reason before."""
+    if failure != previous:
+        log.warning("%s", failure)
+    return failure
+
+
+def _next_backoff(backoff_s: float, longest_s: float) -> float:
+    return min(longest_s, 2.0 * backoff_s)
 
 
 def default_name() -> str:
@@ -135,7 +169,7 @@ class Pin(aiohttp.Fingerprint):
         der = transport.get_extra_info("ssl_object").getpeercert(True)
         if until := certificates.expired(der):
             transport.abort()
-            raise AccessError(
+            raise UnverifiedError(
                 f"the server's certificate expired on {until:%Y-%m-%d}: it needs a new"
                 " one, and this device a new join string"
             )
@@ -150,7 +184,10 @@ class WebSocketDial:
         self._address, self._tls = address, tls
         self._metrics, self._silence_s = metrics, silence_s
         pin = address.fingerprint
+        stays = aiohttp.TraceConfig()
+        stays.on_request_redirect.append(_refuse_redirect)
         self._http = aiohttp.ClientSession(
+            trace_configs=[stays],
             ws_response_class=ClientSocket,
             connector=aiohttp.TCPConnector(
                 force_close=True,
@@ -176,13 +213,17 @@ class WebSocketDial:
         except aiohttp.WSServerHandshakeError as error:
             refused = _refusal(address, error)
         except aiohttp.ServerFingerprintMismatch:
-            raise AccessError(
+            raise UnverifiedError(
                 f"{address} has another certificate than the join string pins: it has a"
                 " new one, or somebody intercepts the connection"
             ) from None
         except (aiohttp.ClientConnectorCertificateError, ssl.SSLError) as error:
-            raise AccessError(
+            raise UnverifiedError(
                 f"the TLS handshake with {address} failed: {error}"
+            ) from None
+        except aiohttp.ClientResponseError:
+            raise Foreign(
+                f"{address} does not answer in HTTP: not a melisma server"
             ) from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise TransportError(
@@ -198,13 +239,23 @@ class WebSocketDial:
         await self._http.close()
 
 
+async def _refuse_redirect(session: object, context: object, params: Any) -> None:
+    """Follow nobody to another server."""
+    params.response.close()
+    raise Foreign(f"{params.url} answers with a redirect: not a melisma server")
+
+
 def _refusal(address: Address, error: aiohttp.WSServerHandshakeError) -> RpcError:
     match error.status:
         case 401 | 403:
-            return AccessError(
+            # Without TLS anybody may have said so.
+            kind = AccessError if address.tls else UnverifiedError
+            return kind(
                 f"{address} does not accept this token: ask for a new join string"
             )
         case 503:
             return TransportError(f"{address} accepts no more connections")
-        case status:
+        case status if status >= 500:  # an error of the server, or of a proxy of its
             return TransportError(f"{address} answers {status}: not a melisma server")
+        case status:
+            return Foreign(f"{address} answers {status}: not a melisma server")

@@ -30,6 +30,8 @@ from melisma.errors import ConfigError, RemoteError
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
 )
+#: A new interpreter takes no module of the current folder for one of its own.
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -61,7 +63,7 @@ class _Worker:
     def start(cls) -> "_Worker":
         ours, theirs = _SPAWN.Pipe()
         process = _SPAWN.Process(target=_work, args=(theirs,), daemon=True)
-        with _environment(ONE_THREAD), _undisturbed():
+        with _environment(ONE_THREAD | SAFE_PATH), _undisturbed():
             process.start()
         theirs.close()
         return cls(process, ours)
