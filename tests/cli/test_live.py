@@ -84,6 +84,7 @@ def test_run_starts_learners_and_leaves_a_model(job: Path, tmp_path: Path) -> No
         "run.toml",
         "records.jsonl",
         "checkpoint.safetensors",
+        "checkpoint.previous.safetensors",
         "model.safetensors",
         "report.html",
         "learners.csv",
@@ -281,11 +282,11 @@ class Steady:
         self._start, self._root = start, root
         self.run, self.port = start.folder / root / "steady", free_port()
         (start.folder / f"{root}.toml").write_text(STEADY.format(**job))
-        self.server = self.serve("serve", f"{root}.toml", "--runs", root)
+        job = (f"{root}.toml", "--learners", "2")
+        self.server = self.serve("serve", *job, "--runs", root)
 
     def serve(self, *words: str) -> Process:
-        where = ("--port", str(self.port), "--learners", "2")
-        return self._start(*MELISMA, *words, *where)
+        return self._start(*MELISMA, *words, "--port", str(self.port))
 
     def join(self, name: str, *words: str, **favours: object) -> Process:
         return self._start.learner(self.port, name, *words, steady=True, **favours)
