@@ -312,11 +312,12 @@ def _orchestrate(
     links: list[str] = []
 
     def announce(server: "Server") -> None:
+        join = server.join_string()
         if as_json:
-            json_line({"join": server.invite(), "dashboard": links[0]})
+            json_line({"join": join, "dashboard": links[0]})
             return
         note(f"Dashboard: {links[0]}")
-        note(f"Join with: melisma join '{server.invite()}'")
+        note(f"Join with: {_join_command(join)}")
 
     return orchestrate(
         job,
@@ -329,6 +330,15 @@ def _orchestrate(
         port=port,
         say=lambda text: None,  # announced above
     )
+
+
+def _join_command(join: str) -> str:
+    """Return the command with which a device joins; other users do not see a token."""
+    from melisma.rpc.address import Address
+
+    if Address.of(join).token is None:
+        return f"melisma join '{join}'"
+    return f"MELISMA_JOIN='{join}' melisma join"
 
 
 def _dashboard_note(quiet: bool) -> Callable[[str], None]:

@@ -233,8 +233,9 @@ class Server:
         self.dashboard = link
 
     def invite(self, name: str | None = None) -> str:
-        """Return a join string: for one name, or for any learner."""
-        return self._ready.result().invite(name)
+        """Return a join string: for one name, or the one that any learner may use."""
+        server = self._ready.result()
+        return server.join_string() if name is None else server.invite(name)
 
     def wait(self, timeout_s: float | None = None) -> Run:
         """Wait for the end and return the run; raise its error, or TimeoutError."""
