@@ -13,7 +13,7 @@ import torch
 
 from melisma.errors import MelismaError
 from melisma.jobs.files import dump, load
-from melisma.jobs.schema import Job, LearnersTable
+from melisma.jobs.schema import Job, LearnersTable, TaskTable
 from melisma.launch.api import resume
 from melisma.launch.simulate import build
 from melisma.learning.parameters import Parameters
@@ -29,7 +29,7 @@ from melisma.runs.store import (
     RunWriter,
     started,
 )
-from melisma.units import BytesPerSecond, SamplesPerSecond
+from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
 JOB = Job(
     name="small",
@@ -49,6 +49,10 @@ JOB = Job(
 )
 
 
+#: Files that a resumed run has to leave as the run that was not cut short did.
+RESULTS = (MODEL, RECORDS)
+
+
 class Killed(BaseException):
     """As if the process had gone."""
 
@@ -60,9 +64,8 @@ class Runs(NamedTuple):
     whole: Path
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    root = tmp_path_factory.mktemp("damage")
+def made(job: Job, root: Path) -> Runs:
+    """Simulate a job twice, with a checkpoint after every cycle."""
     found = Runs(root / "cut", root / "whole")
 
     def watch(record: Record) -> None:
@@ -74,9 +77,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         for folder in found:
             folder.mkdir()
         with pytest.raises(Killed):
-            build(JOB).run(found.cut, watch)
-        build(JOB).run(found.whole)
+            build(job).run(found.cut, watch)
+        build(job).run(found.whole)
     return found
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return made(JOB, tmp_path_factory.mktemp("damage"))
 
 
 def damaged(file: Path, draw: random.Random) -> str:
@@ -94,7 +102,11 @@ def damaged(file: Path, draw: random.Random) -> str:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def every_damage(
@@ -102,7 +114,7 @@ def every_damage(
 ) -> int:
     """Damage copies of a folder, ``draws`` times; return how often one was refused."""
     draw, refused = random.Random(0), 0
-    names = sorted(path.name for path in good.iterdir())
+    names = list(files_of(good))
     for number in range(draws):
         folder = shutil.copytree(good, at / str(number))
         what = damaged(folder / names[number % len(names)], draw)
@@ -167,25 +179,40 @@ def test_many_damages_are_refused_or_harmless(
     runs: Runs, kind: str, tmp_path: Path
 ) -> None:
     good: Path = getattr(runs, kind)
-    every_damage(good, tmp_path, 6000, GoodStates(good).check)
+    every_damage(good, tmp_path, 2000, GoodStates(good).check)
+
+
+TASKS = msgspec.structs.replace(
+    JOB,
+    scheme="med",
+    shard=10,
+    noise=0.0,
+    deadline=Seconds(60.0),
+    task=(TaskTable(name="one"), TaskTable(name="two", samples=40)),
+)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cut", "whole"])
+@pytest.mark.parametrize("job", [JOB, TASKS], ids=["one task", "two tasks"])
 def test_a_damaged_run_resumes_to_the_right_model_or_is_refused(
-    runs: Runs, kind: str, tmp_path: Path
+    job: Job, kind: str, tmp_path: Path
 ) -> None:
-    expected = (runs.whole / MODEL).read_bytes(), (runs.whole / RECORDS).read_bytes()
+    runs = made(job, tmp_path)
+
+    def results(folder: Path) -> dict[str, bytes]:
+        files = files_of(folder)
+        return {name: files[name] for name in files if Path(name).name in RESULTS}
 
     def check(folder: Path, what: str) -> bool:
         with refusals() as refused:
             resume(folder)
-            found = (folder / MODEL).read_bytes(), (folder / RECORDS).read_bytes()
-            assert found == expected, what
+            assert results(folder) == expected, what
         return bool(refused)
 
-    refused = every_damage(getattr(runs, kind), tmp_path, 120, check)
-    assert 0 < refused < 120
+    expected = results(runs.whole)
+    refused = every_damage(getattr(runs, kind), tmp_path, 40, check)
+    assert 0 < refused < 40
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(

@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import torch
@@ -15,7 +17,8 @@ from safetensors.torch import save_file
 
 from melisma.errors import DataError
 from melisma.learning.parameters import load, save
-from melisma.runs.lock import is_locked
+from melisma.runs import store
+from melisma.runs.lock import is_locked, lock
 from melisma.runs.records import Evaluated
 from melisma.runs.start import accept_config, write_start
 from melisma.runs.store import (
@@ -344,9 +347,30 @@ def test_a_run_of_another_process_is_neither_read_nor_changed(tmp_path: Path) ->
     assert not is_locked(tmp_path / RECORDS)
 
 
-def test_a_reader_that_looks_for_a_writer_is_not_taken_for_one(tmp_path: Path) -> None:
+def test_a_reader_that_looks_for_a_writer_is_not_taken_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / RECORDS).touch()
+    reader = (tmp_path / RECORDS).open("rb")
+    fcntl.flock(reader, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    assert not is_locked(tmp_path / RECORDS)  # another reader may look too
+    monkeypatch.setattr(time, "sleep", lambda seconds: reader.close())
+    with RunWriter.open(tmp_path, ""):
+        assert reader.closed
+
+
+def test_records_that_were_removed_before_they_were_locked_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = ["a run that failed at once"]  # and removes its files, in between
+
+    def late_lock(file: BinaryIO) -> bool:
+        if failed:
+            (tmp_path / RECORDS).unlink()
+            failed.clear()
+        return lock(file)
+
+    monkeypatch.setattr(store, "lock", late_lock)
     with RunWriter.open(tmp_path, "") as run:
         run.note(CYCLE)
-    with (tmp_path / RECORDS).open("rb") as reader:
-        fcntl.flock(reader, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        assert not is_locked(tmp_path / RECORDS)  # another reader may look too
+    assert run.records == [CYCLE]

@@ -37,7 +37,8 @@ def started(folder: Path) -> dict[str, Any]:
     """
     start = _read(folder)
     written = start.pop(_CONFIG, None)
-    if written is not None and written != _config_digest(folder):
+    # Without a job there is no run yet: it was killed before that was written.
+    if written and (folder / CONFIG).exists() and written != _config_digest(folder):
         raise DataError(
             f"{folder / CONFIG} is not as the run wrote it: restore it or, if it was "
             f"edited on purpose, `melisma resume {folder} --edited`"
