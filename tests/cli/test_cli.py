@@ -42,6 +42,33 @@ def test_simulate_as_json_prints_one_object(tmp_path: Path, melisma: Melisma) ->
     assert shown["cycles"]["accuracy"] == [record.accuracy for record in evaluated]
 
 
+def test_a_job_that_was_edited_is_resumed_on_purpose_alone(
+    tmp_path: Path, melisma: Melisma
+) -> None:
+    melisma("simulate", quick_job(tmp_path))
+    config = tmp_path / "runs" / "quick" / "config.toml"
+    config.write_text(config.read_text().replace("cycles = 2", "cycles = 3"))
+    done = melisma("resume", "runs/quick")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "`melisma resume runs/quick --edited`" in done.err
+    again = melisma("resume", "runs/quick", "--edited", "--json")
+    assert (again.code, again.err) == (0, "")
+    assert len(json.loads(again.out)["cycles"]["accuracy"]) == 3
+    assert melisma("resume", "runs/quick", "--json").code == 0
+
+
+def test_a_damaged_run_is_refused_in_one_line(tmp_path: Path, melisma: Melisma) -> None:
+    melisma("simulate", quick_job(tmp_path))
+    checkpoint = tmp_path / "runs" / "quick" / "checkpoint.safetensors"
+    content = bytearray(checkpoint.read_bytes())
+    content[-1] ^= 1
+    checkpoint.write_bytes(content)
+    checkpoint.with_stem("checkpoint.previous").unlink(missing_ok=True)
+    done = melisma("resume", "runs/quick")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "checkpoint.safetensors is damaged" in done.err
+
+
 def test_version(melisma: Melisma) -> None:
     assert melisma("version").out == f"melisma {__version__}\n"
 

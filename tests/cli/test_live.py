@@ -84,6 +84,7 @@ def test_run_starts_learners_and_leaves_a_model(job: Path, tmp_path: Path) -> No
         "run.toml",
         "records.jsonl",
         "checkpoint.safetensors",
+        "checkpoint.previous.safetensors",
         "model.safetensors",
         "report.html",
         "learners.csv",
@@ -175,8 +176,9 @@ def test_serve_and_join_meet_over_tls_and_resume_goes_on(
         assert links["dashboard"].startswith("https://")
         assert Visitor(links["dashboard"]).get("/api/runs")
         learner = subprocess.Popen(
-            [sys.executable, "-m", "melisma", "join", links["join"], "--name", "a"],
+            [sys.executable, "-m", "melisma", "join", "--name", "a"],
             cwd=tmp_path,
+            env=os.environ | {"MELISMA_JOIN": links["join"]},
             stderr=subprocess.DEVNULL,
         )
         rest, errors = server.communicate(timeout=PATIENCE_S)
@@ -202,7 +204,7 @@ def test_serve_tells_people_how_to_join_on_standard_error(
     assert server.stderr is not None
     dashboard, join = server.stderr.readline(), server.stderr.readline()
     assert re.fullmatch(r"Dashboard: http://127\.0\.0\.1:\d+/#token=\S+\n", dashboard)
-    assert re.fullmatch(r"Join with: melisma join '\S+'\n", join)
+    assert re.fullmatch(r"Join with: melisma join '\S+'\n", join)  # no token here
 
 
 def test_a_run_stopped_from_the_dashboard_says_so_in_its_json(
@@ -281,11 +283,11 @@ class Steady:
         self._start, self._root = start, root
         self.run, self.port = start.folder / root / "steady", free_port()
         (start.folder / f"{root}.toml").write_text(STEADY.format(**job))
-        self.server = self.serve("serve", f"{root}.toml", "--runs", root)
+        words = (f"{root}.toml", "--learners", "2", "--runs", root)
+        self.server = self.serve("serve", *words)
 
     def serve(self, *words: str) -> Process:
-        where = ("--port", str(self.port), "--learners", "2")
-        return self._start(*MELISMA, *words, *where)
+        return self._start(*MELISMA, *words, "--port", str(self.port))
 
     def join(self, name: str, *words: str, **favours: object) -> Process:
         return self._start.learner(self.port, name, *words, steady=True, **favours)

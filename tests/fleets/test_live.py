@@ -22,7 +22,7 @@ from melisma.learning.parameters import load
 from melisma.learning.settings import Late, Training
 from melisma.runs import records
 from melisma.runs.records import Record
-from melisma.runs.store import CHECKPOINT, MODEL, RECORDS, Checkpoint
+from melisma.runs.store import CHECKPOINT, MODEL, PREVIOUS, RECORDS, Checkpoint
 from melisma.schemes import SCHEMES
 from melisma.units import Seconds
 
@@ -116,6 +116,7 @@ def test_a_run_that_was_cut_short_ends_as_if_it_had_not_been(tmp_path: Path) -> 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     live(JOB, tmp_path, [Steady(name="a")])
     (tmp_path / CHECKPOINT).write_bytes(b"cut short")
+    (tmp_path / PREVIOUS).unlink(missing_ok=True)
     with pytest.raises(Exception, match="not a readable model"):
         live(JOB, tmp_path, [Steady(name="a")])
 

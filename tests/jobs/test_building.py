@@ -45,6 +45,7 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
         build(Job(cycles=2, noise=0.1), Hardware(threads=threads)).run(folder)
         files.append({path.name: path.read_bytes() for path in folder.iterdir()})
         files[-1].pop("checkpoint.safetensors")  # its notes have no order
+        files[-1].pop("checkpoint.previous.safetensors", None)  # on a slow machine
     assert files[0] == files[1]
     assert set(files[0]) == {
         "config.toml",

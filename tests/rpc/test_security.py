@@ -2,6 +2,7 @@
 
 import hmac
 import http.client
+import json
 import logging
 import socket
 import ssl
@@ -227,6 +228,111 @@ def test_a_name_that_a_token_is_bound_to_is_kept_for_it_while_it_is_away(
         rpc.connect(shared, name="pi")
     with rpc.connect(bound, name="pi"):
         assert list(server.peers) == ["pi"]
+
+
+# Expelled
+
+
+def let_in(join: str, name: str) -> bool:
+    """Return whether a token lets a peer of that name in."""
+    try:
+        with rpc.connect(join, name=name) as there:
+            return bool(there.add(1, 2) == 3)
+    except AccessError:
+        return False
+
+
+def test_who_is_expelled_loses_the_name_for_its_own_token_alone(
+    server: rpc.Server,
+) -> None:
+    offender, owner = server.invite(), server.invite()
+    with rpc.connect(offender, name="pi") as there:
+        server.expel("pi", "it lied")
+        with pytest.raises(AccessError, match="it lied"):
+            there.wait()
+    assert "'pi' was expelled: it lied" in str(refused(offender, name="pi"))
+    assert let_in(owner, "pi")  # nobody took its name from it
+    assert let_in(offender, "other")  # a token that is bound to no name
+
+
+def test_who_left_before_it_was_expelled_is_known_by_its_token(tmp_path: Path) -> None:
+    gone = threading.Event()
+    with secured(tmp_path, left=lambda peer: gone.set()) as server:
+        offender, owner = server.invite(), server.invite()
+        assert let_in(offender, "pi")
+        assert gone.wait(30)
+        server.expel("pi", "it lied")
+        assert not let_in(offender, "pi")
+        assert let_in(owner, "pi")
+
+
+def test_a_name_that_was_expelled_before_this_start_is_refused_to_all(
+    server: rpc.Server,
+) -> None:
+    server.expel("pi", "it lied, before the run was resumed")
+    assert not let_in(server.invite(), "pi")
+    assert not let_in(server.invite("pi"), "pi")
+
+
+def test_a_device_with_a_token_of_its_own_is_out_for_good(server: rpc.Server) -> None:
+    join = server.invite("pi")
+    assert let_in(join, "pi")
+    assert asked(join, "POST", "/call/add", b'{"args": [1, 2]}') == 200
+    server.expel("pi", "it lied")
+    assert not let_in(join, "pi")
+    with pytest.raises(TransportError, match="this token is for 'pi'"):
+        rpc.connect(join, name="other")
+    assert asked(join, "POST", "/call/add", b'{"args": [1, 2]}') == 403
+    with pytest.raises(TransportError, match="'pi' has a token of its own"):
+        rpc.connect(server.invite(), name="pi")
+
+
+# Expiry, and the token that is shared
+
+
+def test_a_token_expires(server: rpc.Server, tmp_path: Path) -> None:
+    assert let_in(server.invite("pi", lifetime_s=3600.0), "pi")
+    expired = server.invite("late", lifetime_s=0.0)
+    assert "does not accept this token" in str(refused(expired, name="late"))
+    with pytest.raises(AccessError, match=r"expired on \d{4}-\d\d-\d\d"):
+        Tokens(tmp_path / "tokens.json").identify(token_of(expired))
+
+
+def test_the_shared_join_string_is_the_same_at_every_start(tmp_path: Path) -> None:
+    with secured(tmp_path) as first:
+        join = first.join_string()
+        assert stat.S_IMODE((tmp_path / "shared-token").stat().st_mode) == 0o600
+    with secured(tmp_path, port=first.port) as second:
+        assert second.join_string() == join
+        assert let_in(join, "pi")
+    assert len(Tokens(tmp_path / "tokens.json").list()) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\n", b"ab12.guess\n", None])
+def test_another_token_is_shared_once_that_one_is_revoked_or_damaged(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    token = tokens.shared()
+    if content is None:
+        tokens.revoke(token[:8])
+    else:
+        (tmp_path / "shared-token").write_bytes(content)
+    other = tokens.shared()
+    assert other != token
+    assert tokens.shared() == other
+    assert tokens.identify(other).name is None
+
+
+def test_a_file_of_tokens_of_version_0_2_is_read(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    token = tokens.add("pi")
+    (entry,) = tokens.list()
+    old = {"id": entry.id, "sha256": entry.sha256, "name": "pi", "may_call": ["*"]}
+    tokens.path.write_text(json.dumps([old]))
+    assert tokens.identify(token).name == "pi"
+    (entry,) = tokens.list()
+    assert (entry.made, entry.expires) == (None, None)
 
 
 # Permissions

@@ -1,14 +1,16 @@
 """`melisma token`, run as a user runs it."""
 
+import json
 import sys
 from collections.abc import Callable
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
 from melisma import rpc
 from melisma.cli import main
-from melisma.errors import AccessError
+from melisma.errors import AccessError, TransportError
 from melisma.rpc.address import DEFAULT_PORT, Address, reachable
 from melisma.rpc.certificates import ensure, fingerprint_of
 
@@ -59,10 +61,12 @@ def test_a_running_server_lets_in_who_was_invited_on_the_command_line(
         add, port=0, secure=True, folder=tmp_path, say=messages.append
     ) as here:
         port = str(here.port)
-        joins = token("add", "--name", "pi", "--host", "127.0.0.1", "--port", port)[1]
+        joins = token("add", "pi", "--host", "127.0.0.1", "--port", port)[1]
         with rpc.connect(joins.strip(), name="pi") as there:
             assert there.add(1, 2) == 3
             assert list(here.peers) == ["pi"]
+        with pytest.raises(TransportError, match="this token is for 'pi'"):
+            rpc.connect(joins.strip(), name="another")
 
 
 def test_a_revoked_token_lets_nobody_in(token: Token, tmp_path: Path) -> None:
@@ -82,6 +86,28 @@ def test_list_shows_ids_names_and_rights_but_no_secrets(token: Token) -> None:
     assert secret not in listed
 
 
+def test_list_shows_when_a_token_was_made_and_until_when_it_is_valid(
+    token: Token, tmp_path: Path
+) -> None:
+    old = {"id": "0123abcd", "sha256": "0" * 64}
+    (tmp_path / "tokens.json").write_text(json.dumps([old]))
+    token("add", "pi7", "--expires", "30d")
+    token("add", "gone", "--expires", "1e-9 min")
+    first, pi7, gone = (line.split() for line in token("list")[1].splitlines()[-3:])
+    assert first == ["0123abcd", "any", "*", "–", "never"]
+    _, name, rights, made, _, expires, _ = pi7
+    assert (name, rights) == ("pi7", "*")
+    assert date.fromisoformat(expires) - date.fromisoformat(made) in (
+        *(timedelta(days=30), timedelta(days=29), timedelta(days=31)),  # summer time
+    )
+    assert gone[5] == "expired"
+
+
+def test_a_token_of_earlier_documentation_is_still_made(token: Token) -> None:
+    assert token("add", "--name", "pi")[0] == 0
+    assert "  pi  " in token("list")[1]
+
+
 def test_list_says_how_to_make_the_first(token: Token) -> None:
     assert token("list") == (0, "No tokens yet: `melisma token add` makes one.\n", "")
 
@@ -92,6 +118,11 @@ def test_list_says_how_to_make_the_first(token: Token) -> None:
         (("revoke", "12345678"), "no token has the id '12345678'; known: none"),
         (("add", "--name", "two\nlines"), "is no name for a peer"),
         (("add", "--name", ""), "is no name for a peer"),
+        (("add", ""), "is no name for a peer"),
+        (("add", "pi", "--name", "pi7"), "give one name"),
+        (("add", "pi", "--expires", "soon"), "use one of min, h, d"),
+        (("add", "pi", "--expires", "-1 d"), "give a time to come"),
+        (("add", "pi", "--expires", "1e999 d"), "give a time to come"),
     ],
 )
 def test_what_cannot_be_done_gets_one_line_and_exit_code_2(

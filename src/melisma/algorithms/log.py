@@ -50,6 +50,8 @@ class RunState:
                 self.there.discard(name)
             case records.Expelled(learner=name, reason=reason):
                 self.expelled[name] = reason
+                # Who has the name afterwards has another token: it starts anew.
+                self.offences.pop(name, None)
             case records.Dropped(learner=name, offence=True):
                 self.offences[name] += 1
             case records.Steered(deadline_s=deadline_s):
@@ -178,8 +180,8 @@ class CycleLog:
 
     def expel_offenders(self) -> None:
         """Expel learners that offended too often."""
-        for name, offences in self._state.offences.items():
-            if offences >= OFFENCES and name not in self._state.expelled:
+        for name, offences in list(self._state.offences.items()):
+            if offences >= OFFENCES:
                 reason = f"{offences} updates were refused"
                 self._crew.expel(name, reason)
                 self.expelled(name, reason)

@@ -10,6 +10,7 @@ import typer
 from melisma.cli.options import JobFile, Json, Threads, read_job
 from melisma.cli.output import json_line, note
 from melisma.cli.progress import spinner
+from melisma.errors import ConfigError
 
 if TYPE_CHECKING:
     from melisma import rpc
@@ -20,7 +21,8 @@ def join(
         str,
         typer.Argument(
             envvar="MELISMA_JOIN",
-            help="The join string that `melisma serve` printed, or HOST:PORT.",
+            help="The join string that `melisma serve` printed, or HOST:PORT. A token "
+            "in it can be seen in `ps`: give it by the variable.",
         ),
     ],
     name: Annotated[
@@ -36,7 +38,13 @@ def join(
         typer.Option(
             envvar="MELISMA_TOKEN",
             metavar="TOKEN",
-            help="Token in place of the join string's.",
+            help="Token in place of the join string's; - reads it from standard input.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File with the token, in place of the join string's."
         ),
     ] = None,
     data: Annotated[
@@ -102,6 +110,7 @@ def join(
     The folder of --data has x.npy (images) and y.npy (classes), or the official files
     of a known data set; its samples never leave the device without --share-data.
     """
+    token = _token(token, token_file)
     if until_eof:
         _exit_at_eof()
     from melisma.launch.joining import join as join_as_learner
@@ -125,6 +134,26 @@ def join(
         quiet=quiet,
         joined=joined,
     )
+
+
+def _token(token: str | None, file: Path | None) -> str | None:
+    """Return the token that was given, from a file or standard input if said so."""
+    try:
+        if file is not None:
+            return file.read_text("ascii").strip()
+        if token == "-":
+            return _first_line()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"no token in {file or 'standard input'}: {error}") from error
+    return token
+
+
+def _first_line() -> str:
+    """Read a line of standard input and no more: --until-eof reads the rest."""
+    line = b""
+    while (byte := os.read(0, 1)) not in (b"", b"\n"):
+        line += byte
+    return line.decode("ascii").strip()
 
 
 def _exit_at_eof() -> None:

@@ -1,24 +1,34 @@
 """`melisma token`: who may join this user's servers."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
 from melisma.cli.help import Command, Group
 from melisma.cli.output import line, show
 from melisma.errors import ConfigError
+from melisma.units import Quantity
 
 if TYPE_CHECKING:
-    from melisma.rpc.tokens import Tokens
+    from melisma.rpc.tokens import Entry, Tokens
 
 app = typer.Typer(
     cls=Group,
     help="Make, list and revoke the tokens that let devices join this user's servers.",
     no_args_is_help=True,
 )
+
+
+class Lifetime(Quantity):
+    """How long a token is valid."""
+
+    units: ClassVar = {"min": 60.0, "h": 3600.0, "d": 86400.0}
+
 
 Home = Annotated[
     Path | None,
@@ -34,10 +44,23 @@ Home = Annotated[
 def add_token(
     name: Annotated[
         str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="The one device that may use it, under that name alone; any device "
+            "under any name if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    named: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="NAME, as an option."),
+    ] = None,
+    expires: Annotated[
+        str | None,
         typer.Option(
-            metavar="NAME",
-            help="The one device that may use it.",
-            show_default="any device",
+            metavar="TIME",
+            help="How long it lets in: '30d', '12h', '90min'.",
+            show_default="until it is revoked",
         ),
     ] = None,
     may_call: Annotated[
@@ -70,13 +93,18 @@ def add_token(
     from melisma.rpc.address import Address, reachable
     from melisma.rpc.tokens import EVERYTHING
 
+    if name is not None and named is not None:
+        raise ConfigError(f"{name!r} and --name {named!r}: give one name")
+    name = named if name is None else name
+    rights = tuple(may_call or EVERYTHING)
+    lifetime_s = None if expires is None else _lifetime_s(expires)
     with _tokens(folder) as tokens:
         certificate, _ = certificates.ensure(tokens.path.parent)
         address = Address(
             host=host or reachable("0.0.0.0"),
             port=port,
             tls=True,
-            token=tokens.add(name, tuple(may_call or EVERYTHING)),
+            token=tokens.add(name, rights, lifetime_s),
             fingerprint=certificates.fingerprint_of(certificate),
         )
     line(address.join_string())
@@ -84,7 +112,7 @@ def add_token(
 
 @app.command("list", cls=Command)
 def list_tokens(folder: Home = None) -> None:
-    """List the tokens: their ids, the devices, and what these may call."""
+    """List the tokens: ids, devices, what these may call, when made, until when."""
     with _tokens(folder) as tokens:
         entries = tokens.list()
     if not entries:
@@ -92,10 +120,30 @@ def list_tokens(folder: Home = None) -> None:
         return
     from melisma.cli.tables import table_of
 
-    table = table_of("id", "name", "may call", text_columns=3)
+    table = table_of("id", "name", "may call", "made", "expires", text_columns=5)
     for entry in entries:
-        table.add_row(entry.id, entry.name or "any", ", ".join(entry.may_call))
+        rights = ", ".join(entry.may_call)
+        made = "–" if entry.made is None else _minute(entry.made)
+        table.add_row(entry.id, entry.name or "any", rights, made, _expiry(entry))
     show(table)
+
+
+def _lifetime_s(written: str) -> float:
+    lifetime_s = float(Lifetime.of(written))
+    if not 0 < lifetime_s < math.inf:
+        raise ConfigError(f"--expires {written!r}: give a time to come, such as 30d")
+    return lifetime_s
+
+
+def _expiry(entry: "Entry") -> str:
+    if entry.expires is None:
+        return "never"
+    return f"{'expired ' if entry.has_expired else ''}{_minute(entry.expires)}"
+
+
+def _minute(seconds: float) -> str:
+    """Return a time, in seconds since 1970, as people here write it."""
+    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"
 
 
 @app.command("revoke", cls=Command)

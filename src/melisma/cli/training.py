@@ -220,9 +220,14 @@ def serve(
 def resume(
     run: RunFolder,
     learners: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="Go on when this many have joined."),
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Go on when this many have joined.",
+            show_default="as many as at its start",
+        ),
+    ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8765,
     locally: Annotated[
@@ -234,6 +239,10 @@ def resume(
     ] = False,
     address: RayHead = None,
     data: NodesData = None,
+    edited: Annotated[
+        bool,
+        typer.Option("--edited", help="Go on with a config.toml that you have edited."),
+    ] = False,
     as_json: JsonLines = False,
 ) -> None:
     """Go on with a run that was cut short, from its last whole cycle.
@@ -247,10 +256,15 @@ def resume(
     from melisma.cli.tables import print_run
     from melisma.launch import local
     from melisma.launch.api import hardware_of
+    from melisma.launch.serve import learners_of
     from melisma.launch.simulate import SIMULATION, build
-    from melisma.runs.store import started
+    from melisma.runs.start import accept_config, started
 
-    job, start = read_job(local.resumable(run)), started(run)
+    config = local.resumable(run)
+    if edited:
+        accept_config(run)
+    start = started(run)  # before its job is believed
+    job, learners = read_job(config), learners or learners_of(start)
     begun_by = start.get("engine")
     locally = locally or (begun_by == local.LOCAL and not address)
     flags = f"--learners {learners} --host {host} --port {port}"
@@ -298,11 +312,12 @@ def _orchestrate(
     links: list[str] = []
 
     def announce(server: "Server") -> None:
+        join = server.join_string()
         if as_json:
-            json_line({"join": server.invite(), "dashboard": links[0]})
+            json_line({"join": join, "dashboard": links[0]})
             return
         note(f"Dashboard: {links[0]}")
-        note(f"Join with: melisma join '{server.invite()}'")
+        note(f"Join with: {_join_command(join)}")
 
     return orchestrate(
         job,
@@ -315,6 +330,15 @@ def _orchestrate(
         port=port,
         say=lambda text: None,  # announced above
     )
+
+
+def _join_command(join: str) -> str:
+    """Return the command with which a device joins; other users do not see a token."""
+    from melisma.rpc.address import Address
+
+    if Address.of(join).token is None:
+        return f"melisma join '{join}'"
+    return f"MELISMA_JOIN='{join}' melisma join"
 
 
 def _dashboard_note(quiet: bool) -> Callable[[str], None]:

@@ -26,7 +26,7 @@ from melisma.errors import ConfigError, DataError, MelismaError
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.simulate import build
-from melisma.runs.files import CHECKPOINT
+from melisma.runs.files import CHECKPOINT, PREVIOUS
 from melisma.runs.records import Evaluated, Record
 from melisma.views.history import History, history
 from melisma.views.tasks import COLUMNS, served, together
@@ -88,7 +88,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != CHECKPOINT
+        if path.is_file() and path.name not in (CHECKPOINT, PREVIOUS)
     }
 
 

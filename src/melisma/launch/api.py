@@ -26,12 +26,13 @@ from melisma.jobs.files import load
 from melisma.jobs.schema import Job
 from melisma.launch import joining, local
 from melisma.launch.loops import anywhere
-from melisma.launch.serve import orchestrate
+from melisma.launch.serve import learners_of, orchestrate
 from melisma.launch.simulate import SIMULATION, build
 from melisma.learning.settings import HERE, Hardware, Precision
 from melisma.runs.files import CONFIG
 from melisma.runs.records import Record
-from melisma.runs.store import RunWriter, Watch, ignore, run_folder, started
+from melisma.runs.start import started
+from melisma.runs.store import RunWriter, Watch, ignore, run_folder
 from melisma.views.run import Run
 from melisma.views.run import open as open_run
 
@@ -117,9 +118,9 @@ def resume(
     ConfigError if its learners are other machines: those join, so `serve` it again with
     ``folder=``.
     """
+    start = started(Path(folder).expanduser())  # before its job is believed
     run = open_run(folder)
     assert run.folder is not None
-    start = started(run.folder)
     match start.get("engine"):
         case engine if engine == SIMULATION:
             simulation = build(run.job, hardware_of(start))
@@ -157,7 +158,7 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
-    learners: int = 1,
+    learners: int | None = None,
     runs: Path | str = RUNS,
     folder: Path | str | None = None,
     watch: Watch = ignore,
@@ -165,14 +166,17 @@ def serve(
     """Return an orchestrator that trains once ``learners`` learners have joined.
 
     ``host`` "0.0.0.0" lets other machines join, over TLS. The run is written to a new
-    folder in ``runs``, or resumed in the ``folder`` of one that was cut short.
+    folder in ``runs``, or resumed in the ``folder`` of one that was cut short. Without
+    ``learners``, a new run waits for one, and one that is resumed for as many as at its
+    start.
     """
     if folder is not None:
+        learners = learners or learners_of(started(Path(folder)))
         job = load(Path(folder) / CONFIG)
         return Server(job, Path(folder), host, port, learners, watch)
     job = job_of(job)
     new = run_folder(Path(runs), job.name)
-    return Server(job, new, host, port, learners, watch)
+    return Server(job, new, host, port, learners or 1, watch)
 
 
 class Server:
@@ -229,8 +233,9 @@ class Server:
         self.dashboard = link
 
     def invite(self, name: str | None = None) -> str:
-        """Return a join string: for one name, or for any learner."""
-        return self._ready.result().invite(name)
+        """Return a join string: for one name, or the one that any learner may use."""
+        server = self._ready.result()
+        return server.join_string() if name is None else server.invite(name)
 
     def wait(self, timeout_s: float | None = None) -> Run:
         """Wait for the end and return the run; raise its error, or TimeoutError."""

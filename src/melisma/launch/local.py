@@ -155,11 +155,15 @@ def own_data(job: Job, names: Sequence[str]) -> Iterator[Path | None]:
 
 
 def join_command(
-    job: Job, address: str, name: str, data: Path | None, owner: Path | None
+    job: Job, address: str | None, name: str, data: Path | None, owner: Path | None
 ) -> list[str]:
-    """Return the command that starts one of a job's learners on this machine."""
+    """Return the command that starts one of a job's learners on this machine.
+
+    Without an ``address`` it is in the environment, where `ps` does not show its token.
+    """
     # -P: no module of the current folder takes the place of an installed one.
-    command = [sys.executable, "-P", "-m", "melisma", "join", address, "--name", name]
+    command = [sys.executable, "-P", "-m", "melisma", "join", "--name", name]
+    command += [address] if address else []
     if data:
         command += ["--data", str(data / name)]
     if owner:
@@ -236,7 +240,8 @@ def run_on_testbed(
                 for place, owner in zip(places, owners, strict=True):
                     # Importing torch under a low CPU quota would take long.
                     unhurried.enter_context(place.full_speed())
-                    place.popen(join_command(job, address, place.name, data, owner))
+                    command = join_command(job, None, place.name, data, owner)
+                    place.popen(command, env={**os.environ, "MELISMA_JOIN": address})
                 server.wait_until(len(places), timeout_s=JOIN_S)
 
         return orchestrate(

@@ -11,7 +11,7 @@ from melisma import rpc, views
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
-from melisma.errors import ConfigError, MelismaError
+from melisma.errors import ConfigError, DataError, MelismaError
 from melisma.fleets.protocols import Trains
 from melisma.fleets.remotes import Remotes, RpcRemotes
 from melisma.fleets.roster import Roster
@@ -21,6 +21,7 @@ from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.simulate import opened
 from melisma.runs.records import Record
+from melisma.runs.start import started
 from melisma.runs.store import Watch, ignore
 from melisma.views.document import folders_of
 from melisma.views.web import Dashboard
@@ -28,6 +29,9 @@ from melisma.views.web import Dashboard
 log = logging.getLogger("melisma.orchestrator")
 
 Elsewhere = Callable[[Sequence[ServedTask]], AbstractContextManager[Remotes]]
+
+#: In run.toml, how many learners a live run waited for at its first start.
+LEARNERS = "learners"
 
 #: Part of the limit on a learner's message that does not depend on the model.
 LEAST_MESSAGE_BYTES = 1 << 24
@@ -51,7 +55,8 @@ def orchestrate(
 ) -> list[Record]:
     """Serve learners and train, from the checkpoint in ``run_folder`` if there is one.
 
-    Training starts when ``learners`` have joined. ``ready`` is called once they can
+    Training starts when ``learners`` have joined; the number of the run's first start
+    is kept in run.toml. ``ready`` is called once they can
     connect, and ``show`` with the dashboard's link, which also allows to stop the run;
     ``options`` are those of ``rpc.serve``. Learners are the peers that connect, or
     those that ``elsewhere`` returns, which is called with what all tasks serve. Returns
@@ -61,7 +66,8 @@ def orchestrate(
     job = family.checked(job, live=True)
     services = family.builder.services(job)
     with ExitStack() as stack:
-        start = {"engine": engine}
+        first = started(run_folder).get(LEARNERS, learners)
+        start = {"engine": engine, LEARNERS: first}
         runs = stack.enter_context(opened(job, run_folder, start, watch))
         tasks = [LiveTask.of(own, runs[own.name]) for own in tasks_of(job)]
         served = [task.served for task in tasks]
@@ -84,6 +90,17 @@ def orchestrate(
     for folder in [*folders_of(job, run_folder), *([run_folder] if job.task else [])]:
         _write_report(folder)
     return records
+
+
+def learners_of(start: dict[str, Any]) -> int:
+    """Return how many learners a run waited for at its first start, from its run.toml.
+
+    1 if an earlier version started it; DataError if it is no such number.
+    """
+    learners = start.get(LEARNERS, 1)
+    if type(learners) is not int or learners < 1:
+        raise DataError(f"run.toml has learners = {learners!r}: give --learners N")
+    return learners
 
 
 def orchestrate_on(

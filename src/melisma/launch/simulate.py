@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import tomli_w
-
 from melisma import __version__
 from melisma.algorithms.control import Control
 from melisma.jobs.families import family_of
@@ -16,7 +14,8 @@ from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.loops import blocking
 from melisma.learning.settings import HERE, Hardware
 from melisma.runs.records import Record
-from melisma.runs.store import CONFIG, START, RunWriter, Watch, ignore, write_text
+from melisma.runs.start import started, write_start
+from melisma.runs.store import CONFIG, START, RunWriter, Watch, ignore
 
 #: In run.toml, of runs on the virtual clock.
 SIMULATION = "simulation"
@@ -92,6 +91,7 @@ def opened(
     with ExitStack() as stack:
         runs = {}
         if folder and job.task:
+            started(folder)
             stack.enter_context(_kept_with_its_runs(folder))
         for task in tasks_of(job):
             own = folder / task.name if folder and job.task else folder
@@ -99,8 +99,7 @@ def opened(
                 RunWriter.open(own, dump(task), start=start, watch=watch, seldom=seldom)
             )
         if folder and job.task:
-            write_text(folder / CONFIG, dump(job))
-            write_text(folder / START, tomli_w.dumps(start))
+            write_start(folder, dump(job), start)
         yield runs
 
 

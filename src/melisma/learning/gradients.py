@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from melisma.errors import ConfigError
+from melisma.errors import ConfigError, DataError
 from melisma.learning.checks import check_repeatable
 from melisma.learning.kernels import fast_kernels
 from melisma.learning.parameters import Model, Parameters
@@ -85,7 +85,13 @@ class Descent:
         }
 
     def restore(self, state: Parameters) -> None:
-        """Set the velocity to that of a checkpoint."""
+        """Set the velocity to that of a checkpoint; DataError if it has none."""
+        for name, shape in self._shapes.items():
+            if VELOCITY + name not in state or state[VELOCITY + name].shape != shape:
+                raise DataError(
+                    f"the checkpoint has no {VELOCITY + name!r} of shape "
+                    f"{tuple(shape)}: it is of another job"
+                )
         parts = [state[VELOCITY + name] for name in self._shapes]
         self._velocity = torch.cat([part.reshape(-1) for part in parts]).numpy()
 

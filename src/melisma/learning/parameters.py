@@ -1,7 +1,10 @@
 """A model's parameters as named tensors: copied out and in, saved, loaded."""
 
+import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -15,6 +18,9 @@ from melisma.errors import DataError
 Model = nn.Module
 #: Tensors by name. A *stack* is the same with one row per learner in front.
 Parameters = dict[str, Tensor]
+
+#: The note with the SHA-256 of a file's parameters and of its other notes.
+DIGEST = "sha256"
 
 
 def parameters_of(model: nn.Module) -> Parameters:
@@ -43,6 +49,20 @@ def check_of(model: nn.Module, parameters: object) -> None:
         raise DataError("the parameters that came are not those of this task's model")
 
 
+def misfit(parameters: Parameters, model: nn.Module) -> str | None:
+    """Return why parameters are of another model; None if they fit.
+
+    Further tensors beside the model's own are no misfit.
+    """
+    for name, value in parameters_of(model).items():
+        if name not in parameters:
+            return f"there is no {name!r}"
+        if parameters[name].shape != value.shape:
+            shape, ours = tuple(parameters[name].shape), tuple(value.shape)
+            return f"{name!r} has the shape {shape} in place of {ours}"
+    return None
+
+
 def put(parameters: Parameters, model: nn.Module) -> None:
     """Copy ``parameters`` into ``model``."""
     state = model.state_dict()
@@ -61,12 +81,45 @@ def stacked(updates: Sequence[Parameters]) -> Parameters:
 def save(
     parameters: Parameters, path: Path, notes: Mapping[str, str] | None = None
 ) -> None:
-    """Write a safetensors file atomically, and flush it to disk."""
+    """Write a safetensors file atomically; DataError if it cannot be written."""
+    unfinished = write_unfinished(parameters, path, notes)
+    try:
+        unfinished.replace(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def write_unfinished(
+    parameters: Parameters, path: Path, notes: Mapping[str, str] | None = None
+) -> Path:
+    """Write what is to become ``path`` beside it, and flush it to disk.
+
+    Returns the path of the unfinished file, which is to be renamed. DataError if it
+    cannot be written; then nothing of it is left.
+    """
     unfinished = path.with_suffix(".part")
-    save_file(parameters, unfinished, dict(notes) if notes else None)
-    with unfinished.open("rb") as file:
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    noted = dict(notes or {})
+    noted[DIGEST] = digest(parameters, noted)
+    try:
+        save_file(parameters, unfinished, noted)
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+    except (OSError, SafetensorError) as error:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise DataError(f"{path} cannot be written: {error}") from error
+    return unfinished
+
+
+def digest(parameters: Parameters, notes: Mapping[str, str]) -> str:
+    """Return the SHA-256 of names, types, shapes, values and notes."""
+    names = sorted(parameters)
+    shapes = [(n, str(parameters[n].dtype), [*parameters[n].shape]) for n in names]
+    summed = hashlib.sha256(json.dumps([shapes, sorted(notes.items())]).encode())
+    for name in names:
+        flat = parameters[name].detach().cpu().contiguous().reshape(-1)
+        summed.update(flat.view(torch.uint8).numpy().data)
+    return summed.hexdigest()
 
 
 def load(path: Path) -> Parameters:
@@ -75,11 +128,17 @@ def load(path: Path) -> Parameters:
 
 
 def load_noted(path: Path) -> tuple[Parameters, dict[str, str]]:
-    """Read a safetensors file and the notes in it; DataError if it is damaged."""
+    """Read a safetensors file and the notes in it; DataError if it is damaged.
+
+    Files of other programs, and of versions before 0.3, have no digest to check.
+    """
     try:
         with safe_open(path, "pt") as file:
-            notes = file.metadata() or {}
-            names = list(file.keys())
-            return {name: file.get_tensor(name) for name in names}, notes
+            notes: dict[str, str] = file.metadata() or {}
+            parameters = {name: file.get_tensor(name) for name in list(file.keys())}
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path} is not a readable model: {error}") from error
+    others = {name: note for name, note in notes.items() if name != DIGEST}
+    if DIGEST in notes and digest(parameters, others) != notes[DIGEST]:
+        raise DataError(f"{path} is damaged: it does not have its SHA-256")
+    return parameters, notes

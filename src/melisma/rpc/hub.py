@@ -3,6 +3,11 @@
 A token may be bound to a name, which then no other token can use. Under a shared token
 the first peer to connect gets a name for as long as its session lasts, and proves by
 the session's key that it may resume.
+
+Whoever is expelled is refused by token and name together: another's token may still use
+the name, so that nobody can have it taken from its owner, and a shared token still lets
+in all other names. Only with a token of its own, bound to a name, is a peer out for
+good.
 """
 
 import asyncio
@@ -30,6 +35,8 @@ log = logging.getLogger("melisma.rpc")
 
 #: How long a new connection may take to send its Hello.
 HANDSHAKE_S = 10.0
+#: In place of the token of an expelled peer that was not here since the server started.
+ANY_TOKEN = "*"
 
 
 class Hub:
@@ -54,7 +61,8 @@ class Hub:
         self._version = 0  # increases whenever a session is added or removed
         self._group = (0, Group({}))  # cached for one version
         self._owners: dict[str, Identity] = {}
-        self._expelled: dict[str, str] = {}
+        self._former: dict[str, str] = {}  # ids of the tokens of those who left
+        self._expelled: dict[str, dict[str, str]] = {}  # reasons by name and token
         self._changed = asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -165,8 +173,8 @@ class Hub:
             raise ConfigError(
                 f"this token is for '{identity.name}': '{name}' cannot use it"
             )
-        if name in self._expelled:
-            raise AccessError(f"'{name}' was expelled: {self._expelled[name]}")
+        if (reason := self.expulsion(name, identity)) is not None:
+            raise AccessError(f"'{name}' was expelled: {reason}")
         if identity.name is None and self.reserved(name):
             raise ConfigError(f"'{name}' has a token of its own: choose another name")
         session = self._sessions.get(name)
@@ -207,16 +215,31 @@ class Hub:
 
     def _remove(self, session: Session) -> None:
         if self._sessions.get(session.name) is session:
-            del self._sessions[session.name], self._owners[session.name]
+            del self._sessions[session.name]
+            self._forget(session.name)
             self._version += 1
             self._changed.set()
             log.info("%s left: %s", session.name, session.ended)
             if self._left:
                 self._left(session.peer)
 
+    def _forget(self, name: str) -> None:
+        """Keep the token of a peer that left, for as many as may be connected."""
+        self._former.pop(name, None)
+        self._former[name] = self._owners.pop(name).id
+        if len(self._former) > self.limits.connections:
+            del self._former[next(iter(self._former))]
+
+    def expulsion(self, name: str, identity: Identity) -> str | None:
+        """Return why a token may not use a name any more; None if it may."""
+        reasons = self._expelled.get(name, {})
+        return reasons.get(identity.id, reasons.get(ANY_TOKEN))
+
     def expel(self, name: str, reason: str) -> None:
-        """End the session with a peer and refuse its name from now on."""
-        self._expelled[name] = reason
+        """End the session with a peer; refuse its token that name from now on."""
+        owner = self._owners.get(name)
+        token = owner.id if owner else self._former.get(name, ANY_TOKEN)
+        self._expelled.setdefault(name, {})[token] = reason
         session = self._sessions.get(name)
         if session:
             session.end(f"{name} was expelled: {reason}")

@@ -133,6 +133,8 @@ class Listener:
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         identity, limit = self._identify(request), self.hub.limits.calls
+        if identity.name and self.hub.expulsion(identity.name, identity) is not None:
+            raise problem(web.HTTPForbidden, f"'{identity.name}' was expelled")
         if self._http_calls >= limit:
             raise problem(
                 web.HTTPServiceUnavailable, f"{limit} calls are running already"

@@ -92,24 +92,42 @@ class Server:
         return self._run(_with_timeout(self._hub.wait_until(count), timeout_s, what))
 
     def invite(
-        self, name: str | None = None, may_call: tuple[str, ...] = EVERYTHING
+        self,
+        name: str | None = None,
+        may_call: tuple[str, ...] = EVERYTHING,
+        lifetime_s: float | None = None,
     ) -> str:
         """Create a token and return the join string, the only place that shows it.
 
-        With a ``name``, the token is bound to it: no peer has that name without it.
+        With a ``name``, the token is bound to it: no peer has that name without it. It
+        expires after ``lifetime_s``.
         """
         if self._tokens is None:
             return self.address
+        return self._join_string(self._tokens.add(name, may_call, lifetime_s))
+
+    def join_string(self) -> str:
+        """Return the join string that any peer may use, the same at every start.
+
+        It has another token only after its token was revoked.
+        """
+        if self._tokens is None:
+            return self.address
+        return self._join_string(self._tokens.shared())
+
+    def _join_string(self, token: str) -> str:
         return replace(
             self._listener.address,
             host=reachable(self._listener.address.host),
-            token=self._tokens.add(name, may_call),
+            token=token,
             fingerprint=self.fingerprint,
         ).join_string()
 
     def expel(self, name: str, reason: str) -> None:
-        """End the session with a peer and refuse its name on this server.
+        """End the session with a peer, and refuse it that name on this server.
 
+        Another token may still use the name, so that nobody is expelled by proxy; an
+        expelled peer may still use other names, unless its token is bound to one.
         Revoke its token to refuse it under other names and on later servers too.
         """
         self._loop.call_soon_threadsafe(self._hub.expel, name, reason)
@@ -222,7 +240,7 @@ def _announce(server: Server, say: Callable[[str], None]) -> None:
     else:
         say(
             f"listening on {server.address} with TLS; join string, shown only now:\n"
-            f"  {server.invite()}"
+            f"  {server.join_string()}"
         )
 
 

@@ -2,7 +2,8 @@
 
 A token is ``<id>.<secret>``. The file holds the SHA-256 of each secret: secrets have
 256 random bits, so a slow hash would add nothing. A token may be bound to the name of a
-peer, and restricted to functions.
+peer, restricted to functions, and expire. The one that any peer may share lies in a
+file of its own, as the server's key does, so that each start can show it again.
 """
 
 import fcntl
@@ -12,8 +13,10 @@ import hmac
 import os
 import secrets
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -21,6 +24,8 @@ import msgspec
 from melisma.errors import AccessError, ConfigError
 
 EVERYTHING = ("*",)
+#: File of the shared token, beside the file of all.
+SHARED = "shared-token"
 _INVALID = "this token is not valid: ask for a new join string"
 
 
@@ -31,6 +36,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sha256: str
     name: str | None = None  # the only name of its peer; None for any
     may_call: tuple[str, ...] = EVERYTHING  # function names, or patterns with *
+    made: float | None = None  # seconds since 1970; None before version 0.3
+    expires: float | None = None  # seconds since 1970; None: never
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether it lets nobody in any more."""
+        return self.expires is not None and self.expires <= time.time()
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -58,15 +70,45 @@ class Tokens:
         self._entries: dict[str, Entry] = {}
 
     def add(
-        self, name: str | None = None, may_call: tuple[str, ...] = EVERYTHING
+        self,
+        name: str | None = None,
+        may_call: tuple[str, ...] = EVERYTHING,
+        lifetime_s: float | None = None,
     ) -> str:
-        """Create a token and return it; the file has only its hash."""
+        """Create a token and return it; the file has only its hash.
+
+        With a ``name`` it is bound to that peer; it expires after ``lifetime_s``.
+        """
         if name is not None:
             check_name(name)
-        id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
-        entry = Entry(id=id, sha256=_hash(secret), name=name, may_call=may_call)
         with locked(self.path.parent):
-            self._write({**self._read(), id: entry})
+            return self._add(name, may_call, lifetime_s)
+
+    def shared(self) -> str:
+        """Return the token that any peer may use; a new one once it is revoked."""
+        path = self.path.with_name(SHARED)
+        with locked(self.path.parent):
+            try:
+                token = path.read_bytes().decode("ascii", "replace").strip()
+                self.identify(token)
+            except (FileNotFoundError, AccessError):
+                token = self._add(None, EVERYTHING, None)
+                write_private(path, f"{token}\n".encode())
+        return token
+
+    def _add(
+        self, name: str | None, may_call: tuple[str, ...], lifetime_s: float | None
+    ) -> str:
+        id, secret, now = secrets.token_hex(4), secrets.token_urlsafe(32), time.time()
+        entry = Entry(
+            id=id,
+            sha256=_hash(secret),
+            name=name,
+            may_call=may_call,
+            made=now,
+            expires=None if lifetime_s is None else now + lifetime_s,
+        )
+        self._write({**self._read(), id: entry})
         return f"{id}.{secret}"
 
     def revoke(self, id: str) -> None:
@@ -93,6 +135,11 @@ class Tokens:
         expected = entry.sha256 if entry else "0" * 64
         if not hmac.compare_digest(_hash(secret), expected) or entry is None:
             raise AccessError(_INVALID)
+        if entry.has_expired:
+            until = datetime.fromtimestamp(entry.expires or 0.0)
+            raise AccessError(
+                f"this token expired on {until:%Y-%m-%d}: ask for a new join string"
+            )
         return Identity(entry.id, entry.name, entry.may_call)
 
     def _read(self) -> dict[str, Entry]:

@@ -2,3 +2,4 @@
 
 CONFIG, RECORDS, MODEL = "config.toml", "records.jsonl", "model.safetensors"
 CHECKPOINT, START = "checkpoint.safetensors", "run.toml"
+PREVIOUS = "checkpoint.previous.safetensors"

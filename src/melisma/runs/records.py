@@ -157,22 +157,28 @@ _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
+def line_of(record: Record) -> bytes:
+    """Return a record as a line; numbers that are not finite become null."""
+    return _ENCODER.encode(record) + b"\n"
+
+
 def write(record: Record, file: BinaryIO) -> None:
-    """Append one record; numbers that are not finite become null."""
-    file.write(_ENCODER.encode(record) + b"\n")
+    """Append one record."""
+    file.write(line_of(record))
 
 
-def read(path: Path) -> list[Record]:
-    """Read all records; an incomplete last line is left out.
+def read(path: Path, size: int | None = None) -> list[Record]:
+    """Read all records, or those in the first ``size`` bytes.
 
-    DataError if any other line is damaged.
+    An incomplete last line is left out. DataError if any other line is damaged.
     """
-    return list(_rows(path))
+    return list(_rows(path, size))
 
 
-def _rows(path: Path) -> Iterator[Record]:
+def _rows(path: Path, size: int | None) -> Iterator[Record]:
     try:
-        lines = path.read_bytes().splitlines(keepends=True)
+        with path.open("rb") as file:
+            lines = file.read(size).splitlines(keepends=True)
     except OSError as error:
         raise DataError(f"no records at {path}: {error.strerror}") from error
     for number, line in enumerate(lines, start=1):

@@ -3,51 +3,55 @@
 RUN/config.toml              the job: everything that decides the run, seed included
     run.toml                 how it was started: engine, device, precision, version
     records.jsonl            one record a line
-    checkpoint.safetensors   parameters after the last whole cycle, and the length of
-                             the records up to it in bytes
+    checkpoint.safetensors   parameters after the last whole cycle, and length and
+                             SHA-256 of the records up to it
+    checkpoint.previous.safetensors
+                             the one before, should the last be damaged
     model.safetensors        parameters at the end
 
 Simulated and live runs use the same files, so both can be watched and resumed. The
 folder of a job with several tasks has a configuration and a run for each task.
 """
 
+import hashlib
+import logging
 import os
 import time
-import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
-
-import tomli_w
 
 from melisma.errors import DataError, MelismaError
 from melisma.learning.parameters import (
     Model,
     Parameters,
-    load_noted,
+    misfit,
     parameters_of,
     put,
     save,
 )
-from melisma.runs.files import CHECKPOINT, CONFIG, MODEL, RECORDS, START
-from melisma.runs.lock import is_locked, lock
-from melisma.runs.records import Record, evaluations, read, write
+from melisma.runs.checkpoint import Checkpoint
+from melisma.runs.files import CHECKPOINT, CONFIG, MODEL, PREVIOUS, RECORDS, START
+from melisma.runs.lock import lock
+from melisma.runs.records import Record, evaluations, line_of, read
+from melisma.runs.start import started, write_start, write_text, writing
 
 __all__ = [
     "CHECKPOINT",
     "CONFIG",
     "MODEL",
+    "PREVIOUS",
     "RECORDS",
     "START",
     "Checkpoint",
     "RunWriter",
     "run_folder",
     "started",
-    "write_text",
 ]
+
+log = logging.getLogger("melisma.orchestrator")
 
 Watch = Callable[[Record], None]
 
@@ -57,42 +61,6 @@ SELDOM_S = 5.0
 
 def ignore(record: Record) -> None:
     """Do nothing with a record."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Checkpoint:
-    """A run's state after a whole cycle, in one file, so that it is never torn."""
-
-    cycle: int
-    time_s: float  #: on the crew's clock
-    records_bytes: int  #: length of the records of this and earlier cycles
-    parameters: Parameters  #: of the model, and the algorithm's state beside them
-
-    def write(self, folder: Path) -> None:
-        """Replace the previous checkpoint."""
-        notes = {
-            "cycle": str(self.cycle),
-            "time_s": repr(self.time_s),
-            "records_bytes": str(self.records_bytes),
-        }
-        save(self.parameters, folder / CHECKPOINT, notes)
-
-    @classmethod
-    def read(cls, folder: Path) -> "Checkpoint | None":
-        """Return a run's last checkpoint; None if it has none yet."""
-        path = folder / CHECKPOINT
-        if not path.exists():
-            return None
-        parameters, notes = load_noted(path)
-        try:
-            return cls(
-                cycle=int(notes["cycle"]),
-                time_s=float(notes["time_s"]),
-                records_bytes=int(notes["records_bytes"]),
-                parameters=parameters,
-            )
-        except (KeyError, ValueError) as error:
-            raise DataError(f"{path} is not a checkpoint: {error}") from error
 
 
 class RunWriter:
@@ -113,6 +81,9 @@ class RunWriter:
         self._file: BinaryIO | None = None
         self._seldom, self._kept_at = False, time.monotonic()
         self._pending: Checkpoint | None = None  # of the last cycle, not yet written
+        self._summed = hashlib.sha256()  # of all records
+        self._is_cut = False  # the file has no records after the checkpoint
+        self._job: tuple[str, dict[str, Any] | None] = ("", None)  # and how it started
 
     @classmethod
     @contextmanager
@@ -128,72 +99,107 @@ class RunWriter:
         """Begin a run, or resume from the checkpoint in ``folder``.
 
         ``config`` is the job as TOML, ``start`` how the run was started. DataError if
-        another process is writing the run. If the run fails before its first record,
+        another process is writing the run, if its files are damaged or cannot be
+        written: then all are as they were. If the run fails before its first record,
         the files made here are removed.
         """
         writer = cls(watch=watch)
         if folder is None:
             yield writer
             return
-        made, is_new = not folder.exists(), not (folder / RECORDS).exists()
-        folder.mkdir(exist_ok=True)
-        if not is_new and is_locked(folder / RECORDS):
-            raise DataError(
-                f"{folder} is under way in another process: stop that one, or wait "
-                "for it to end"
-            )
-        try:
-            with (folder / RECORDS).open("ab") as file:
-                lock(file)
-                writer._begin(folder, file, seldom)
-                write_text(folder / CONFIG, config)
-                if start is not None:
-                    write_text(folder / START, tomli_w.dumps(start))
-                try:
-                    yield writer
-                finally:
-                    writer._write_checkpoint()
-        except MelismaError:
-            if is_new and not (folder / RECORDS).stat().st_size:
-                for name in (CONFIG, START, RECORDS):
-                    (folder / name).unlink(missing_ok=True)
-                if made:
-                    folder.rmdir()
-            raise
+        with _made(folder), _locked(folder) as file:
+            writer._seldom, writer._job = seldom, (config, start)
+            writer._begin(folder, file)
+            with writer._kept():
+                yield writer
 
-    def _begin(self, folder: Path, file: BinaryIO, seldom: bool) -> None:
-        self.folder, self._file, self._seldom = folder, file, seldom
+    def _begin(self, folder: Path, file: BinaryIO) -> None:
+        """Read what there is of the run; without a checkpoint, begin it."""
+        self.folder, self._file = folder, file
+        started(folder)
         self.checkpoint = Checkpoint.read(folder)
-        _check_resumable(folder, self.checkpoint)
-        # Later records belong to a cycle that will be repeated.
-        file.truncate(self.checkpoint.records_bytes if self.checkpoint else 0)
-        self.past = read(folder / RECORDS)
+        if self.checkpoint:
+            self._summed = self.checkpoint.check_records(folder)
+            self.past = read(folder / RECORDS, self.checkpoint.records_bytes)
+        else:
+            _check_unfinished(folder)
+            self._cut()
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Write the checkpoint of the last whole cycle however the block ends."""
+        try:
+            yield
+        except BaseException:
+            try:
+                self._write_checkpoint()
+            except DataError as error:  # the first error says why
+                log.warning("%s", error)
+            raise
+        self._write_checkpoint()
 
     def restore(self, model: Model) -> None:
-        """Give the model the checkpoint's parameters, if there is a checkpoint."""
+        """Give the model the checkpoint's parameters, if there is a checkpoint.
+
+        DataError if they are of another model; the run's files are then as they were.
+        """
         if self.checkpoint:
             saved = self.checkpoint.parameters
+            if wrong := misfit(saved, model):
+                raise DataError(
+                    f"the checkpoint in {self.folder} is of another model: {wrong}"
+                )
             put({name: saved[name] for name in parameters_of(model)}, model)
+        self._cut()
+
+    def _cut(self) -> None:
+        """Write the job, and cut off what follows the checkpoint: it is repeated.
+
+        All that could be refused has been checked by then, since this cannot be undone.
+        """
+        if self._is_cut or self._file is None or self.folder is None:
+            return
+        self._is_cut = True
+        config, start = self._job
+        if start is None:
+            write_text(self.folder / CONFIG, config)
+        else:
+            write_start(self.folder, config, start)
+        with writing(self.folder / RECORDS):
+            self._file.truncate(self.checkpoint.records_bytes if self.checkpoint else 0)
+        if self.checkpoint:
+            self.checkpoint.make_last(self.folder)
 
     def note(self, record: Record) -> None:
-        """Append a record."""
-        if self._file is None:
+        """Append a record; DataError if it cannot be written."""
+        if self._file is None or self.folder is None:
             self._noted.append(record)
         else:
-            write(record, self._file)
-            if not self._seldom:
-                self._file.flush()
+            self._cut()
+            line = line_of(record)
+            self._summed.update(line)
+            try:
+                self._file.write(line)
+                if not self._seldom:
+                    self._file.flush()
+            except OSError as error:
+                raise _full(self.folder, error) from error
         self._watch(record)
 
     def keep(self, cycle: int, time_s: float, parameters: Parameters) -> None:
         """Checkpoint ``cycle``, which is over and whose records are all noted."""
         if self._file is None or self.folder is None:
             return
-        self._file.flush()
+        self._cut()
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise _full(self.folder, error) from error
         self._pending = Checkpoint(
             cycle=cycle,
             time_s=time_s,
             records_bytes=self._file.tell(),
+            records_sha256=self._summed.hexdigest(),
             parameters=parameters,
         )
         if not self._seldom or time.monotonic() - self._kept_at >= SELDOM_S:
@@ -201,7 +207,8 @@ class RunWriter:
 
     def _write_checkpoint(self) -> None:
         if self._pending and self._file and self.folder:
-            os.fsync(self._file.fileno())
+            with writing(self.folder / RECORDS):
+                os.fsync(self._file.fileno())
             self._pending.write(self.folder)
             self._pending, self._kept_at = None, time.monotonic()
 
@@ -215,47 +222,88 @@ class RunWriter:
     @property
     def records(self) -> list[Record]:
         """All records so far, the past included."""
-        if self._file is None or self.folder is None:
+        if self._file is None or self.folder is None or not self._is_cut:
             return [*self.past, *self._noted]
         if not self._file.closed:
             self._file.flush()
         return read(self.folder / RECORDS)
 
 
-def _check_resumable(folder: Path, checkpoint: Checkpoint | None) -> None:
-    """Raise DataError where going on would destroy what a run has."""
-    path = folder / RECORDS
-    if checkpoint is None:
-        if (folder / MODEL).exists() and evaluations(read(path)):
-            raise DataError(
-                f"{folder} has ended, and has no checkpoint to go on from: begin a new "
-                "run"
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """Make a run's folder; if nothing is recorded, remove what was made in it."""
+    made = not folder.exists()
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+    new = [name for name in (CONFIG, START, RECORDS) if not (folder / name).exists()]
+    try:
+        yield
+    except _InUse:
+        raise
+    except MelismaError:
+        with suppress(OSError):
+            if RECORDS in new and not (folder / RECORDS).stat().st_size:
+                for name in new:
+                    (folder / name).unlink(missing_ok=True)
+                if made:
+                    folder.rmdir()
+        raise
+
+
+class _InUse(DataError):
+    """Another process is writing the run."""
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[BinaryIO]:
+    """Open a run's records to append to them, and lock them; nobody else has them."""
+    file = _opened(folder)
+    while not _is_same(file, folder / RECORDS):  # a run that failed at once removed it
+        file.close()
+        file = _opened(folder)
+    try:
+        yield file
+    except BaseException:
+        with suppress(OSError):  # what could not be written was raised before
+            file.close()
+        raise
+    with writing(folder / RECORDS):
+        file.close()
+
+
+def _opened(folder: Path) -> BinaryIO:
+    with writing(folder / RECORDS), ExitStack() as stack:
+        file = stack.enter_context((folder / RECORDS).open("ab"))
+        if not lock(file):
+            raise _InUse(
+                f"{folder} is under way in another process: stop that one, or wait for "
+                "it to end"
             )
-    elif not 0 <= checkpoint.records_bytes <= path.stat().st_size:
+        stack.pop_all()
+        return file
+
+
+def _is_same(file: BinaryIO, path: Path) -> bool:
+    """Return whether an open file is still the one at ``path``."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _check_unfinished(folder: Path) -> None:
+    """Raise DataError where beginning again would destroy a run that has ended."""
+    if (folder / MODEL).exists() and evaluations(read(folder / RECORDS)):
         raise DataError(
-            f"{path} has {path.stat().st_size} bytes, and its checkpoint is of "
-            f"{checkpoint.records_bytes}: it was cut short, so the run cannot go on"
+            f"{folder} has ended, and has no checkpoint to go on from: begin a new run"
         )
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace a file atomically: half a configuration could be read as another one."""
-    unfinished = path.with_name(f"{path.name}.part")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
-
-
-def started(folder: Path) -> dict[str, Any]:
-    """Return how a run was started; empty if that was not recorded.
-
-    Raises DataError if the file is damaged: a guess could start the run over.
-    """
-    try:
-        return tomllib.loads((folder / START).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{folder / START} cannot be read: {error}") from error
+def _full(folder: Path, error: OSError) -> DataError:
+    return DataError(
+        f"{folder / RECORDS} cannot be written: {error.strerror}; up to its last "
+        "checkpoint the run is whole, and `melisma resume` goes on from there"
+    )
 
 
 @contextmanager
@@ -279,5 +327,7 @@ def _first_free(root: Path, name: str) -> Path:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as error:
+            raise DataError(f"{folder} cannot be made: {error.strerror}") from error
         break
     return folder
