@@ -142,17 +142,19 @@ def test_times_of_a_report_are_in_order(
     assert 0 <= report.downloaded_s <= report.trained_s <= report.uploaded_s
 
 
+WRONG: dict[str, list[Any]] = {
+    "samples": [True, 1.0, None, -1, 5, 2**63],
+    "batches": [True, 1.0, None, -1, 0, 9, 2**63],
+    "halted": [None, 1, "yes"],
+    "loss": [None, "x", []],
+    "trained_s": ["x", float("nan"), float("inf"), True],
+    "parameters": [None, [], {"w": 1}, {"w": "x"}],
+    "cycle": [None, 2, "1"],
+}
+
+
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("samples", value) for value in (True, 1.0, None, -1, 5, 2**63)),
-        *(("batches", value) for value in (True, 1.0, None, -1, 0, 9, 2**63)),
-        *(("halted", value) for value in (None, 1, "yes")),
-        *(("loss", value) for value in (None, "x", [])),
-        *(("trained_s", value) for value in ("x", float("nan"), float("inf"), True)),
-        *(("parameters", value) for value in (None, [], {"w": 1}, {"w": "x"})),
-        *(("cycle", value) for value in (None, 2, "1")),
-    ],
+    ("field", "value"), [(field, value) for field in WRONG for value in WRONG[field]]
 )
 def test_no_field_of_an_update_is_believed_blindly(field: str, value: Any) -> None:
     request = TrainRequest(
@@ -184,8 +186,8 @@ def test_own_samples_are_counted_where_they_matter(
         federated=federated,
         private=False,
     )
-    right = {True: [7], False: [None]}[federated]
-    assert (wrong_samples(samples, spec) == "") is (samples in right)
+    right = samples == 7 if federated else samples is None
+    assert (wrong_samples(samples, spec) == "") is right
 
 
 @pytest.mark.parametrize(
@@ -243,14 +245,16 @@ def test_a_slot_is_judged_by_its_move() -> None:
     assert wrong_slot(done, 2, move) == "not an answer of this slot"
     many = SlotDone(slot=1, trained=4, delivered={}, directly=[])
     assert wrong_slot(many, 1, move) == "4 samples claimed of 3 given"
-    for field, value in (
-        *(("delivered", value) for value in ({"b": True}, {"x": 1}, {"b": -3}, None)),
-        *(("directly", value) for value in (["x"], [None], [[]], "b", None)),
-        *(("trained", value) for value in (True, 1.0, None, "x")),
-    ):
-        wrong = msgspec.structs.replace(done)
-        msgspec.structs.force_setattr(wrong, field, value)
-        assert wrong_slot(wrong, 1, move)
+    wrong: dict[str, list[Any]] = {
+        "delivered": [{"b": True}, {"x": 1}, {"b": -3}, None],
+        "directly": [["x"], [None], [[]], "b", None],
+        "trained": [True, 1.0, None, "x"],
+    }
+    for field, values in wrong.items():
+        for value in values:
+            other = msgspec.structs.replace(done)
+            msgspec.structs.force_setattr(other, field, value)
+            assert wrong_slot(other, 1, move)
 
 
 def test_a_gradient_is_no_larger_than_its_samples_explain() -> None:

@@ -31,7 +31,7 @@ from melisma.units import Seconds
 
 #: What a call may be answered with, and what a field of an answer may hold.
 WRONG: list[Any] = [
-    *(None, True, 0, -1, 2**63, 1e-12, 1e308, float("nan"), float("inf")),
+    *(None, True, 0, -1, 2**63, 1e-12, 2999.0, 1e308, float("nan"), float("inf")),
     *(-float("inf"), "x", "\x1b[31m\u202e\n" * 5000, b"", [], {}, [None], {"b": 1}),
     *(np.float32("nan"), np.zeros(3), torch.zeros(2), {"1.weight": torch.zeros(1)}),
     Ready(measured=True, samples=7),
@@ -153,10 +153,10 @@ FAMILIES = [
     (changed(PLAIN, mode=Mode.FEDERATED, samples=None, shard=5), "prepare"),
     (changed(PLAIN, scheme="dab"), "bid"),
     (changed(PLAIN, checks=1.0), "train"),
-    (CODED, "gradient"),
-    *((FOG, call) for call in ("prepare", "start", "slot", "finish")),
+    *((CODED, call) for call in ("speeds", "gradient")),
+    *((FOG, call) for call in ("prepare", "speeds", "start", "slot", "finish")),
     (MOVING, "slot"),
-    *((TASKS, call) for call in ("probe", "train")),
+    *((TASKS, call) for call in ("speeds", "probe", "train")),
 ]
 IDS = [f"{job.scheme}-{job.mode.value}-{call}" for job, call in FAMILIES]
 QUICK = {"csa-parallel-speeds", "dab-parallel-bid"}
@@ -207,6 +207,19 @@ def test_who_answers_wrongly_before_any_work_is_expelled_too(
     offences = [r for r in of(records.Dropped, happened) if r.offence]
     assert {(r.learner, r.reason) for r in offences} == {("liar", why)}
     assert [r.learner for r in of(records.Expelled, happened)] == ["liar"]
+    assert_honest_went_on(job, tmp_path, happened)
+
+
+def test_who_claims_to_have_endless_samples_makes_no_plan_infeasible(
+    tmp_path: Path,
+) -> None:
+    class Rich(Quick):
+        def prepare(self, spec: TaskSpec) -> Ready:
+            return msgspec.structs.replace(super().prepare(spec), samples=10**9)
+
+    job = changed(PLAIN, mode=Mode.FEDERATED, samples=None, shard=5, cycles=2)
+    a, b, _ = learners(job, "prepare")
+    happened = live(job, tmp_path, [a, b, Rich(name="liar", own=own("liar"))])
     assert_honest_went_on(job, tmp_path, happened)
 
 

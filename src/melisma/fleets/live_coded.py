@@ -128,12 +128,15 @@ class LiveSession:
         if reason or not isinstance(gradient, Gradient):
             return refused(work.worker, reason, after_s)
         # Loads follow from these times: nobody sums gradients faster than any device.
-        latest_s = max(asked_s, after_s - LEAST_BATCH_S * len(work.parts))
+        least_s = LEAST_BATCH_S * len(work.parts)
+        latest_s = max(asked_s, after_s - least_s)
         downloaded_s = time_within(asked_s, asked_s + gradient.downloaded_s, latest_s)
         answer = Answer(
             work=work,
             downloaded_s=downloaded_s,
-            trained_s=time_within(downloaded_s, asked_s + gradient.trained_s, after_s),
+            trained_s=time_within(
+                downloaded_s + least_s, asked_s + gradient.trained_s, after_s
+            ),
             after_s=after_s,
         )
         self._vectors[answer] = gradient.vector
