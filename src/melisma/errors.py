@@ -74,7 +74,7 @@ class TransportError(RpcError):
 
 
 class ProtocolError(TransportError):
-    """The far side broke the protocol; its session is over."""
+    """The far side broke the protocol: its session is over, or its answer useless."""
 
 
 class SolverError(MelismaError):
@@ -83,6 +83,18 @@ class SolverError(MelismaError):
 
 class TrainingError(MelismaError):
     """A cycle ended without an update that can be merged."""
+
+
+def readable(text: str, most: int = 200) -> str:
+    """Return text of others as one short line: no control, escape or bidi characters.
+
+    >>> readable("\\x1b[31mno\\nway")
+    ' [31mno way'
+    >>> readable("x" * 1000, most=5)
+    'xxxx…'
+    """
+    line = "".join(c if c.isprintable() else " " for c in text[: most + 1])
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:

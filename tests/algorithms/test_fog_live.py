@@ -419,6 +419,29 @@ def test_the_orchestrator_passes_on_what_is_planned_and_nothing_else() -> None:
     assert passed == [("t", 1, "a")]
 
 
+@pytest.mark.parametrize("wrong", [7, b"x", "x" * 5000, "a\x1b[31m", ["x"]])
+def test_an_address_that_is_none_is_passed_on_to_nobody(wrong: Any) -> None:
+    relay, accused = RelayServer("t"), list[tuple[str, str]]()
+    relay.accuse = lambda name, reason: accused.append((name, reason))
+
+    class Receiver:
+        @rpc.expose
+        def admit(self, task: str, sender: str) -> Any:
+            return wrong
+
+    with rpc.serve(relay, port=0, say=lambda text: None) as server:
+        relay.plan(1, {"a": Move(collected=5, sent={"b": 3})})
+        with (
+            rpc.connect(server.address, Receiver(), name="b"),
+            rpc.connect(server.address, name="a") as a,
+        ):
+            with pytest.raises(RemoteError, match="no cycle has begun yet"):
+                a.address("t", "b")
+            relay.remotes = RpcRemotes(server)
+            assert a.address("t", "b") is None
+    assert accused == [("b", "not an address")]
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_fog_runs_locally_in_processes(tmp_path: Path) -> None:

@@ -74,6 +74,35 @@ def test_in_the_long_run_it_is_the_mean_over_the_states() -> None:
     assert shard_s[0, 0] == pytest.approx(2 * (0.02 + 3 * 2.0 * 0.1), abs=0.15)
 
 
+@pytest.mark.parametrize("missing", range(3))
+def test_what_is_not_a_whole_cycle_does_not_count(missing: int) -> None:
+    known = learned()
+    happened = cycle("a", downloaded_s=1.4, trained_s=10.4, back_s=11.4)
+    del happened[missing]
+    for record in happened:
+        known.see(record)
+    assert known.expected()[1].tolist() == [[1.0, 1.0]]
+
+
+def test_times_out_of_order_leave_a_run_that_can_be_resumed() -> None:
+    known = learned()
+    happened = cycle("a", downloaded_s=9.0, trained_s=2.0, back_s=10.0)
+    for record in sorted(happened, key=lambda record: record.time_s):
+        known.see(record)
+    shard_s, fixed_s = known.expected()
+    assert (shard_s > 0).all()
+    assert (fixed_s > 0).all()
+
+
+def test_a_benchmark_without_transfers_is_no_division_by_zero() -> None:
+    delays = law([0.1], [0.0], [0.0])
+    task = task_of("med", 60.0, name="t", shard=2, steps=3)
+    known = ObservedStates([task], [5], lambda: ([delays], ["a"]))
+    for record in cycle("a", downloaded_s=1.4, trained_s=10.4, back_s=11.4):
+        known.see(record)
+    assert np.isfinite(known.expected()[0]).all()
+
+
 def test_who_is_not_there_any_more_is_passed_over() -> None:
     known = learned()
     for record in cycle("gone", downloaded_s=1.4, trained_s=10.4, back_s=11.4):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.fleets.learners import Steady, changed, live, of, slow
 
+from melisma.fleets import audit
 from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.learner.learner import Learner
 from melisma.learner.source import Caller
@@ -101,3 +102,33 @@ def test_work_that_was_halted_is_redone_as_far_as_it_went(tmp_path: Path) -> Non
     (checked,) = of(records.Checked, happened)
     assert halted.samples < 2000
     assert checked.distance < FALSE_FROM / 100
+
+
+class Tireless(Steady):
+    """Claims all passes that its claimed speed lets it do, at once."""
+
+    def speeds(self, task: str, drifted: bool) -> Speeds:
+        return Speeds(step_s=1e-9, sample_s=0.0, fixed_s=0.0)
+
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        assert request.steps > 1000
+        update = super().train(msgspec.structs.replace(request, steps=1), caller)
+        batches = request.steps * -(-request.samples // 32)
+        return msgspec.structs.replace(update, batches=batches, halted=False)
+
+
+def test_work_that_takes_too_long_to_redo_is_not_judged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "LONGEST_REDO", 0.1)
+    job = changed(JOB, scheme="csa", cycles=1, samples=100, deadline=Seconds(5.0))
+    happened = live(job, tmp_path, [Tireless(name="a")])
+    assert len(of(records.Evaluated, happened)) == 1
+    assert not of(records.Checked, happened)
+    assert "an update of a takes too long to redo: not checked" in caplog.messages
+
+
+def test_too_few_samples_to_compare_are_no_error(tmp_path: Path) -> None:
+    job = changed(JOB, cycles=1, shard=1, samples=2, deadline=Seconds(2.0))
+    happened = live(job, tmp_path, [Steady(name="a"), Steady(name="b")])
+    assert len(of(records.Checked, happened)) == 2

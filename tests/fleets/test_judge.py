@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -18,19 +19,42 @@ from melisma.errors import (
 from melisma.fleets.judge import (
     MOST_SHARDS,
     accepted,
+    believed,
     clipped_bid,
     failed,
     is_to_blame,
+    refused,
     time_within,
+    wrong_address,
     wrong_bid,
     wrong_gradient,
+    wrong_samples,
+    wrong_size,
     wrong_slot,
     wrong_speeds,
+    wrong_update,
 )
-from melisma.fleets.messages import Gradient, SlotDone, Speeds, Update
+from melisma.fleets.messages import (
+    Gradient,
+    SlotDone,
+    Speeds,
+    TaskSpec,
+    TrainRequest,
+    Update,
+)
 from melisma.fleets.moves import Move
 from melisma.fleets.protocols import NOT_THERE
+from melisma.learning.settings import Late, Training
 from melisma.runs import records
+
+UPDATE = Update(
+    cycle=1,
+    parameters={"w": torch.ones(2)},
+    samples=4,
+    batches=5,
+    loss=0.5,
+    halted=True,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,15 +92,118 @@ def test_a_delay_law_that_cannot_be_is_named(speeds: object, why: str) -> None:
     assert bool(wrong_speeds(speeds)) is bool(why)
 
 
+def test_a_speed_that_no_device_has_buys_nothing() -> None:
+    # 10 µs for a batch of 32 at least.
+    claimed = Speeds(step_s=1e-9, sample_s=0.0, fixed_s=0.0)
+    assert believed(claimed, 32).step_s == 1e-5 / 32
+    honest = Speeds(step_s=1e-4, sample_s=0.0, fixed_s=0.0)
+    assert believed(honest, 32) == honest
+
+
+@pytest.mark.parametrize("name", ["step_s", "sample_s", "fixed_s"])
+@pytest.mark.parametrize("value", [None, "x", True, -1.0, 1e308, float("nan")])
+def test_no_field_of_a_delay_law_is_believed_blindly(name: str, value: Any) -> None:
+    speeds = Speeds(step_s=1e-3, sample_s=0.0, fixed_s=0.0)
+    msgspec.structs.force_setattr(speeds, name, value)
+    assert f"{name} = {value!r} s cannot be" == wrong_speeds(speeds)
+
+
 def test_bids_are_whole_numbers_within_reason() -> None:
     assert wrong_bid(3) == ""
     assert wrong_bid("many") == "'many' is not a number of shards"
+    for bid in (True, -1, 2.0, None, float("nan")):
+        assert wrong_bid(bid)
     assert [clipped_bid(bid) for bid in (-5, 7, 1 << 62)] == [0, 7, MOST_SHARDS]
 
 
 def test_times_that_cannot_be_are_taken_for_the_latest() -> None:
     reported = [None, -1.0, 0.5, 3.0, float("nan")]
     assert [time_within(0.0, t, 2.0) for t in reported] == [2.0, 2.0, 0.5, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("downloaded_s", "trained_s", "ordered"),
+    [
+        (0.5, 1.0, (0.5, 1.0)),
+        (1.0, 0.5, (1.0, 2.0)),
+        (-1.0, 0.5, (2.0, 2.0)),
+        (5.0, 1.0, (2.0, 2.0)),
+        (None, None, (2.0, 2.0)),
+    ],
+)
+def test_times_of_a_report_are_in_order(
+    downloaded_s: float | None, trained_s: float | None, ordered: tuple[float, float]
+) -> None:
+    update = msgspec.structs.replace(
+        UPDATE, downloaded_s=downloaded_s, trained_s=trained_s
+    )
+    (report,) = accepted(0, update, 2.0).reports
+    assert (report.downloaded_s, report.trained_s) == ordered
+    assert 0 <= report.downloaded_s <= report.trained_s <= report.uploaded_s
+
+
+WRONG: dict[str, list[Any]] = {
+    "samples": [True, 1.0, None, -1, 5, 2**63],
+    "batches": [True, 1.0, None, -1, 0, 9, 2**63],
+    "halted": [None, 1, "yes"],
+    "loss": [None, "x", []],
+    "trained_s": ["x", float("nan"), float("inf"), True],
+    "parameters": [None, [], {"w": 1}, {"w": "x"}],
+    "cycle": [None, 2, "1"],
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(field, value) for field in WRONG for value in WRONG[field]]
+)
+def test_no_field_of_an_update_is_believed_blindly(field: str, value: Any) -> None:
+    request = TrainRequest(
+        task="t",
+        cycle=1,
+        keys=[],
+        samples=4,
+        steps=2,
+        deadline_s=1.0,
+        late=Late.HALT,
+    )
+    wrong = msgspec.structs.replace(UPDATE)
+    assert wrong_update(wrong, request, UPDATE.parameters) == ""
+    msgspec.structs.force_setattr(wrong, field, value)
+    assert wrong_update(wrong, request, UPDATE.parameters)
+
+
+@pytest.mark.parametrize("federated", [True, False])
+@pytest.mark.parametrize("samples", [True, 0, -1, 2**63, 1.0, "x", 7, None])
+def test_own_samples_are_counted_where_they_matter(
+    federated: bool, samples: Any
+) -> None:
+    spec = TaskSpec(
+        task="t",
+        model="m",
+        seed=0,
+        training=Training(),
+        shard=1,
+        federated=federated,
+        private=False,
+    )
+    right = samples == 7 if federated else samples is None
+    assert (wrong_samples(samples, spec) == "") is right
+
+
+@pytest.mark.parametrize(
+    "address", [b"x", 7, True, "x" * 1001, "melisma://\x1b[31m", "a\u202eb", ["x"]]
+)
+def test_an_address_is_a_short_plain_text(address: object) -> None:
+    assert wrong_address(address) == "not an address"
+    assert wrong_address(None) == wrong_address("melisma://TOKEN@host:1#f") == ""
+
+
+def test_what_learners_say_is_one_short_line() -> None:
+    odd = "\x1b]0;owned\x07\u202e\r\n" * 1000
+    error = RemoteError("ValueError", odd)
+    for lost in (failed(0, error, 1.0), refused(0, odd, 1.0)):
+        assert lost.reason.isprintable()
+        assert len(lost.reason) <= 200
 
 
 def test_an_update_counts_with_its_work_and_times() -> None:
@@ -102,6 +229,7 @@ def test_an_update_counts_with_its_work_and_times() -> None:
         (np.zeros(2, np.float32), "a gradient of another model"),
         (np.zeros(3, np.float64), "a gradient of another model"),
         (np.full(3, np.nan, np.float32), "a gradient that is not finite"),
+        ([0.0, 0.0, 0.0], "not a gradient"),
     ],
 )
 def test_a_gradient_of_something_else_is_refused(vector: Any, why: str) -> None:
@@ -117,6 +245,36 @@ def test_a_slot_is_judged_by_its_move() -> None:
     assert wrong_slot(done, 2, move) == "not an answer of this slot"
     many = SlotDone(slot=1, trained=4, delivered={}, directly=[])
     assert wrong_slot(many, 1, move) == "4 samples claimed of 3 given"
+    wrong: dict[str, list[Any]] = {
+        "delivered": [{"b": True}, {"x": 1}, {"b": -3}, None],
+        "directly": [["x"], [None], [[]], "b", None],
+        "trained": [True, 1.0, None, "x"],
+    }
+    for field, values in wrong.items():
+        for value in values:
+            other = msgspec.structs.replace(done)
+            msgspec.structs.force_setattr(other, field, value)
+            assert wrong_slot(other, 1, move)
+
+
+def test_a_gradient_is_no_larger_than_its_samples_explain() -> None:
+    vector = np.full(3, 1e9)
+    gradient = Gradient(cycle=1, vector=vector, downloaded_s=0.0, trained_s=0.0)
+    why = wrong_gradient(gradient, 1, 3, wide=True, weight=10.0)
+    assert why == "a gradient too large for any model"
+    assert wrong_gradient(gradient, 1, 3, wide=True, weight=1e4) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [(2e6, ""), (3.1e6, "parameters of up to 3.1e+06"), (3e38, "parameters of up to")],
+)
+def test_an_update_leads_to_no_other_world(value: float, why: str) -> None:
+    sent = {"w": torch.tensor([-3.0, 0.0]), "v": torch.zeros(0)}
+    update = {"w": torch.tensor([0.0, -value]), "v": torch.zeros(0)}
+    assert wrong_size(update, sent).startswith(why)
+    assert bool(wrong_size(update, sent)) is bool(why)
+    assert wrong_size({"w": torch.tensor([torch.nan, 1e9])}, sent) == ""
 
 
 def test_a_learner_with_an_impossible_speed_does_not_stop_the_others(

@@ -11,6 +11,7 @@ from tests.fleets.learners import JOB, Steady, changed, joined, live, of, slow
 
 from melisma import rpc
 from melisma.errors import RemoteError
+from melisma.fleets import judge
 from melisma.fleets.messages import Speeds, TaskSpec, TrainRequest, Update
 from melisma.launch.local import resumable
 from melisma.launch.serve import orchestrate
@@ -18,7 +19,7 @@ from melisma.learner.learner import Learner
 from melisma.learner.service import Service
 from melisma.learner.source import Caller, RpcSource
 from melisma.learner.throttle import sleep_unless
-from melisma.learning.parameters import load
+from melisma.learning.parameters import all_finite, load
 from melisma.learning.settings import Late, Training
 from melisma.runs import records
 from melisma.runs.records import Record
@@ -227,6 +228,45 @@ def test_nan_is_refused(tmp_path: Path) -> None:
     happened = live(JOB, tmp_path, [Steady(name="a"), NotANumber(name="b")])
     reasons = {record.reason for record in of(records.Dropped, happened)}
     assert reasons == {"parameters are not finite"}
+
+
+class Far(Steady):
+    """Sends parameters that are finite and of no use, in one cycle or in all."""
+
+    def __init__(self, name: str, value: float, cycle: int | None = None) -> None:
+        super().__init__(name=name)
+        self._value, self._cycle = value, cycle
+
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        update = super().train(request, caller)
+        if self._cycle in (None, request.cycle):
+            for tensor in update.parameters.values():
+                tensor.fill_(self._value)
+        return update
+
+
+@pytest.mark.parametrize("value", [3e38, 1e30])
+def test_one_huge_update_harms_nobody_else(tmp_path: Path, value: float) -> None:
+    learners = [Steady(name="a"), Far("b", value)]
+    happened = live(changed(cycles=4), tmp_path, learners)
+    assert [r.learner for r in of(records.Expelled, happened)] == ["b"]
+    assert {r.learner for r in of(records.Dropped, happened)} == {"b"}
+    assert of(records.Evaluated, happened)[-1].loss < 3.0
+    assert all_finite(load(tmp_path / MODEL))
+
+
+def test_a_merged_model_that_is_of_no_use_is_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(judge, "MOST_TIMES", 1e40)  # as if it had passed
+    learners = [Steady(name="a"), Far("b", 1e30, cycle=2)]
+    happened = live(changed(cycles=3), tmp_path, learners)
+    one, two, three = of(records.Evaluated, happened)
+    assert (two.accuracy, two.loss) == (one.accuracy, one.loss)
+    assert three.loss not in (None, one.loss)
+    assert [r.learners for r in of(records.Aggregated, happened)] == [2, 0, 2]
+    assert not of(records.Dropped, happened)
+    assert any("the old one stays" in text for text in caplog.messages)
 
 
 def test_a_repeated_offender_is_sent_away(tmp_path: Path) -> None:

@@ -6,13 +6,16 @@ import pytest
 import torch
 
 from melisma.errors import ConfigError, DataError
+from melisma.jobs.building import task_of
 from melisma.jobs.files import load
-from melisma.jobs.schema import Job
+from melisma.jobs.live_task import LiveTask
+from melisma.jobs.schema import AggregationTable, Job
 from melisma.launch.simulate import build, simulate
 from melisma.learning.parameters import load as load_model
 from melisma.learning.settings import Hardware, Precision
 from melisma.runs import records
 from melisma.runs.records import Aggregated, Allocated, Evaluated
+from melisma.runs.store import RunWriter
 from melisma.system.cell import cell
 from melisma.system.law import Mode
 
@@ -142,6 +145,16 @@ def test_in_federated_mode_no_data_travels() -> None:
 def test_a_job_that_cannot_be_is_named(job: Job, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build(job)
+
+
+def test_shares_are_limited_where_learners_say_what_they_can_do() -> None:
+    assert task_of(Job()).merging.most_share == 1.0
+    assert LiveTask.of(Job(), RunWriter()).task.merging.most_share == 0.5
+    given = Job(aggregation=AggregationTable(most_share=0.75))
+    for task in (task_of(given), LiveTask.of(given, RunWriter()).task):
+        assert task.merging.most_share == 0.75
+    with pytest.raises(ConfigError, match=r"most_share = 0\.2: give a share from 0\.5"):
+        task_of(Job(aggregation=AggregationTable(most_share=0.2)))
 
 
 def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:

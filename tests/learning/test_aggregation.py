@@ -8,13 +8,14 @@ from scipy.stats import trim_mean
 from melisma.errors import ConfigError
 from melisma.learning.aggregation import (
     Aggregate,
+    CappedMean,
     CoordinateMedian,
     TrimmedMean,
     WeightedMean,
     aggregate,
     clip,
 )
-from melisma.learning.parameters import Parameters
+from melisma.learning.parameters import Parameters, all_finite
 from melisma.learning.settings import Rule
 from melisma.maths.arrays import Floats
 
@@ -257,3 +258,68 @@ def test_what_is_not_finite_is_left_to_be_refused() -> None:
 def test_a_clip_is_a_positive_number(most: float) -> None:
     with pytest.raises(ConfigError, match="give a finite number above 0"):
         clip(stack_of(1), {name: v[0] for name, v in stack_of(1).items()}, most)
+
+
+@pytest.mark.parametrize("huge", [3e38, -3e38, 1e37])
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_what_overflows_once_it_is_weighted_is_refused(
+    huge: float, share: float
+) -> None:
+    stack, mean = stack_of(3), aggregate(Rule.MEAN, 0.1, share)
+    stack["bias"][1, 0] = huge  # 1e37 of weight 50 is 5e38, above float32's 3.4e38
+    assert mean.add(stack, [50, 50, 50]) == [1]
+    expected = (stack["weight"][0] + stack["weight"][2]) / 2
+    torch.testing.assert_close(mean.result()["weight"], expected)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_updates_that_overflow_only_together_are_weighed_in_double(
+    together: bool,
+) -> None:
+    stack, mean = {"bias": torch.full((4, 2), 2e38)}, WeightedMean()
+    for part in [stack] if together else halves(stack, 1):
+        assert mean.add(part, [1] * len(part["bias"])) == []
+    torch.testing.assert_close(mean.result()["bias"], torch.full((2,), 2e38))
+
+
+@pytest.mark.parametrize("rule", Rule)
+def test_no_rule_makes_a_model_that_is_not_finite(rule: Rule) -> None:
+    stack, total = {"bias": torch.full((3, 2), 3e38)}, aggregate(rule, 0.1, 0.5)
+    total.add(stack, [1, 1, 1])
+    assert all_finite(total.result())
+    clipped, shortened = clip(stack, {"bias": torch.zeros(2)}, 1.0)
+    assert shortened == [0, 1, 2]
+    assert all_finite(clipped)
+
+
+@given(st.permutations([(900, 1.0), (10, 0.0), (5, 0.0), (5, 0.0)]))
+def test_nobody_outweighs_all_the_others(updates: list[tuple[int, float]]) -> None:
+    # 900 of 920 would be 0.98 of the mean; at most as much as 20 of 40 is half.
+    mean = CappedMean(0.5)
+    for weight, value in updates:
+        mean.add({"bias": torch.full((1, 1), value)}, [weight])
+    assert mean.result()["bias"].item() == pytest.approx(0.5)
+    assert mean.weight == 920
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 6))
+def test_a_limit_that_nobody_reaches_changes_nothing(
+    weights: list[int], cut: int
+) -> None:
+    if len(weights) > 2:
+        weights = [min(weight, 1 + min(weights)) for weight in weights]
+    stack, mean, capped = stack_of(len(weights)), WeightedMean(), CappedMean(0.999)
+    for part, some in zip(
+        halves(stack, cut), (weights[:cut], weights[cut:]), strict=True
+    ):
+        mean.add(part, some)
+        capped.add(part, some)
+    for name, value in mean.result().items():
+        torch.testing.assert_close(capped.result()[name], value)
+
+
+def test_a_limited_mean_of_nothing_is_an_error() -> None:
+    mean = CappedMean(0.5)
+    mean.add(stack_of(2), [0, 0])
+    with pytest.raises(ValueError, match="no update with any weight"):
+        mean.result()

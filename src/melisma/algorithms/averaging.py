@@ -22,6 +22,7 @@ from melisma.learning.aggregation import aggregate, clip
 from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Ints
 from melisma.schemes import DECENTRALISED, find
+from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation, Problem, learner_s
 from melisma.system.streams import Stream
 
@@ -124,7 +125,7 @@ async def merged(
 ) -> Parameters | None:
     """Merge updates as they arrive, and record them; None if none counts."""
     merging = log.task.merging
-    merge = aggregate(merging.rule, merging.trim)
+    merge = aggregate(merging.rule, merging.trim, merging.most_share)
     async for updates in arriving:
         if isinstance(updates, Lost):
             log.lost(updates)
@@ -147,10 +148,8 @@ async def allocate(
     or do not have them, get nothing, and all get less if there is less data.
     """
     own = crew.own_samples
-    if only_able:
-        task = task.for_those_there(own)
-    most = task.most_shards(len(crew.learners), own)
     if task.scheme in DECENTRALISED:
+        most = task.most_shards(len(crew.learners), own)
         bids = await crew.bids(
             deadline_s=task.deadline_s, steps=task.steps, shard=task.shard
         )
@@ -164,6 +163,9 @@ async def allocate(
         allocation = Allocation(samples=shards, steps=(shards > 0) * task.steps)
         return Plan(allocation, predicted_s=None)
     law = (await crew.law()).per_shard(task.shard)
+    if only_able and own is not None:
+        own = _within_reach(own, law, task)
+    most = task.most_shards(len(crew.learners), own)
     able = np.ones(len(most), dtype=bool)
     if only_able:
         least = np.full(len(most), task.least)
@@ -191,6 +193,17 @@ async def allocate(
 def _of(own: Sequence[int] | None, able: NDArray[np.bool_]) -> Sequence[int] | None:
     """Return the samples of those learners that are able."""
     return None if own is None else np.asarray(own)[able].tolist()
+
+
+def _within_reach(own: Sequence[int], law: DelayLaw, task: Task) -> list[int]:
+    """Samples of each learner, no more than it says it can do once by the deadline.
+
+    A learner that claims more would make every plan infeasible.
+    """
+    left_s = np.maximum(0.0, task.deadline_s - law.fixed_s)
+    shards = np.floor(left_s / (law.step_s + law.sample_s))
+    fits = np.maximum(task.least, shards) * task.shard
+    return [int(n) for n in np.minimum(own, fits)]
 
 
 def spread(

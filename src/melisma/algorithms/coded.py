@@ -99,8 +99,9 @@ class Coded:
         self._descent.restore(saved)
 
     def fruitless(self, log: CycleLog) -> MelismaError:
-        """Return the error to raise when no worker answers."""
-        assert self._decoding is not None
+        """Return the error to raise when no worker answers, or to no use."""
+        if self._decoding is None or self._decoding.used:
+            return log.fruitless()
         return self._decoding.nobody()
 
 

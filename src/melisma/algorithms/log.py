@@ -1,5 +1,6 @@
 """Writes the records of a cycle, and restores the run's state from past records."""
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +10,8 @@ import numpy as np
 
 from melisma.algorithms.task import Plan, Task
 from melisma.errors import TrainingError
-from melisma.fleets.protocols import Crew, Lost, Updates
+from melisma.fleets.protocols import Crew, Judges, Lost, Updates
+from melisma.learning.parameters import all_finite
 from melisma.maths.arrays import Floats
 from melisma.runs import records
 from melisma.system.metrics import (
@@ -22,7 +24,9 @@ from melisma.system.metrics import (
 
 Sink = Callable[[records.Record], None]
 
-#: Refused updates after which a learner is expelled.
+logger = logging.getLogger("melisma.orchestrator")
+
+#: Refused answers after which a learner is expelled.
 OFFENCES = 3
 
 
@@ -38,6 +42,7 @@ class RunState:
         self.offences: Counter[str] = Counter()
         self.deadline_s: float | None = None  #: if it was changed
         self.done = 0  #: cycles
+        self.broken = False  #: the model's loss was not finite after the last cycle
         for record in past:
             self.see(record)
 
@@ -56,8 +61,8 @@ class RunState:
                 self.offences[name] += 1
             case records.Steered(deadline_s=deadline_s):
                 self.deadline_s = deadline_s
-            case records.Evaluated(cycle=number):
-                self.done = number
+            case records.Evaluated(cycle=number, loss=loss):
+                self.done, self.broken = number, loss is None
 
 
 class CycleLog:
@@ -86,6 +91,13 @@ class CycleLog:
         for name in names:
             if name not in self._state.there:
                 self._learner(records.Joined, name, 0.0)
+        self.offences()
+
+    def offences(self) -> None:
+        """Record the wrong answers that were given apart from any work."""
+        if isinstance(self._crew, Judges):
+            for name, reason in self._crew.take_offences():
+                self._drop(name, 0.0, reason, offence=True)
 
     def allocated(self, plan: Plan) -> None:
         """Record each learner's allocation, after the roster."""
@@ -127,8 +139,13 @@ class CycleLog:
             if report.samples == 0:
                 self._drop(name, report.uploaded_s, "nothing trained by the deadline")
             elif row in refused:
-                why = "parameters are not finite"
-                self._drop(name, report.uploaded_s, why, offence=True)
+                one = {name: rows[row] for name, rows in updates.parameters.items()}
+                large = all_finite(one)
+                why = "too large to average" if large else "not finite"
+                # What is trained from a broken model is broken, whoever trains it.
+                offence = not self._state.broken
+                why = f"parameters are {why}"
+                self._drop(name, report.uploaded_s, why, offence=offence)
             else:
                 self.counted.append(report.samples)
 
@@ -148,6 +165,13 @@ class CycleLog:
     ) -> None:
         self._dropped[reason] += 1
         self._learner(records.Dropped, name, after_s, reason=reason, offence=offence)
+
+    def broken(self) -> None:
+        """Count no update of this cycle: together they make no usable model."""
+        reason = "the merged model is not finite, or its loss is not"
+        logger.warning("cycle %d: %s: the old one stays", self.cycle, reason)
+        self.counted.clear()
+        self._dropped[reason] += 1
 
     def fruitless(self) -> TrainingError:
         """Return the error to raise when no update counts."""
@@ -180,9 +204,10 @@ class CycleLog:
 
     def expel_offenders(self) -> None:
         """Expel learners that offended too often."""
+        self.offences()
         for name, offences in list(self._state.offences.items()):
             if offences >= OFFENCES:
-                reason = f"{offences} updates were refused"
+                reason = f"{offences} answers were refused"
                 self._crew.expel(name, reason)
                 self.expelled(name, reason)
 

@@ -4,6 +4,7 @@ begin: roster, plan → cycle: learners work, results are merged
   → evaluate → record → checkpoint
 """
 
+import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -14,7 +15,7 @@ from melisma.algorithms.task import Plan, Task
 from melisma.errors import MelismaError
 from melisma.fleets.protocols import Crew
 from melisma.learning.evaluation import evaluate
-from melisma.learning.parameters import Parameters, parameters_of, put
+from melisma.learning.parameters import Parameters, all_finite, parameters_of, put
 from melisma.runs.records import Expelled, Record, Steered
 from melisma.runs.store import RunWriter, ignore
 
@@ -26,6 +27,8 @@ FRUITLESS = 5
 #: How long a patient run waits for learners with which a plan is feasible, and the time
 #: between two tries.
 WAIT_S, POLL_S = 30.0, 1.0
+#: Accuracy and loss of a model that is not finite.
+_UNKNOWN = 0.0, math.nan
 
 
 class Outcome(NamedTuple):
@@ -108,19 +111,37 @@ async def train(
         if begun is None:
             break
         cycles.begun(log)
+        before = algorithm.state()
         outcome = await algorithm.cycle(log, begun, parameters)
-        counts = outcome.parameters is not None
-        fruitless = 0 if counts or outcome.idle else fruitless + 1
-        if outcome.parameters is not None:
+        scores = _scores(task, outcome.parameters, finite_loss=patient)
+        fruitless = 0 if scores or outcome.idle else fruitless + 1
+        if outcome.parameters is not None and not scores:
+            log.broken()
+            algorithm.restore(before)
+        elif outcome.parameters is not None:
             parameters = outcome.parameters
-            put(parameters, task.model)
-        elif not outcome.idle and (not patient or fruitless == FRUITLESS):
+        if not scores and not outcome.idle and (not patient or fruitless == FRUITLESS):
             raise algorithm.fruitless(log)
         log.aggregated(outcome.plan, outcome.error)
-        log.evaluated(*evaluate(task.model, task.data.test_x, task.data.test_y))
+        log.evaluated(*(scores or _scores(task, parameters) or _UNKNOWN))
         cycles.end(log, parameters | algorithm.state())
     run.finish(parameters)
     return parameters
+
+
+def _scores(
+    task: Task, parameters: Parameters | None, *, finite_loss: bool = False
+) -> tuple[float, float] | None:
+    """Put a model in place; return its accuracy and loss, None if it is of no use.
+
+    It has to be finite. Of learners that may lie, huge updates that are finite make a
+    model whose loss is not, and from which nobody can train on.
+    """
+    if parameters is None or not all_finite(parameters):
+        return None
+    put(parameters, task.model)
+    accuracy, loss = evaluate(task.model, task.data.test_x, task.data.test_y)
+    return None if finite_loss and not math.isfinite(loss) else (accuracy, loss)
 
 
 async def replay(

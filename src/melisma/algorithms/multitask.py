@@ -159,6 +159,11 @@ class TaskScheduler:
         elif self._estimates == DelayEstimates.PROBED:
             probed = await self._probed(entry, cycle)
             seconds, there = seconds_of(probed.law, task), probed.there
+            if not there.size:
+                raise InfeasibleError(
+                    f"none of {len(members)} learners of {task.name!r} answered its "
+                    "probe: wait for others"
+                )
         shards = association.split(i, members[there], seconds)
         shard_s, fixed_s = seconds or association.seconds(i, members[there])
         whole = spread(shards, there, len(members))

@@ -25,6 +25,10 @@ from melisma.system.states import States
 
 #: Cycles of a learner that count: owners change their habits.
 REMEMBERED = 200
+#: Least ratio that is believed: nobody is a hundred times faster than its benchmark.
+LEAST = 0.01
+#: Least time of transfers in a cycle that is believed, in seconds.
+LEAST_S = 1e-6
 
 
 class ObservedStates:
@@ -42,7 +46,7 @@ class ObservedStates:
     ) -> None:
         self._tasks, self._batch, self._benchmarks = tasks, batch, benchmarks
         self._task = {task.name: i for i, task in enumerate(tasks)}
-        self._cycle: dict[str, list[Record]] = defaultdict(list)
+        self._cycle: dict[str, dict[type, Record]] = defaultdict(dict)
         #: Of each learner: measured over benchmarked time, of training and transfers.
         self._seen: dict[str, deque[tuple[float, float]]] = defaultdict(
             lambda: deque([(1.0, 1.0)], maxlen=1 + REMEMBERED)
@@ -52,23 +56,32 @@ class ObservedStates:
         """Add a record; a cycle counts once its update is uploaded."""
         match record:
             case Allocated(learner=name):
-                self._cycle[name] = [record]
+                self._cycle[name] = {Allocated: record}
             case (
                 Downloaded(learner=name) | Trained(learner=name) | Halted(learner=name)
             ):
-                self._cycle[name].append(record)
+                self._cycle[name][type(record)] = record
             case Uploaded(learner=name):
                 self._observe(name, record)
 
     def _observe(self, name: str, uploaded: Uploaded) -> None:
-        """Compare a cycle's measured times with the benchmark's for the same work."""
-        order, downloaded, trained = self._cycle.pop(name)
-        assert isinstance(order, Allocated)
-        assert isinstance(trained, Trained | Halted)
-        i = self._task[order.task]
+        """Compare a cycle's measured times with the benchmark's for the same work.
+
+        Records are read from a file too: what is not a whole cycle does not count.
+        """
+        cycle = self._cycle.pop(name, {})
+        order, downloaded = cycle.get(Allocated), cycle.get(Downloaded)
+        trained = cycle.get(Trained) or cycle.get(Halted)
         laws, names = self._benchmarks()
         if name not in names:
             return  # it left before the run was resumed: no benchmark
+        if not isinstance(order, Allocated) or not isinstance(
+            trained, Trained | Halted
+        ):
+            return
+        if downloaded is None or order.task not in self._task:
+            return
+        i = self._task[order.task]
         law, j = laws[i], names.index(name)
         passes = trained.batches * self._batch[i]
         compute_s = float(law.step_s[j]) * min(passes, order.samples * order.steps)
@@ -76,7 +89,9 @@ class ObservedStates:
         if compute_s > 0:
             training_s = trained.time_s - downloaded.time_s
             transfer_s = uploaded.time_s - order.time_s - training_s
-            self._seen[name].append((training_s / compute_s, transfer_s / network_s))
+            network_s = max(network_s, LEAST_S)
+            ratios = training_s / compute_s, transfer_s / network_s
+            self._seen[name].append((max(LEAST, ratios[0]), max(LEAST, ratios[1])))
 
     def states(self) -> States:
         """The observed states of all learners, equally likely."""

@@ -6,11 +6,14 @@ have arrived, suspicious ones more often; only a redone update can be refused.
 """
 
 import asyncio
+import logging
+import time
 from collections import deque
+from collections.abc import Iterator
 
 import numpy as np
 
-from melisma.fleets.batches import batch_order, batches_of
+from melisma.fleets.batches import batch_order, first_batches, samples_in
 from melisma.fleets.messages import TaskSpec, TrainRequest, Update
 from melisma.learning.checks import (
     Gap,
@@ -21,8 +24,7 @@ from melisma.learning.checks import (
     honest,
     is_redone,
     losses,
-    redone,
-    samples_seen,
+    redone_unless,
     suspicion,
     usual,
 )
@@ -30,10 +32,15 @@ from melisma.learning.parameters import Model, Parameters
 from melisma.learning.shards import Examples, ShardStore, unpacked
 from melisma.maths.arrays import Ints
 
+log = logging.getLogger("melisma.orchestrator")
+
 #: Shards, of the learner's own and of others, whose loss is compared.
 COMPARED = 10
 #: Latest updates that define what is usual.
 REMEMBERED = 50
+#: Deadlines that redoing an update may take: as long as its learner had. A learner that
+#: claims more work than that delays its cycle by no more.
+LONGEST_REDO = 1.0
 
 
 class Audit:
@@ -55,16 +62,20 @@ class Audit:
         self, name: str, request: TrainRequest, update: Update, sent: Parameters
     ) -> tuple[str, float | None]:
         """Return why an update is refused, or nothing, and its distance if redone."""
-        rng = batch_order(self._seed, request.cycle, name)
-        plan = batches_of(request, self._training, rng)[: update.batches]
-        if update.samples > (seen := samples_seen(plan)):
+        seen = samples_in(request, self._training, update.batches)
+        if update.samples > seen:
             return f"{update.samples} samples claimed where {seen} were seen", None
-        if not len(plan):
+        if not update.batches:
             return "", None
         suspect = await asyncio.to_thread(self._suspicion, request, update, sent)
         if not is_redone(self._share, suspect, self._chance):
             return "", None
+        rng = batch_order(self._seed, request.cycle, name)
+        plan = first_batches(request, self._training, rng, update.batches)
         off = await asyncio.to_thread(self._distance, request, update, sent, plan)
+        if off is None:
+            log.warning("an update of %s takes too long to redo: not checked", name)
+            return "", None
         if honest(off):
             return "", off
         return f"not what its work leads to ({off:.2g} of it off)", off
@@ -77,6 +88,9 @@ class Audit:
         if not others:
             return 0.0
         own = self._chance.permutation(request.keys)[:COMPARED].tolist()
+        size = request.samples // len(request.keys)
+        if min(len(own), len(others)) * size < 2:
+            return 0.0  # too few samples to compare
         passes = update.batches * self._training.batch / request.samples
         seen = gap(
             self._losses(own, update, sent), self._losses(others, update, sent), passes
@@ -92,11 +106,25 @@ class Audit:
         )
 
     def _distance(
-        self, request: TrainRequest, update: Update, sent: Parameters, plan: Ints
-    ) -> float:
+        self,
+        request: TrainRequest,
+        update: Update,
+        sent: Parameters,
+        plan: Iterator[Ints],
+    ) -> float | None:
+        """Redo an update; None if that takes too long."""
+        until = time.monotonic() + LONGEST_REDO * request.deadline_s
         x, y = self._examples(request.keys)
-        ours = redone(self._model, sent, x, y, plan, self._training)
-        return distance(update.parameters, ours, sent)
+        ours = redone_unless(
+            lambda: time.monotonic() > until,
+            self._model,
+            sent,
+            x,
+            y,
+            plan,
+            self._training,
+        )
+        return None if ours is None else distance(update.parameters, ours, sent)
 
     def _examples(self, keys: list[str]) -> Examples:
         return unpacked(self._store.take(keys))

@@ -1,15 +1,23 @@
 """The one place where answers of learners are judged: what counts, who is to blame.
 
 A learner is not trusted: whatever it returns passes here before anything uses it. A
-``wrong_…`` function returns why an answer cannot be true, or nothing if it can.
+``wrong_…`` function returns why an answer cannot be true, or nothing if it can. Values
+come as the sender wrote them: any plain value, any registered struct.
 """
 
 import math
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from melisma.errors import CallTimeout, ProtocolError, RemoteError, RpcError
+from melisma.errors import (
+    CallTimeout,
+    ProtocolError,
+    RemoteError,
+    RpcError,
+    readable,
+)
 from melisma.fleets.audit import Audit
 from melisma.fleets.messages import (
     Gradient,
@@ -23,10 +31,24 @@ from melisma.fleets.messages import (
 )
 from melisma.fleets.moves import Move
 from melisma.fleets.protocols import NOT_THERE, Lost, Report, Updates
-from melisma.learning.parameters import Parameters, stacked
+from melisma.learning.parameters import Parameters, all_finite, largest, stacked
 
 #: Largest bid that is believed, in shards: more than any data set has.
 MOST_SHARDS = 1 << 40
+#: Most samples that a learner may have of its own: ten times the largest public sets.
+MOST_SAMPLES = 10**10
+#: Least time of a batch. It is a hundred calls of torch, each of a microsecond or more,
+#: on the fastest device; who claims less gains nothing.
+LEAST_BATCH_S = 1e-5
+#: Longest time of one sample, or of one exchange of models: ten times what a benchmark
+#: may take in all.
+MOST_S = 3000.0
+#: Times the largest parameter of the model that was sent, or 1, that an update may have
+#: at most, and the most of a sample's gradient. What is finite and larger would leave a
+#: model that nobody can train on.
+MOST_TIMES = 1e6
+#: Longest address of a device, a join string: host, token and fingerprint.
+ADDRESS_CHARACTERS = 1000
 
 
 def is_to_blame(error: RpcError) -> bool:
@@ -44,7 +66,7 @@ def failed(learner: int, error: RpcError, after_s: float) -> Lost:
     if isinstance(error, CallTimeout):
         return Lost(learner=learner, reason=NOT_THERE, after_s=after_s)
     blamed = is_to_blame(error)
-    reason = f"{'failed' if blamed else 'lost'}: {error}"
+    reason = readable(f"{'failed' if blamed else 'lost'}: {error}")
     return Lost(learner=learner, reason=reason, after_s=after_s, offence=blamed)
 
 
@@ -54,7 +76,7 @@ def refused(
     """Return the loss of a learner whose answer is wrong."""
     return Lost(
         learner=learner,
-        reason=reason,
+        reason=readable(reason),
         after_s=after_s,
         offence=True,
         distance=distance,
@@ -89,11 +111,12 @@ def accepted(
     learner: int, update: Update, after_s: float, distance: float | None = None
 ) -> Updates:
     """Return an update as it counts, with the learner's times where they can be."""
+    downloaded_s = time_within(0.0, update.downloaded_s, after_s)
     report = Report(
         **update.fields(),
         learner=learner,
-        downloaded_s=time_within(0.0, update.downloaded_s, after_s),
-        trained_s=time_within(0.0, update.trained_s, after_s),
+        downloaded_s=downloaded_s,
+        trained_s=time_within(downloaded_s, update.trained_s, after_s),
         uploaded_s=after_s,
         distance=distance,
     )
@@ -106,23 +129,40 @@ def wrong_update(update: Update, request: TrainRequest, sent: Parameters) -> str
         return f"an update of cycle {update.cycle}"
     if not same_model(update.parameters, sent):
         return "parameters of another model"
-    if not 0 <= update.samples <= request.samples:
+    if reason := wrong_size(update.parameters, sent):
+        return reason
+    if not _is_whole(update.samples, 0, request.samples):
         return f"{update.samples} samples claimed of {request.samples} given"
-    if not (update.samples > 0) <= update.batches <= request.samples * request.steps:
+    most = request.samples * request.steps
+    if not _is_whole(update.batches, int(update.samples > 0), most):
         return f"{update.batches} batches claimed for {request.samples} samples"
-    return ""
+    return _wrong_report(update)
 
 
 def wrong_slots_update(
-    update: object, cycle: int, samples: int, sent: Parameters
+    update: object, cycle: int, samples: int, sent: Parameters, *, steps: int
 ) -> str:
     """Judge the model of a device's slots, in which it reported ``samples``."""
     if not isinstance(update, Update) or update.cycle != cycle:
         return "not an update of this cycle"
     if not same_model(update.parameters, sent):
         return "parameters of another model"
-    if update.samples != samples:
+    if reason := wrong_size(update.parameters, sent):
+        return reason
+    if not _is_whole(update.samples, samples, samples):
         return f"{update.samples} samples claimed, {samples} before"
+    if not _is_whole(update.batches, 0, samples * steps):
+        return f"{update.batches} batches claimed for {samples} samples"
+    return _wrong_report(update)
+
+
+def _wrong_report(update: Update) -> str:
+    """Judge what an update says of itself. Its loss may be of a model that diverged."""
+    if type(update.halted) is not bool or not isinstance(update.loss, float):
+        return "a report of other types"
+    for reported_s in (update.downloaded_s, update.trained_s):
+        if reported_s is not None and not _is_number(reported_s):
+            return f"a time of {reported_s} s"
     return ""
 
 
@@ -130,39 +170,66 @@ def wrong_slot(done: object, slot: int, move: Move) -> str:
     """Judge what a device reports of a slot by the move that it was given."""
     if not isinstance(done, SlotDone) or done.slot != slot:
         return "not an answer of this slot"
-    if not 0 <= done.trained <= move.due:
+    if not _is_whole(done.trained, 0, move.due):
         return f"{done.trained} samples claimed of {move.due} given"
-    if any(move.sent.get(name) != n for name, n in done.delivered.items()):
+    delivered: Any = done.delivered
+    if not isinstance(delivered, dict) or any(
+        type(n) is not int or move.sent.get(name) != n for name, n in delivered.items()
+    ):
         return "samples delivered that were not to be"
+    directly: Any = done.directly
+    if not isinstance(directly, list) or not all(
+        isinstance(name, str) and name in move.sent for name in directly
+    ):
+        return "samples delivered directly that were not to be"
     return ""
 
 
-def wrong_gradient(gradient: object, cycle: int, size: int, *, wide: bool) -> str:
-    """Judge a gradient; ``size`` is the number of the model's parameters."""
+def wrong_gradient(
+    gradient: object, cycle: int, size: int, *, wide: bool, weight: float = 1.0
+) -> str:
+    """Judge a gradient; ``size`` is the number of the model's parameters.
+
+    ``weight`` is Σ |coefficient| over all samples that it sums.
+    """
     if not isinstance(gradient, Gradient):
         return "not a gradient"
     if gradient.cycle != cycle:
         return f"a gradient of cycle {gradient.cycle}"
     kind = np.float64 if wide else np.float32
-    if gradient.vector.shape != (size,) or gradient.vector.dtype != kind:
+    vector: Any = gradient.vector
+    if not isinstance(vector, np.ndarray):
+        return "not a gradient"
+    if vector.shape != (size,) or vector.dtype != kind:
         return "a gradient of another model"
-    if not np.isfinite(gradient.vector).all():
+    if not np.isfinite(vector).all():
         return "a gradient that is not finite"
+    if np.abs(vector).max(initial=0.0) > MOST_TIMES * weight:
+        return "a gradient too large for any model"
+    for reported_s in (gradient.downloaded_s, gradient.trained_s):
+        if not _is_number(reported_s):
+            return f"a time of {reported_s} s"
     return ""
 
 
 def wrong_ready(ready: object, spec: TaskSpec) -> str:
     """Judge a learner's answer to ``prepare``."""
-    if not isinstance(ready, Ready):
+    if not isinstance(ready, Ready) or type(ready.measured) is not bool:
         return "not an answer to prepare"
     return wrong_samples(ready.samples, spec)
 
 
-def wrong_samples(own: int | None, spec: TaskSpec) -> str:
+def wrong_samples(own: object, spec: TaskSpec) -> str:
     """Judge the number of samples that a learner says it has."""
-    if spec.federated and not (own or 0) > 0:
-        return f"{own} samples of its own, in federated mode"
-    return ""
+    if spec.federated:
+        good = _is_whole(own, 1, MOST_SAMPLES)
+        return "" if good else f"{own!r} samples of its own, in federated mode"
+    return "" if own is None else f"{own!r} samples of its own, where all are sent"
+
+
+def wrong_nothing(answer: object, function: str) -> str:
+    """Judge the answer of a function that returns nothing."""
+    return "" if answer is None else f"an answer to {function}, which has none"
 
 
 def wrong_speeds(speeds: object) -> str:
@@ -170,14 +237,22 @@ def wrong_speeds(speeds: object) -> str:
     if not isinstance(speeds, Speeds):
         return "not a delay law"
     for name, seconds in msgspec.structs.asdict(speeds).items():
-        if not 0 <= seconds < math.inf or (name == "step_s" and seconds == 0):
-            return f"{name} = {seconds} s cannot be"
+        good = _is_number(seconds) and 0 <= seconds <= MOST_S
+        if not good or (name == "step_s" and seconds == 0):
+            return f"{name} = {seconds!r} s cannot be"
     return ""
+
+
+def believed(speeds: Speeds, batch: int) -> Speeds:
+    """Return a delay law that is no faster than any device, in batches of ``batch``."""
+    least_s = LEAST_BATCH_S / batch
+    return msgspec.structs.replace(speeds, step_s=max(speeds.step_s, least_s))
 
 
 def wrong_bid(bid: object) -> str:
     """Judge the number of shards that a learner bids for."""
-    return "" if isinstance(bid, int) else f"{bid!r} is not a number of shards"
+    good = type(bid) is int and bid >= 0
+    return "" if good else f"{bid!r} is not a number of shards"
 
 
 def clipped_bid(bid: int) -> int:
@@ -185,10 +260,35 @@ def clipped_bid(bid: int) -> int:
     return min(max(bid, 0), MOST_SHARDS)
 
 
+def wrong_address(address: object) -> str:
+    """Judge where a device says that others reach it; None: nowhere."""
+    if address is None:
+        return ""
+    if not isinstance(address, str) or len(address) > ADDRESS_CHARACTERS:
+        return "not an address"
+    return "" if address.isascii() and address.isprintable() else "not an address"
+
+
+def wrong_size(parameters: Parameters, sent: Parameters) -> str:
+    """Judge how far parameters are from the model that was sent.
+
+    Those that are not finite are left for who averages them: that may be the model's.
+    """
+    found, before = largest(parameters), max(1.0, largest(sent))
+    if found <= MOST_TIMES * before or not all_finite(parameters):
+        return ""
+    return f"parameters of up to {found:.2g}, where the model has {before:.2g}"
+
+
 def same_model(one: Parameters, other: Parameters) -> bool:
     """Return whether parameters have the same names, shapes and types."""
+    if not isinstance(one, dict):
+        return False
     shapes = [
-        {name: (tensor.shape, tensor.dtype) for name, tensor in parameters.items()}
+        {
+            name: (getattr(tensor, "shape", None), getattr(tensor, "dtype", None))
+            for name, tensor in parameters.items()
+        }
         for parameters in (one, other)
     ]
     return shapes[0] == shapes[1]
@@ -199,3 +299,13 @@ def time_within(low_s: float, reported_s: float | None, high_s: float) -> float:
     if reported_s is not None and low_s <= reported_s <= high_s:
         return reported_s
     return high_s
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most  # True is an int too
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -math.inf < value < math.inf

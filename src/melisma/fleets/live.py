@@ -14,9 +14,12 @@ import numpy as np
 
 from melisma.errors import CallTimeout, RpcError
 from melisma.fleets.audit import Audit
+from melisma.fleets.claims import Claims, Done
 from melisma.fleets.judge import (
+    believed,
     clipped_bid,
     failed,
+    is_to_blame,
     judged,
     wrong_bid,
     wrong_speeds,
@@ -31,6 +34,9 @@ from melisma.maths.arrays import Ints
 from melisma.system.law import DelayLaw
 
 log = logging.getLogger("melisma.orchestrator")
+
+#: How many deadlines a cycle lasts at most where it waits for who is late.
+LONGEST_WAIT = 10
 
 
 class LiveCrew:
@@ -58,6 +64,10 @@ class LiveCrew:
         """The learners' delay laws, as each of them measured itself."""
         return self._roster.law(self._served.task, self.learners)
 
+    def take_offences(self) -> list[tuple[str, str]]:
+        """Return who answered wrongly apart from any work, and how."""
+        return self._roster.take_offences()
+
     def expel(self, name: str, reason: str) -> None:
         """Disconnect a learner, and accept none of that name again."""
         log.warning("%s is expelled: %s", name, reason)
@@ -73,6 +83,12 @@ class LiveCrew:
     ) -> Any:
         remotes = self._roster.remotes
         return await remotes.call(name, function, *args, within_s=within_s)
+
+    def _complain(self, name: str, what: str, why: RpcError | str) -> None:
+        """Log why a learner gave no answer that counts; accuse it if it is to blame."""
+        self._roster.complain(name, f"{what}: {why}")
+        if isinstance(why, str) or is_to_blame(why):
+            self._roster.accuse(name, f"{what}: {why}")
 
 
 class LiveLearners(LiveCrew):
@@ -91,7 +107,8 @@ class LiveLearners(LiveCrew):
         #: Returns before each cycle who takes part in it; None: all learners.
         self.gather: Callable[[], Awaitable[Ints]] | None = None
         self.members: Ints = np.zeros(0, dtype=np.int64)  #: places in the roster
-        self._late, self._audit = late, audit
+        self._late, self._audit, self._claims = late, audit, Claims()
+        self._deadline_s = 0.0  # of the last cycle
         self._probed: float | None = None  # when a probe began this cycle
 
     def wait_until(self, time_s: float) -> None:
@@ -105,8 +122,16 @@ class LiveLearners(LiveCrew):
         else:
             await super().ready()
 
+    async def law(self) -> DelayLaw:
+        """The learners' delay laws, as far as they are believed."""
+        claimed = await super().law()
+        return self._claims.law(self.learners, claimed, self._deadline_s)
+
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
-        """Ask each learner how many shards it will take; 0 without an answer."""
+        """Ask each learner how many shards it will take; 0 without an answer.
+
+        A bid counts as far as it is believed.
+        """
         task = self._served.task
 
         async def bid(name: str) -> int:
@@ -115,19 +140,22 @@ class LiveLearners(LiveCrew):
                     name, "bid", task, deadline_s, steps, within_s=HURRY_S
                 )
             except RpcError as error:
-                self._roster.complain(name, f"does not bid: {error}")
+                self._complain(name, "does not bid", error)
                 return 0
             if reason := wrong_bid(answer):
-                self._roster.complain(name, f"does not bid: {reason}")
+                self._complain(name, "does not bid", reason)
                 return 0
             return clipped_bid(answer)
 
-        return np.array(await asyncio.gather(*map(bid, self.learners)), dtype=np.int64)
+        claimed = await asyncio.gather(*map(bid, self.learners))
+        bids = np.array(claimed, dtype=np.int64)
+        return self._claims.bids(self.learners, bids, shard)
 
     def train(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
     ) -> AsyncIterator[Updates | Lost]:
         """Give learners their orders; yield what comes back until the deadline."""
+        self._deadline_s = deadline_s
         began, self._probed = self._probed, None
         if began is None:
             began = self._begin(parameters)
@@ -179,35 +207,55 @@ class LiveLearners(LiveCrew):
         try:
             speeds = await self._call(name, "probe", request, within_s=deadline_s)
         except RpcError as error:
-            self._roster.complain(name, f"was not probed: {error}")
+            self._complain(name, "was not probed", error)
             return None
         if reason := wrong_speeds(speeds):
-            self._roster.complain(name, f"was not probed: {reason}")
+            self._complain(name, "was not probed", reason)
             return None
-        reported: Speeds = speeds
-        return reported
+        return believed(speeds, self._batch)
+
+    @property
+    def _batch(self) -> int:
+        return self._roster.spec(self._served.task).training.batch
 
     async def _train(
         self, order: Order, sent: Parameters, deadline_s: float, began: float
     ) -> Updates | Lost:
         name = self.learners[order.learner]
         request = self._request(order, deadline_s, began)
-        within_s = None if self._late == Late.WAIT else request.deadline_s
+        patience = LONGEST_WAIT if self._late == Late.WAIT else 1
+        within_s = request.deadline_s * patience
         try:
             update = await self._call(name, "train", request, within_s=within_s)
         except CallTimeout as error:
-            return failed(order.learner, error, deadline_s)
+            self._claims.miss(name)
+            return failed(order.learner, error, deadline_s * patience)
         except RpcError as error:
             return failed(order.learner, error, time.monotonic() - began)
-        return await judged(
+        took_s = time.monotonic() - began
+        outcome = await judged(
             update,
             request,
             learner=order.learner,
             name=name,
             sent=sent,
-            after_s=time.monotonic() - began,
+            after_s=took_s,
             audit=self._audit,
         )
+        if isinstance(outcome, Updates):
+            (report,) = outcome.reports
+            self._claims.see(
+                name,
+                Done(
+                    given=request.samples,
+                    samples=report.samples,
+                    passes=min(
+                        report.batches * self._batch, request.samples * request.steps
+                    ),
+                    took_s=took_s,
+                ),
+            )
+        return outcome
 
     def _request(self, order: Order, deadline_s: float, began: float) -> TrainRequest:
         left_s = max(0.001, deadline_s - (time.monotonic() - began))

@@ -8,7 +8,13 @@ import numpy as np
 
 from melisma.coding import combine
 from melisma.errors import RpcError
-from melisma.fleets.judge import failed, refused, time_within, wrong_gradient
+from melisma.fleets.judge import (
+    LEAST_BATCH_S,
+    failed,
+    refused,
+    time_within,
+    wrong_gradient,
+)
 from melisma.fleets.live import LiveCrew
 from melisma.fleets.messages import Gradient, GradientRequest, Vector
 from melisma.fleets.protocols import Lost
@@ -110,13 +116,27 @@ class LiveSession:
         except RpcError as error:
             return failed(work.worker, error, self._now_s())
         after_s, wide = self._now_s(), not work.plain
-        if reason := wrong_gradient(gradient, self._cycle, self._size, wide=wide):
+        weight = sum(
+            abs(coefficient) * len(rows)
+            for coefficient, rows in zip(
+                work.coefficients.tolist(), work.parts, strict=True
+            )
+        )
+        reason = wrong_gradient(
+            gradient, self._cycle, self._size, wide=wide, weight=weight
+        )
+        if reason or not isinstance(gradient, Gradient):
             return refused(work.worker, reason, after_s)
-        assert isinstance(gradient, Gradient)
+        # Loads follow from these times: nobody sums gradients faster than any device.
+        least_s = LEAST_BATCH_S * len(work.parts)
+        latest_s = max(asked_s, after_s - least_s)
+        downloaded_s = time_within(asked_s, asked_s + gradient.downloaded_s, latest_s)
         answer = Answer(
             work=work,
-            downloaded_s=time_within(asked_s, asked_s + gradient.downloaded_s, after_s),
-            trained_s=time_within(asked_s, asked_s + gradient.trained_s, after_s),
+            downloaded_s=downloaded_s,
+            trained_s=time_within(
+                downloaded_s + least_s, asked_s + gradient.trained_s, after_s
+            ),
             after_s=after_s,
         )
         self._vectors[answer] = gradient.vector

@@ -6,7 +6,7 @@ samples that others would send to it stay with them.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from melisma import rpc
@@ -15,6 +15,8 @@ from melisma.fleets.judge import (
     accepted,
     failed,
     refused,
+    wrong_address,
+    wrong_nothing,
     wrong_slot,
     wrong_slots_update,
 )
@@ -44,6 +46,8 @@ class RelayServer:
         self._task, self._slot = task, 0
         self._moves: Mapping[str, Move] = {}
         self.remotes: Remotes | None = None
+        #: Called with the name of a device that answers wrongly, and how.
+        self.accuse: Callable[[str, str], None] = lambda name, reason: None
 
     def plan(self, slot: int, moves: Mapping[str, Move]) -> None:
         """Allow these samples, and no others."""
@@ -54,7 +58,11 @@ class RelayServer:
         """Return where a device takes samples of the caller, if it listens."""
         sender = rpc.current().caller
         self._planned(task, sender, to)
-        address: str | None = await self._call(to, "admit", task, sender)
+        answer = await self._call(to, "admit", task, sender)
+        if reason := wrong_address(answer):
+            self.accuse(to, reason)
+            return None
+        address: str | None = answer
         return address
 
     @rpc.expose(idempotent=True)
@@ -74,7 +82,8 @@ class RelayServer:
         return planned
 
     async def _call(self, name: str, function: str, *args: Any) -> Any:
-        assert self.remotes is not None
+        if self.remotes is None:
+            raise ConfigError(f"{function} of {name}: no cycle has begun yet")
         return await self.remotes.call(name, function, *args, within_s=RELAY_S)
 
 
@@ -91,6 +100,7 @@ class LiveDevices(LiveCrew):
     ) -> None:
         super().__init__(roster, served, began_s=began_s)
         self._relay, relay.remotes = relay, roster.remotes
+        relay.accuse = roster.accuse
         self._trained: dict[str, int] = {}  # samples in this cycle, of those at work
 
     async def start(
@@ -103,10 +113,13 @@ class LiveDevices(LiveCrew):
 
         async def start(name: str) -> Lost | None:
             try:
-                await self._call(name, "start", task, cycle, slot, within_s=deadline_s)
+                nothing = await self._call(
+                    name, "start", task, cycle, slot, within_s=deadline_s
+                )
             except RpcError as error:
                 return self._lost(name, error)
-            return None
+            reason = wrong_nothing(nothing, "start")
+            return self._lost(name, reason) if reason else None
 
         answers = await asyncio.gather(*map(start, self.learners))
         return [lost for lost in answers if lost]
@@ -158,8 +171,10 @@ class LiveDevices(LiveCrew):
             update = await self._call(name, "finish", task, cycle, within_s=deadline_s)
         except RpcError as error:
             return self._lost(name, error)
-        samples = self._trained[name]
-        if reason := wrong_slots_update(update, cycle, samples, self._sent):
+        samples, steps = self._trained[name], self._roster.spec(task).steps
+        if reason := wrong_slots_update(
+            update, cycle, samples, self._sent, steps=steps
+        ):
             return self._lost(name, reason)
         return accepted(self.learners.index(name), update, self._after_s())
 

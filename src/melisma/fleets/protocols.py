@@ -8,7 +8,7 @@ bids, gives orders and waits. `Crew` is what every algorithm needs; `Trains`, `S
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from melisma.learning.parameters import Parameters
 from melisma.learning.training import Trained
@@ -92,6 +92,14 @@ class Crew(Protocol):
 
     def expel(self, name: str, reason: str) -> None:
         """Exclude a learner from all cycles to come."""
+
+
+@runtime_checkable
+class Judges(Protocol):
+    """A crew whose learners may answer wrongly before they have any work."""
+
+    def take_offences(self) -> list[tuple[str, str]]:
+        """Return who answered wrongly since the last call, and how."""
 
 
 class Trains(Crew, Protocol):

@@ -6,13 +6,14 @@ few seconds to answer, and newcomers prepare while the others work.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from melisma.errors import RpcError
-from melisma.fleets.judge import wrong_ready, wrong_speeds
+from melisma.errors import ProtocolError, RpcError, readable
+from melisma.fleets.judge import believed, wrong_nothing, wrong_ready, wrong_speeds
 from melisma.fleets.messages import Ready, Speeds, TaskSpec
 from melisma.fleets.remotes import Remotes
 from melisma.system.law import DelayLaw
@@ -25,6 +26,8 @@ PREPARE_S, MEASURE_S = 60.0, 300.0
 HURRY_S = 3.0
 #: Pause between two looks at who is connected.
 LOOK_S = 1.0
+#: Wrong answers after which a learner is not asked again before they are recorded.
+WRONG = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,8 @@ class Roster:
         self._measured: set[str] = set()  # for every task
         self._preparing: dict[tuple[str, str], asyncio.Task[Ready | None]] = {}
         self._complaints: dict[str, str] = {}
+        self._offences: list[tuple[str, str]] = []  # not recorded yet
+        self._wrong: Counter[str] = Counter()  # of those
         self._speeds: dict[tuple[str, str], Speeds] = {}
         self._benchmarks = asyncio.Semaphore(at_once)
 
@@ -63,19 +68,25 @@ class Roster:
         """Return the delay law of learners, as each of them measured itself."""
         return law_of([self._speeds[task, name] for name in names])
 
+    def spec(self, task: str) -> TaskSpec:
+        """Return a task as learners prepare for it."""
+        return self._tasks[task].spec
+
     async def ready(self, task: str, busy: Collection[str] = ()) -> list[str]:
         """Return all learners that are ready; wait for enough of them at the start.
 
         One that took part before has HURRY_S to answer, unless it is ``busy`` with
         another task. Newcomers benchmark themselves meanwhile, and take part as soon
-        as they are done. Later calls wait until one learner is ready.
+        as they are done. Later calls wait until one learner is ready. Who answered
+        wrongly WRONG times is not waited for.
         """
         asked = [name for name in self.present if name not in busy]
         ready: dict[str, Ready] = {}
         hurry_s = HURRY_S
         while True:
             connected = dict.fromkeys(await self.remotes.wait_until(1))
-            self._prepare_all(task, connected, {*ready, *busy})
+            hopeless = {name for name, times in self._wrong.items() if times >= WRONG}
+            self._prepare_all(task, connected, {*ready, *busy, *hopeless})
             keys = [(task, name) for name in asked]
             due = [self._preparing[key] for key in keys if key in self._preparing]
             if due and hurry_s:
@@ -87,7 +98,7 @@ class Roster:
                 for name, answer in (self.present | ready).items()
                 if name in connected and (name in ready or name not in asked)
             }
-            if len(there) >= self._least:
+            if there and len(there) + len(hopeless) >= self._least:
                 break
             pause = asyncio.create_task(asyncio.sleep(LOOK_S))
             others = [
@@ -101,9 +112,21 @@ class Roster:
 
     def complain(self, name: str, complaint: str) -> None:
         """Log a complaint about a learner, unless it was the last one logged."""
+        complaint = readable(complaint)
         if self._complaints.get(name) != complaint:
             log.warning("%s %s", name, complaint)
         self._complaints[name] = complaint
+
+    def accuse(self, name: str, reason: str) -> None:
+        """Keep a wrong answer for the records; the log has it already."""
+        self._wrong[name] += 1
+        self._offences.append((name, readable(reason)))
+
+    def take_offences(self) -> list[tuple[str, str]]:
+        """Return who answered wrongly since the last call, and how."""
+        taken, self._offences = self._offences, []
+        self._wrong.clear()
+        return taken
 
     def _prepare_all(
         self, task: str, names: Iterable[str], excluded: Collection[str]
@@ -142,6 +165,9 @@ class Roster:
         except (RpcError, _Wrong) as error:
             self._measured.discard(name)
             self.complain(name, f"does not take part: {error}")
+            # One that raises may only lack the model: it can be mended and come back.
+            if isinstance(error, ProtocolError | _Wrong):
+                self.accuse(name, str(error))
             return None
         self._complaints.pop(name, None)
         return ready
@@ -154,14 +180,17 @@ class Roster:
         if not ready.measured:
             async with self._benchmarks:
                 keys = list(announced.benchmark)
-                await call(name, "measure", task, keys, within_s=MEASURE_S)
+                nothing = await call(name, "measure", task, keys, within_s=MEASURE_S)
+            if reason := wrong_nothing(nothing, "measure"):
+                raise _Wrong(reason)
         if not announced.spec.private:
             # Drift is counted once: by the learner, or by who observes its cycles.
             drifted = len(self._tasks) == 1
             speeds = await call(name, "speeds", task, drifted, within_s=PREPARE_S)
             if reason := wrong_speeds(speeds):
                 raise _Wrong(reason)
-            self._speeds[task, name] = speeds
+            batch = announced.spec.training.batch
+            self._speeds[task, name] = believed(speeds, batch)
         answer: Ready = ready
         return answer
 

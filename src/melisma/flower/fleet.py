@@ -7,7 +7,6 @@ reports with every reply, so that the next cycle needs no question before.
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -18,15 +17,18 @@ from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from melisma.errors import DataError
+from melisma.errors import DataError, readable
 from melisma.fleets.audit import Audit
 from melisma.fleets.judge import (
+    believed,
     clipped_bid,
     judged,
     refused,
+    wrong_bid,
     wrong_samples,
     wrong_speeds,
 )
+from melisma.fleets.live import LONGEST_WAIT
 from melisma.fleets.messages import TrainRequest, Update
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Updates
 from melisma.fleets.roster import Announcement, law_of
@@ -86,10 +88,17 @@ class FlowerLearners:
         self._members: dict[str, Member] = {}
         self._expelled: set[str] = set()
         self._complaints: dict[int, str] = {}
+        self._names: dict[int, str] = {}  # under which nodes took part
+        self._offences: list[tuple[str, str]] = []  # not recorded yet
 
     def now_s(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self._began
+
+    def take_offences(self) -> list[tuple[str, str]]:
+        """Return who reported a wrong status since the last call, and how."""
+        taken, self._offences = self._offences, []
+        return taken
 
     def expel(self, name: str, reason: str) -> None:
         """Give a learner no more work; only the SuperLink's owner can keep it out."""
@@ -115,6 +124,7 @@ class FlowerLearners:
         self._members = able
         for member in able.values():
             del self._statuses[member.node]
+            self._names[member.node] = member.status.name
         self.learners = sorted(able)
         own = [able[name].status.samples for name in self.learners]
         self.own_samples = [n for n in own if n is not None] or None
@@ -122,7 +132,8 @@ class FlowerLearners:
     async def law(self) -> DelayLaw:
         """The delay laws that the learners reported, with Flower's part in them."""
         speeds = [self._members[name].status.speeds for name in self.learners]
-        return law_of([own for own in speeds if own is not None])
+        batch = self._spec.training.batch
+        return law_of([believed(own, batch) for own in speeds if own is not None])
 
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
         """The shards that each learner bid for, by the task's deadline."""
@@ -138,7 +149,8 @@ class FlowerLearners:
         """
         self._served.renew(self._served.cycle + 1, parameters)
         began = time.monotonic()
-        wait_s = math.inf if self._late == Late.WAIT else deadline_s + GRACE_S
+        patience = LONGEST_WAIT if self._late == Late.WAIT else 1
+        wait_s = deadline_s * patience + GRACE_S
         waiting: dict[str, tuple[Order, TrainRequest]] = {}
         for id, order, request in await self._send(orders, deadline_s):
             if id:
@@ -188,9 +200,10 @@ class FlowerLearners:
         """Judge the reply to a request."""
         if reply.has_error():
             blamed = reply.error.code in BLAMED
+            reason = f"{'failed' if blamed else 'lost'}: {reply.error.reason}"
             return Lost(
                 learner=order.learner,
-                reason=f"{'failed' if blamed else 'lost'}: {reply.error.reason}",
+                reason=readable(reason),
                 after_s=after_s,
                 offence=blamed,
             )
@@ -269,6 +282,8 @@ class FlowerLearners:
             reason = str(error)
         if reason:
             self._complain(node, f"does not take part: {reason}")
+            if node in self._names:  # a name that it says now may be another's
+                self._offences.append((self._names[node], readable(reason)))
             return
         self._timings[node] = Timing(
             deadline_s=self._deadline_s, previous=reply.to, previous_s=reply.took_s
@@ -278,14 +293,17 @@ class FlowerLearners:
 
     def _wrong_status(self, status: NodeStatus) -> str:
         """Return why a status cannot be true, or nothing."""
-        if not (status.name and status.name.isprintable()):
+        if not (0 < len(status.name) <= 64 and status.name.isprintable()):
             return f"{status.name!r} is no name"
         if reason := wrong_samples(status.samples, self._spec):
+            return reason
+        if status.bid is not None and (reason := wrong_bid(status.bid)):
             return reason
         return "" if status.speeds is None else wrong_speeds(status.speeds)
 
     def _complain(self, node: int, complaint: str) -> None:
         """Log a complaint about a node, unless it was the last one logged."""
+        complaint = readable(complaint)
         if self._complaints.get(node) != complaint:
             log.warning("node %x %s", node, complaint)
         self._complaints[node] = complaint

@@ -64,6 +64,11 @@ def task_of(job: Job) -> Task:
             rule=job.aggregation.rule,
             trim=job.aggregation.trim,
             clip=job.aggregation.clip,
+            most_share=(
+                1.0
+                if job.aggregation.most_share is None
+                else job.aggregation.most_share
+            ),
         ),
     )
 

@@ -1,6 +1,6 @@
 """One task of a live run, as the orchestrator holds it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from melisma.algorithms.task import Task
 from melisma.fleets.audit import Audit
@@ -19,6 +19,9 @@ from melisma.system.law import Mode
 
 #: Shards on which a learner benchmarks itself.
 BENCHMARK_SHARDS = 8
+#: Share of the mean that one learner may have, unless the job says. What a learner is
+#: given, and so its weight, follows from what it says of itself.
+MOST_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +37,8 @@ class LiveTask:
     def of(cls, job: Job, run: RunWriter) -> "LiveTask":
         """Load and build a task at its run's checkpoint; ConfigError or DataError."""
         task = task_of(job)
+        if job.aggregation.most_share is None:
+            task = replace(task, merging=replace(task.merging, most_share=MOST_SHARE))
         run.restore(task.model)
         done = run.checkpoint
         store = ShardStore(task.data, task.shard)

@@ -113,6 +113,7 @@ class AggregationTable(Table, frozen=True, kw_only=True):
     rule: Rule = Rule.MEAN
     trim: float = 0.1  #: share that the trimmed mean leaves out at either end
     clip: float | None = None  #: farthest that an update may lead from the model (L2)
+    most_share: float | None = None  #: of the mean, that one update may have
 
 
 class WorkloadTable(Table, frozen=True, kw_only=True):

@@ -338,7 +338,8 @@ def in_thread(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
 
     async def variant(*args: P.args, **options: P.kwargs) -> T:
         control = options.setdefault("control", Control())
-        assert isinstance(control, Control)
+        if not isinstance(control, Control):
+            raise TypeError(f"control is a {type(control).__name__}: give a Control")
         work = asyncio.to_thread(partial(function, *args, **options))
         try:
             return await work

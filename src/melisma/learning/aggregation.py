@@ -1,6 +1,8 @@
 """Aggregating updates as they arrive: by weighted mean, or robustly.
 
     WeightedMean      streams in the memory of two models; one huge update spoils it
+    CappedMean        the same, in which no update has more than a share of the weight;
+                      holds one model more
     CoordinateMedian  holds all K models; fewer than half of the learners, whatever
                       they send, cannot move a coordinate out of the others' range
     TrimmedMean       holds all K models; the same against ⌊trim·K⌋ learners, and
@@ -20,7 +22,7 @@ import torch
 from torch import Tensor
 
 from melisma.errors import ConfigError
-from melisma.learning.parameters import Parameters
+from melisma.learning.parameters import Parameters, all_finite
 from melisma.learning.settings import Rule
 
 #: Raised by `result` where there is nothing to aggregate.
@@ -30,20 +32,29 @@ _NOTHING = "no update with any weight was added"
 class Aggregate(Protocol):
     """Combines updates, added in any order and in chunks, into one model."""
 
-    weight: float  #: Σ wₖ of the updates that count
+    @property
+    def weight(self) -> float:
+        """Σ wₖ of the updates that count."""
 
     def add(self, stack: Parameters, weights: Sequence[float]) -> list[int]:
-        """Add one update per row of ``stack``; return the rows that are not finite."""
+        """Add one update per row of ``stack``; return the rows that are refused.
+
+        Refused are rows that are not finite or, where they are weighted, too large to
+        be weighted in float32.
+        """
 
     def result(self) -> Parameters:
         """Return the aggregate; ValueError if nothing of any weight was added."""
 
 
-def aggregate(rule: Rule, trim: float) -> Aggregate:
-    """Make a new, empty aggregate; only the trimmed mean asks for ``trim``."""
+def aggregate(rule: Rule, trim: float, most_share: float = 1.0) -> Aggregate:
+    """Make a new, empty aggregate.
+
+    Only the trimmed mean asks for ``trim``, and only the mean for ``most_share``.
+    """
     match rule:
         case Rule.MEAN:
-            return WeightedMean()
+            return CappedMean(most_share) if most_share < 1 else WeightedMean()
         case Rule.MEDIAN:
             return CoordinateMedian()
         case Rule.TRIMMED:
@@ -62,18 +73,22 @@ class WeightedMean:
         self._sum: Parameters = {}
 
     def add(self, stack: Parameters, weights: Sequence[float]) -> list[int]:
-        """Add one update per row of ``stack``; return the rows that are not finite.
+        """Add one update per row of ``stack``; return the rows that are refused.
 
-        Those are left out: a single NaN or infinity would spread to the mean.
+        Those are left out: a single NaN or infinity would spread to the mean. An
+        overflow in float32 never becomes finite again, so a sum that is finite had
+        none; only one that is not is looked at by row, and weighed in double.
         """
         parts, rows = _weighted_sum(stack, weights)
         refused: list[int] = []
-        if not all(bool(part.isfinite().all()) for part in parts.values()):
-            finite = _finite_rows(stack)
-            refused = _places(~finite)
-            stack = {name: values[finite] for name, values in stack.items()}
-            finite_weights = torch.tensor(weights)[finite.cpu()].tolist()
-            parts, rows = _weighted_sum(stack, finite_weights)
+        if not all_finite(parts):
+            counted = _representable_rows(stack, rows)
+            refused = _places(~counted)
+            stack = {name: values[counted] for name, values in stack.items()}
+            counted_weights = torch.tensor(weights)[counted.cpu()].tolist()
+            parts, rows = _weighted_sum(stack, counted_weights)
+            if not all_finite(parts):
+                parts, rows = _weighted_sum(stack, counted_weights, torch.float64)
         self.weight += float(rows.sum())
         for name, part in parts.items():
             self._sum[name] = self._sum[name].add_(part) if name in self._sum else part
@@ -84,6 +99,63 @@ class WeightedMean:
         if not self.weight > 0:
             raise ValueError(_NOTHING)
         return {name: (s / self.weight).float() for name, s in self._sum.items()}
+
+    def sum_of(self, name: str) -> Tensor:
+        """Return Σ wₖ·θₖ of one parameter, in double precision."""
+        return self._sum[name]
+
+
+class CappedMean:
+    """The weighted mean, with the weight of the heaviest update limited.
+
+    Of three updates or more none counts for more than ``most_share`` of all, from 0.5
+    to below 1: at 0.5 nobody outweighs all the others. The heaviest one is held apart
+    from the sum of the others, since its limit is known only at the end.
+    """
+
+    def __init__(self, most_share: float) -> None:
+        self._share, self._others = most_share, WeightedMean()
+        self._heaviest: Parameters = {}  # a stack of one
+        self._heaviest_weight, self._updates = 0.0, 0
+
+    @property
+    def weight(self) -> float:
+        """Σ wₖ of the updates that count, before any limit."""
+        return self._others.weight + self._heaviest_weight
+
+    def add(self, stack: Parameters, weights: Sequence[float]) -> list[int]:
+        """Add one update per row of ``stack``; return the rows that are refused."""
+        device = next(iter(stack.values())).device
+        rows = torch.tensor(weights, dtype=torch.float32, device=device)
+        counted = _representable_rows(stack, rows)
+        for row in _places(counted & (rows > 0)):
+            one, weight = {n: v[row : row + 1] for n, v in stack.items()}, weights[row]
+            self._updates += 1
+            if weight > self._heaviest_weight:
+                # A copy: the row alone, not the stack that it is in.
+                held = {name: values.clone() for name, values in one.items()}
+                one, self._heaviest = self._heaviest, held
+                weight, self._heaviest_weight = self._heaviest_weight, float(weight)
+            if one:
+                self._others.add(one, [weight])
+        return _places(~counted)
+
+    def result(self) -> Parameters:
+        """Return the mean; ValueError if nothing of any weight was added."""
+        if not self._updates:
+            raise ValueError(_NOTHING)
+        weight, others = self._heaviest_weight, self._others
+        if self._updates > 2:
+            # w / (w + others) ≤ share
+            weight = min(weight, others.weight * self._share / (1 - self._share))
+        parts, _ = _weighted_sum(self._heaviest, [weight])
+        if not others.weight:
+            return {name: (part / weight).float() for name, part in parts.items()}
+        total = weight + others.weight
+        return {
+            name: ((others.sum_of(name) + p) / total).float()
+            for name, p in parts.items()
+        }
 
 
 class _Sorted:
@@ -190,12 +262,14 @@ def _moves(values: Tensor, before: Tensor) -> Tensor:
 
 
 def _weighted_sum(
-    stack: Parameters, weights: Sequence[float]
+    stack: Parameters,
+    weights: Sequence[float],
+    precision: torch.dtype = torch.float32,
 ) -> tuple[Parameters, Tensor]:
     device = next(iter(stack.values())).device
-    rows = torch.tensor(weights, dtype=torch.float32, device=device)
+    rows = torch.tensor(weights, dtype=precision, device=device)
     parts = {
-        name: (rows @ values.flatten(1)).view(values.shape[1:]).double()
+        name: (rows @ values.flatten(1).to(precision)).view(values.shape[1:]).double()
         for name, values in stack.items()
     }
     return parts, rows
@@ -203,6 +277,16 @@ def _weighted_sum(
 
 def _finite_rows(stack: Parameters) -> Tensor:
     rows = [values.flatten(1).isfinite().all(dim=1) for values in stack.values()]
+    return torch.stack(rows).all(dim=0)
+
+
+def _representable_rows(stack: Parameters, weights: Tensor) -> Tensor:
+    """Return which rows are finite, and still are once weighted in float32."""
+    most, scales = torch.finfo(torch.float32).max, weights.double()[:, None]
+    rows = [
+        ((values.flatten(1).double() * scales).abs() <= most).all(dim=1)
+        for values in stack.values()
+    ]
     return torch.stack(rows).all(dim=0)
 
 

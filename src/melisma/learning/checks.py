@@ -15,7 +15,7 @@ device's generator and cannot be redone. Measurements are in `docs/checks.md`.
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,7 @@ from melisma.errors import ConfigError
 from melisma.learning.kernels import fast_kernels
 from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.learning.settings import Training
-from melisma.learning.training import train
+from melisma.learning.training import Session, train
 from melisma.maths.arrays import Floats, Ints
 
 #: Distance from which an update counts as false. Honest float32 training stays below
@@ -64,6 +64,28 @@ def redone(
     """
     twin = _with(model, before)
     train(twin, x, y, plan, training)
+    return parameters_of(twin)
+
+
+def redone_unless(
+    halt: Callable[[], bool],
+    model: nn.Module,
+    before: Parameters,
+    x: Tensor,
+    y: Tensor,
+    pieces: Iterable[Ints],
+    training: Training,
+) -> Parameters | None:
+    """Return the same for a plan that comes in pieces; None if that is halted.
+
+    ``halt`` is asked before each batch.
+    """
+    twin = _with(model, before)
+    session = Session(twin, training)
+    for piece in pieces:
+        session.train(x, y, piece, halt)
+        if session.trained().halted:
+            return None
     return parameters_of(twin)
 
 
@@ -130,7 +152,8 @@ def gap(own: Losses, others: Losses, passes: float) -> Gap:
     """
     if min(len(own.after), len(others.after)) < 2:
         raise ValueError("a gap needs two samples or more on both sides")
-    if not (np.isfinite(own.after).all() and np.isfinite(others.after).all()):
+    sides = (own.before, own.after, others.before, others.after)
+    if not all(np.isfinite(side).all() for side in sides):
         return Gap(mean=-math.inf, error=0.0)
     terms = np.linalg.lstsq(_terms(others), _drop(others), rcond=None)[0]
     a, b = (_drop(part) - _terms(part) @ terms for part in (own, others))

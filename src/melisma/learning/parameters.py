@@ -71,6 +71,18 @@ def put(parameters: Parameters, model: nn.Module) -> None:
             state[name].copy_(value)
 
 
+def all_finite(parameters: Parameters) -> bool:
+    """Return whether there is no NaN and no infinity in any of them."""
+    return all(bool(tensor.isfinite().all()) for tensor in parameters.values())
+
+
+def largest(parameters: Parameters) -> float:
+    """Return the largest absolute value; NaN if there is one."""
+    return max(
+        (float(t.abs().max()) for t in parameters.values() if t.numel()), default=0.0
+    )
+
+
 def stacked(updates: Sequence[Parameters]) -> Parameters:
     """Return several learners' parameters as one stack."""
     return {

@@ -75,9 +75,14 @@ class Merging:
     rule: Rule = Rule.MEAN
     trim: float = 0.1  #: share that the trimmed mean leaves out at either end
     clip: float | None = None  #: farthest that an update may lead from the model (L2)
+    most_share: float = 1.0  #: of the mean, that one update may have
 
     def __post_init__(self) -> None:
         if not 0 <= self.trim < 0.5:
             raise ConfigError(f"trim = {self.trim}: give a share from 0 to below 0.5")
+        if not 0.5 <= self.most_share <= 1:
+            raise ConfigError(
+                f"most_share = {self.most_share}: give a share from 0.5 to 1"
+            )
         if self.clip is not None and not 0 < self.clip < math.inf:
             raise ConfigError(f"clip = {self.clip}: give a finite number above 0")

@@ -15,6 +15,7 @@ from typing import Any
 from melisma.errors import (
     AccessError,
     CallTimeout,
+    ProtocolError,
     RemoteError,
     RpcError,
     TransportError,
@@ -201,7 +202,7 @@ class Caller:
             value = unpack(body, buffers)
         except Malformed as error:
             self.cancel(call)
-            self._fail_future(call, TransportError(
+            self._fail_future(call, ProtocolError(
                 f"the answer of {call.function} cannot be decoded: {error}"
             ))  # fmt: skip
             return

@@ -1,0 +1,231 @@
+"""A learner that answers wrongly, at every call of every family, ends no run.
+
+It goes through a grammar of wrong answers, one a call, beside two honest learners.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from tests.fleets.learners import Steady, changed, live, of
+
+from melisma.algorithms import log
+from melisma.algorithms.log import OFFENCES
+from melisma.fleets.messages import Ready, Speeds, TaskSpec
+from melisma.jobs.schema import FogTable, Job, Moving, TaskTable, TrainingTable
+from melisma.learner.fog import FogLearner
+from melisma.learner.learner import Learner
+from melisma.learning import data
+from melisma.learning.data import Dataset
+from melisma.learning.parameters import all_finite, load
+from melisma.runs import records
+from melisma.runs.records import Record
+from melisma.runs.store import MODEL
+from melisma.system.law import Mode
+from melisma.units import Seconds
+
+#: What a call may be answered with, and what a field of an answer may hold.
+WRONG: list[Any] = [
+    *(None, True, 0, -1, 2**63, 1e-12, 2999.0, 1e308, float("nan"), float("inf")),
+    *(-float("inf"), "x", "\x1b[31m\u202e\n" * 5000, b"", [], {}, [None], {"b": 1}),
+    *(np.float32("nan"), np.zeros(3), torch.zeros(2), {"1.weight": torch.zeros(1)}),
+    Ready(measured=True, samples=7),
+    Speeds(step_s=1e-9, sample_s=0.0, fixed_s=0.0),
+    {"1.weight": torch.full((200, 784), 3e38)},
+]
+#: Of those, what the quick tests try.
+SOME: list[Any] = [None, True, -1, 2**63, float("nan"), "x", {}, WRONG[-2]]
+
+
+def spoiled(honest: Any, grammar: list[Any]) -> Iterator[Any]:
+    """Answers in place of an honest one: anything, and itself with one field wrong."""
+    yield from grammar
+    if not isinstance(honest, msgspec.Struct):
+        return
+    for name, value in itertools.product(honest.__struct_fields__, grammar):
+        wrong = msgspec.structs.replace(honest)
+        msgspec.structs.force_setattr(wrong, name, value)
+        yield wrong
+    if hasattr(honest, "parameters"):
+        for factor in (1e30, 3e38, torch.nan):
+            much = {n: t * 0 + factor for n, t in honest.parameters.items()}
+            yield msgspec.structs.replace(honest, parameters=much)
+
+
+def lying(learner: Learner, call: str, grammar: list[Any]) -> Callable[[], int]:
+    """Make a learner answer a call wrongly; return what counts its lies."""
+    method, told = getattr(learner, call), itertools.count()
+    lies = 0
+
+    def lie(*args: Any) -> Any:
+        nonlocal lies
+        honest, lies = method(*args), next(told) + 1
+        answers = list(spoiled(honest, grammar))
+        return answers[(lies - 1) % len(answers)]
+
+    setattr(learner, call, lie)
+    return lambda: lies
+
+
+class Quick(Steady):
+    """Needs no benchmark, and bids the same always."""
+
+    def prepare(self, spec: TaskSpec) -> Ready:
+        ready = super().prepare(spec)
+        return msgspec.structs.replace(ready, measured=True)
+
+    def bid(self, task: str, deadline_s: float, steps: int) -> int:
+        return 2
+
+
+class Device(FogLearner):
+    def speeds(self, task: str, drifted: bool) -> Speeds:
+        step_s = {"a": 0.02, "b": 0.02, "liar": 0.05}[self.name]
+        return Speeds(step_s=step_s, sample_s=1e-4, fixed_s=0.01)
+
+
+PLAIN = changed(scheme="csa", samples=300, shard=50, deadline=Seconds(30.0))
+CODED = changed(PLAIN, scheme="coded", stragglers=1, shard=10)
+FOG = changed(
+    scheme="fog",
+    mode=Mode.FEDERATED,
+    model="FogMLP",
+    samples=None,
+    shard=4,
+    deadline=Seconds(0.6),
+    training=TrainingTable(rate=0.1, batch=8),
+    fog=FogTable(period=2, plan=Moving.ALONE),
+)
+MOVING = changed(FOG, fog=FogTable(period=2, plan=Moving.KNOWN, discard=10.0))
+TASKS = changed(
+    scheme="med-probe",
+    shard=20,
+    deadline=Seconds(30.0),
+    task=(TaskTable(name="one", samples=120, steps=1),),
+)
+
+
+def own(name: str) -> Dataset:
+    whole, first = data.load("mnist-5k"), 60 * ["a", "b", "liar"].index(name)
+    x, y = whole.train_x[first : first + 60], whole.train_y[first : first + 60]
+    return Dataset(name, x, y, x[:0], y[:0])
+
+
+def learners(job: Job, call: str) -> list[Learner]:
+    names = ("a", "b", "liar")
+    if job.scheme == "fog":
+        return [Device(name=name, own=own(name)) for name in names]
+    if job.mode == Mode.FEDERATED:
+        return [Quick(name=name, own=own(name)) for name in names]
+    kind = Steady if job.task or call == "measure" else Quick
+    return [kind(name=name) for name in names]
+
+
+def tried(
+    job: Job, folder: Path, call: str, grammar: list[Any]
+) -> tuple[list[Record], int]:
+    a, b, liar = learners(job, call)
+    lies = lying(liar, call, grammar)
+    return live(job, folder, [a, b, liar], least=2), lies()
+
+
+def assert_honest_went_on(job: Job, folder: Path, happened: list[Record]) -> None:
+    cycles = [r.cycle for r in of(records.Evaluated, happened)]
+    assert cycles == list(range(1, job.cycles + 1))
+    accused = {r.learner for r in of(records.Dropped, happened) if r.offence}
+    assert accused <= {"liar"}
+    counted = {r.learner for r in of(records.Uploaded, happened)}
+    # Where data moves, one device may be given all of it.
+    assert counted & {"a", "b"} if job.fog == MOVING.fog else counted >= {"a", "b"}
+    model = folder / (job.task[0].name if job.task else "") / MODEL
+    assert all_finite(load(model))
+    texts = [r.reason for r in of(records.Dropped, happened)]
+    assert all(text.isprintable() and len(text) <= 200 for text in texts)
+
+
+FAMILIES = [
+    *((PLAIN, call) for call in ("prepare", "measure", "speeds", "train")),
+    (changed(PLAIN, mode=Mode.FEDERATED, samples=None, shard=5), "prepare"),
+    (changed(PLAIN, scheme="dab"), "bid"),
+    (changed(PLAIN, checks=1.0), "train"),
+    *((CODED, call) for call in ("speeds", "gradient")),
+    *((FOG, call) for call in ("prepare", "speeds", "start", "slot", "finish")),
+    (MOVING, "slot"),
+    *((TASKS, call) for call in ("speeds", "probe", "train")),
+]
+IDS = [f"{job.scheme}-{job.mode.value}-{call}" for job, call in FAMILIES]
+QUICK = {"csa-parallel-speeds", "dab-parallel-bid"}
+
+
+@pytest.mark.parametrize(
+    ("job", "call"),
+    [
+        pytest.param(*pair, id=id, marks=() if id in QUICK else pytest.mark.slow)
+        for pair, id in zip(FAMILIES, IDS, strict=True)
+    ],
+)
+def test_some_wrong_answers_end_no_run(
+    tmp_path: Path, job: Job, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "OFFENCES", 10**6)  # to hear all of them
+    job = changed(job, cycles=len(SOME))
+    happened, lies = tried(job, tmp_path, call, SOME)
+    assert_honest_went_on(job, tmp_path, happened)
+    assert lies >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("job", "call"), FAMILIES, ids=IDS)
+def test_no_wrong_answer_ends_a_run(
+    tmp_path: Path, job: Job, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "OFFENCES", 10**6)
+    job = changed(job, cycles=60)
+    happened, _ = tried(job, tmp_path, call, WRONG)
+    assert_honest_went_on(job, tmp_path, happened)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("prepare", "not an answer to prepare"),
+        pytest.param("speeds", "not a delay law", marks=pytest.mark.slow),
+    ],
+)
+def test_who_answers_wrongly_before_any_work_is_expelled_too(
+    tmp_path: Path, call: str, why: str
+) -> None:
+    job = changed(PLAIN, cycles=OFFENCES + 1)
+    a, b, liar = learners(job, call)
+    setattr(liar, call, lambda *args: None)
+    happened = live(job, tmp_path, [a, b, liar])  # waits for all three
+    offences = [r for r in of(records.Dropped, happened) if r.offence]
+    assert {(r.learner, r.reason) for r in offences} == {("liar", why)}
+    assert [r.learner for r in of(records.Expelled, happened)] == ["liar"]
+    assert_honest_went_on(job, tmp_path, happened)
+
+
+def test_who_claims_to_have_endless_samples_makes_no_plan_infeasible(
+    tmp_path: Path,
+) -> None:
+    class Rich(Quick):
+        def prepare(self, spec: TaskSpec) -> Ready:
+            return msgspec.structs.replace(super().prepare(spec), samples=10**9)
+
+    job = changed(PLAIN, mode=Mode.FEDERATED, samples=None, shard=5, cycles=2)
+    a, b, _ = learners(job, "prepare")
+    happened = live(job, tmp_path, [a, b, Rich(name="liar", own=own("liar"))])
+    assert_honest_went_on(job, tmp_path, happened)
+
+
+@pytest.mark.slow
+def test_a_run_is_resumed_while_such_a_learner_dials(tmp_path: Path) -> None:
+    job = changed(PLAIN, cycles=2)
+    tried(job, tmp_path, "prepare", WRONG)
+    happened, _ = tried(changed(job, cycles=4), tmp_path, "speeds", WRONG)
+    assert len(of(records.Evaluated, happened)) == 4
