@@ -66,7 +66,7 @@ def joined(server: rpc.Server, learners: Sequence[Learner]) -> Iterator[None]:
 def service_of(learner: Learner) -> Service:
     if isinstance(learner, FogLearner):
         return FogService(learner, listens=getattr(learner, "listens", None))
-    return Service(learner)
+    return getattr(learner, "service", None) or Service(learner)
 
 
 def live(

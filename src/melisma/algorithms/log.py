@@ -10,7 +10,7 @@ import numpy as np
 
 from melisma.algorithms.task import Plan, Task
 from melisma.errors import TrainingError
-from melisma.fleets.protocols import Crew, Judges, Lost, Updates
+from melisma.fleets.protocols import NOT_FINITE, Crew, Judges, Lost, Updates
 from melisma.learning.parameters import all_finite
 from melisma.maths.arrays import Floats
 from melisma.runs import records
@@ -76,6 +76,7 @@ class CycleLog:
         self.began_s, self._has_roster = crew.now_s(), False
         self.counted: list[int] = []  #: samples of each update that counts
         self._dropped: Counter[str] = Counter()
+        self._working, self._not_finite = 0, set[str]()
 
     def steered(self, task: Task) -> None:
         """Record another deadline, which holds from this cycle on."""
@@ -105,6 +106,7 @@ class CycleLog:
             self.roster(plan.probed.began_s if plan.probed else None)
         self._seconds = np.zeros(len(self._crew.learners))
         allocation = plan.allocation
+        self._working = int((allocation.samples > 0).sum())
         for k, shards in enumerate(allocation.samples.tolist()):
             self._learner(
                 records.Allocated,
@@ -141,7 +143,7 @@ class CycleLog:
             elif row in refused:
                 one = {name: rows[row] for name, rows in updates.parameters.items()}
                 large = all_finite(one)
-                why = "too large to average" if large else "not finite"
+                why = "too large to average" if large else NOT_FINITE
                 # What is trained from a broken model is broken, whoever trains it.
                 offence = not self._state.broken
                 why = f"parameters are {why}"
@@ -164,6 +166,8 @@ class CycleLog:
         self, name: str, after_s: float, reason: str, *, offence: bool = False
     ) -> None:
         self._dropped[reason] += 1
+        if reason.endswith(NOT_FINITE):
+            self._not_finite.add(name)
         self._learner(records.Dropped, name, after_s, reason=reason, offence=offence)
 
     def broken(self) -> None:
@@ -172,6 +176,19 @@ class CycleLog:
         logger.warning("cycle %d: %s: the old one stays", self.cycle, reason)
         self.counted.clear()
         self._dropped[reason] += 1
+
+    def diverged(self) -> TrainingError | None:
+        """Return an error if most learners answered with what is not finite.
+
+        One that does may lie; where most do, the job makes them.
+        """
+        if 2 * len(self._not_finite) <= self._working or not self._not_finite:
+            return None
+        return TrainingError(
+            f"cycle {self.cycle} of {self.task.name!r}: {len(self._not_finite)} of "
+            f"{self._working} learners answered with numbers that are not finite: "
+            "lower the learning rate"
+        )
 
     def fruitless(self) -> TrainingError:
         """Return the error to raise when no update counts."""

@@ -90,7 +90,8 @@ async def train(
     Returns the parameters of the model. Real learners come and go, so a live run is
     ``patient``: it goes on after a cycle in which no update counts, and waits for
     learners with which the deadline can be met. A run that is not, or `FRUITLESS` such
-    cycles in a row, or `WAIT_S` without them, raise TrainingError or InfeasibleError.
+    cycles in a row, or `WAIT_S` without them, raise TrainingError or InfeasibleError,
+    and so does a live cycle in which most learners diverge.
     ``control`` pauses or stops the run, or changes its deadline. ``observe`` is called
     with every record.
     """
@@ -113,6 +114,8 @@ async def train(
         cycles.begun(log)
         before = algorithm.state()
         outcome = await algorithm.cycle(log, begun, parameters)
+        if patient and (error := log.diverged()):
+            raise error
         scores = _scores(task, outcome.parameters, finite_loss=patient)
         fruitless = 0 if scores or outcome.idle else fruitless + 1
         if outcome.parameters is not None and not scores:

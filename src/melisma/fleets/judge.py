@@ -30,7 +30,7 @@ from melisma.fleets.messages import (
     Update,
 )
 from melisma.fleets.moves import Move
-from melisma.fleets.protocols import NOT_THERE, Lost, Report, Updates
+from melisma.fleets.protocols import NOT_FINITE, NOT_THERE, Lost, Report, Updates
 from melisma.learning.parameters import Parameters, all_finite, largest, stacked
 
 #: Largest bid that is believed, in shards: more than any data set has.
@@ -203,7 +203,7 @@ def wrong_gradient(
     if vector.shape != (size,) or vector.dtype != kind:
         return "a gradient of another model"
     if not np.isfinite(vector).all():
-        return "a gradient that is not finite"
+        return f"a gradient that is {NOT_FINITE}"
     if np.abs(vector).max(initial=0.0) > MOST_TIMES * weight:
         return "a gradient too large for any model"
     for reported_s in (gradient.downloaded_s, gradient.trained_s):
@@ -216,6 +216,8 @@ def wrong_ready(ready: object, spec: TaskSpec) -> str:
     """Judge a learner's answer to ``prepare``."""
     if not isinstance(ready, Ready) or type(ready.measured) is not bool:
         return "not an answer to prepare"
+    if ready.speeds is not None and (spec.private or not ready.measured):
+        return "speeds that nobody asked for"
     return wrong_samples(ready.samples, spec)
 
 

@@ -26,7 +26,7 @@ from melisma.fleets.judge import (
 )
 from melisma.fleets.messages import Speeds, TrainRequest
 from melisma.fleets.protocols import Lost, Order, Probed, Updates
-from melisma.fleets.roster import HURRY_S, Roster, law_of
+from melisma.fleets.roster import Roster, law_of, while_they_come
 from melisma.fleets.served import ServedTask
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Late
@@ -71,7 +71,7 @@ class LiveCrew:
     def expel(self, name: str, reason: str) -> None:
         """Disconnect a learner, and accept none of that name again."""
         log.warning("%s is expelled: %s", name, reason)
-        self._roster.remotes.expel(name, reason)
+        self._roster.expel(name, reason)
 
     def _begin(self, parameters: Parameters) -> float:
         """Serve the next cycle's model; return when that was."""
@@ -136,9 +136,7 @@ class LiveLearners(LiveCrew):
 
         async def bid(name: str) -> int:
             try:
-                answer = await self._call(
-                    name, "bid", task, deadline_s, steps, within_s=HURRY_S
-                )
+                answer = await self._call(name, "bid", task, deadline_s, steps)
             except RpcError as error:
                 self._complain(name, "does not bid", error)
                 return 0
@@ -147,7 +145,13 @@ class LiveLearners(LiveCrew):
                 return 0
             return clipped_bid(answer)
 
-        claimed = await asyncio.gather(*map(bid, self.learners))
+        asked = [asyncio.create_task(bid(name)) for name in self.learners]
+        await while_they_come(asked)
+        for name, answer in zip(self.learners, asked, strict=True):
+            if not answer.done():
+                answer.cancel()
+                self._roster.complain(name, "does not bid: no answer")
+        claimed = [a.result() if a.done() else 0 for a in asked]
         bids = np.array(claimed, dtype=np.int64)
         return self._claims.bids(self.learners, bids, shard)
 

@@ -59,6 +59,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     private: bool  #: learners do not report speeds and times (decentralised schemes)
     steps: int = 1  #: passes over the samples of a slot (fog)
     moving: bool = False  #: samples are sent between devices (fog)
+    drifted: bool = False  #: report speeds as they have drifted since the benchmark
 
 
 @rpc.register
@@ -67,6 +68,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 
     measured: bool  #: whether it has benchmarked itself for this task
     samples: int | None = None  #: of its own data (federated)
+    speeds: "Speeds | None" = None  #: unless they are private, or not measured yet
 
 
 @rpc.register

@@ -15,6 +15,8 @@ from melisma.learning.training import Trained
 from melisma.maths.arrays import Floats, Ints
 from melisma.system.law import DelayLaw
 
+#: How the reason ends why numbers do not count that are NaN or infinite.
+NOT_FINITE = "not finite"
 #: Why a learner's work is lost at the deadline.
 NOT_THERE = "not there by the deadline"
 

@@ -8,11 +8,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import msgspec
 import numpy as np
 
-from melisma.errors import ProtocolError, RpcError, readable
+from melisma.errors import ProtocolError, RpcError, TrainingError, readable
 from melisma.fleets.judge import believed, wrong_nothing, wrong_ready, wrong_speeds
 from melisma.fleets.messages import Ready, Speeds, TaskSpec
 from melisma.fleets.remotes import Remotes
@@ -24,6 +26,10 @@ log = logging.getLogger("melisma.orchestrator")
 PREPARE_S, MEASURE_S = 60.0, 300.0
 #: Longest that the start of a cycle waits for a learner that took part before.
 HURRY_S = 3.0
+#: How much longer it waits for each of them, at most.
+EACH_S = 0.02
+#: How long a run whose learners were all expelled waits for another one.
+NEWCOMER_S = 30.0
 #: Pause between two looks at who is connected.
 LOOK_S = 1.0
 #: Wrong answers after which a learner is not asked again before they are recorded.
@@ -54,7 +60,15 @@ class Roster:
         self.known: list[str] = []
         #: Answers of those that were ready at the last look.
         self.present: dict[str, Ready] = {}
-        self._tasks = {item.spec.task: item for item in announcements}
+        announcements = list(announcements)
+        # Drift is counted once: by the learner, or by who observes its cycles.
+        drifted = len(announcements) == 1
+        self._tasks = {
+            item.spec.task: replace(
+                item, spec=msgspec.structs.replace(item.spec, drifted=drifted)
+            )
+            for item in announcements
+        }
         self._least = least
         self._measured: set[str] = set()  # for every task
         self._preparing: dict[tuple[str, str], asyncio.Task[Ready | None]] = {}
@@ -62,11 +76,17 @@ class Roster:
         self._offences: list[tuple[str, str]] = []  # not recorded yet
         self._wrong: Counter[str] = Counter()  # of those
         self._speeds: dict[tuple[str, str], Speeds] = {}
+        self._expelled: set[str] = set()
         self._benchmarks = asyncio.Semaphore(at_once)
 
     def law(self, task: str, names: Iterable[str]) -> DelayLaw:
         """Return the delay law of learners, as each of them measured itself."""
         return law_of([self._speeds[task, name] for name in names])
+
+    def expel(self, name: str, reason: str) -> None:
+        """Disconnect a learner, and accept none of that name again."""
+        self._expelled.add(name)
+        self.remotes.expel(name, reason)
 
     def spec(self, task: str) -> TaskSpec:
         """Return a task as learners prepare for it."""
@@ -75,23 +95,23 @@ class Roster:
     async def ready(self, task: str, busy: Collection[str] = ()) -> list[str]:
         """Return all learners that are ready; wait for enough of them at the start.
 
-        One that took part before has HURRY_S to answer, unless it is ``busy`` with
-        another task. Newcomers benchmark themselves meanwhile, and take part as soon
-        as they are done. Later calls wait until one learner is ready. Who answered
-        wrongly WRONG times is not waited for.
+        One that took part before has HURRY_S to answer, and longer while others do,
+        unless it is ``busy`` with another task. Newcomers benchmark themselves
+        meanwhile, and take part as soon as they are done. Later calls wait until one
+        learner is ready. Who answered wrongly WRONG times is not waited for.
         """
         asked = [name for name in self.present if name not in busy]
         ready: dict[str, Ready] = {}
-        hurry_s = HURRY_S
+        hurry = True
         while True:
-            connected = dict.fromkeys(await self.remotes.wait_until(1))
+            connected = dict.fromkeys(await self._connected())
             hopeless = {name for name, times in self._wrong.items() if times >= WRONG}
             self._prepare_all(task, connected, {*ready, *busy, *hopeless})
             keys = [(task, name) for name in asked]
             due = [self._preparing[key] for key in keys if key in self._preparing]
-            if due and hurry_s:
-                await asyncio.wait(due, timeout=hurry_s)
-            hurry_s = 0.0  # the others wait once
+            if due and hurry:
+                await while_they_come(due)
+            hurry = False  # the others wait once
             ready |= self._prepared(task)
             there = {
                 name: answer
@@ -109,6 +129,21 @@ class Roster:
         self.present = there
         self.known += sorted(set(ready).difference(self.known))
         return sorted(ready)
+
+    async def _connected(self) -> Collection[str]:
+        """Wait until a learner is connected; return the names of all.
+
+        Raises TrainingError if all that took part were expelled and nobody else comes.
+        """
+        nobody_left = self.known and self._expelled.issuperset(self.known)
+        try:
+            async with asyncio.timeout(NEWCOMER_S if nobody_left else None):
+                return await self.remotes.wait_until(1)
+        except TimeoutError:
+            raise TrainingError(
+                f"all learners were expelled ({', '.join(self.known)}), and no other "
+                f"came within {NEWCOMER_S:g} s"
+            ) from None
 
     def complain(self, name: str, complaint: str) -> None:
         """Log a complaint about a learner, unless it was the last one logged."""
@@ -184,15 +219,36 @@ class Roster:
             if reason := wrong_nothing(nothing, "measure"):
                 raise _Wrong(reason)
         if not announced.spec.private:
-            # Drift is counted once: by the learner, or by who observes its cycles.
-            drifted = len(self._tasks) == 1
-            speeds = await call(name, "speeds", task, drifted, within_s=PREPARE_S)
+            speeds: object = ready.speeds
+            if speeds is None:  # it has just benchmarked itself
+                speeds = await call(name, "speeds", task, False, within_s=PREPARE_S)
             if reason := wrong_speeds(speeds):
                 raise _Wrong(reason)
             batch = announced.spec.training.batch
-            self._speeds[task, name] = believed(speeds, batch)
+            self._speeds[task, name] = believed(speeds, batch)  # type: ignore[arg-type]
         answer: Ready = ready
         return answer
+
+
+async def while_they_come(work: Collection[asyncio.Task[Any]]) -> None:
+    """Wait for all, as long as one is done every HURRY_S, and EACH_S for each at most.
+
+    A crowd takes longer to answer than one learner, and who is silent is not waited
+    for.
+    """
+    loop = asyncio.get_running_loop()
+    now = begun = last = loop.time()
+    done = 0
+    while done < len(work) and now < min(last + HURRY_S, begun + longest_s(len(work))):
+        finished, _ = await asyncio.wait(work, timeout=HURRY_S / 12)
+        now = loop.time()
+        if len(finished) > done:
+            done, last = len(finished), now
+
+
+def longest_s(learners: int) -> float:
+    """Return how long the answers of so many learners may take in all."""
+    return HURRY_S + EACH_S * learners
 
 
 class _Wrong(Exception):

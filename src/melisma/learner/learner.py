@@ -104,6 +104,7 @@ class Learner:
         return Ready(
             measured=task.speed.measured,
             samples=len(self._device.data().train_y) if spec.federated else None,
+            speeds=self._told(spec),
         )
 
     def measure(self, name: str, keys: list[str], caller: Caller) -> None:
@@ -142,6 +143,12 @@ class Learner:
                 before_batch=link.throttle.batch,
             )
             device.background.rest()
+
+    def _told(self, spec: TaskSpec) -> Speeds | None:
+        """Return the speeds to report with the answer to ``prepare``, if any."""
+        if spec.private or not self._tasks[spec.task].speed.measured:
+            return None
+        return self.speeds(spec.task, spec.drifted)
 
     def speeds(self, name: str, drifted: bool) -> Speeds:
         """Return the delay law; ConfigError if the task keeps it private.
