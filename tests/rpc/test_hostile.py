@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 import os
 import random
+import socket
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -1131,3 +1134,24 @@ def test_a_minute_of_spoilt_conversations_does_a_server_no_harm(
 
     asyncio.run(scenario())
     assert "Traceback" not in (tmp_path / "errors").read_text()
+
+
+def test_who_hangs_up_before_it_is_served_leaves_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    upgrade = (
+        "GET /rpc HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\n"
+        "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    with rpc.serve(echo, port=0, say=silent) as server:
+        for _ in range(20):
+            # The request and the end of its connection are seen in one look.
+            server._loop.call_soon_threadsafe(time.sleep, 0.02)
+            with socket.create_connection(("127.0.0.1", server.port)) as connection:
+                connection.sendall(upgrade.encode())
+                reset = struct.pack("ii", 1, 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        with rpc.connect(server.address, name="innocent") as innocent:
+            assert innocent.echo(1) == 1
+    assert not [r for r in caplog.records if r.exc_info]

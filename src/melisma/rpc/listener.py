@@ -156,7 +156,10 @@ class Listener:
         websocket = web.WebSocketResponse(
             timeout=CLOSE_S, compress=False, max_msg_size=frames.FRAME_BYTES
         )
-        await websocket.prepare(request)
+        try:
+            await websocket.prepare(request)
+        except ConnectionError:  # it gave up while others were served
+            return websocket
         transport = WebSocket(websocket, self.hub.metrics, limits.silence_s)
         await self.hub.accept(transport, identity)
         return websocket
