@@ -5,8 +5,8 @@ delay law, or a bid. The orchestrator measures nothing but when updates arrive, 
 is enough to hold claims against:
 
     newcomer     its claim is at most `NEWCOMER` times that of the median learner
-    too slow     its law is scaled by the time that its last work took over the time
-                 that the law says of that work, if that is far more
+    too slow     its law is scaled by the time that its work took over the time that the
+                 law says of that work, if that is far more twice in a row
     halted       it bids for no more than it did, and `GROWTH` times that if it was done
     not there    from the second time in a row on, half as much each time
 
@@ -45,7 +45,8 @@ class Claims:
     """What the learners of one task did, held against what they claim."""
 
     def __init__(self) -> None:
-        self._done: dict[str, Done] = {}
+        self._done: dict[str, Done] = {}  # last
+        self._before: dict[str, Done] = {}  # the one before it
         self._missed: dict[str, int] = {}
         self._idle: set[str] = set()  # since the last claim
 
@@ -53,6 +54,8 @@ class Claims:
         """Take in work that arrived."""
         self._idle.discard(name)
         self._missed.pop(name, None)
+        if name in self._done:
+            self._before[name] = self._done[name]
         self._done[name] = done
 
     def miss(self, name: str) -> None:
@@ -71,7 +74,11 @@ class Claims:
         step_s[new] = np.maximum(step_s[new], least_s)
         slower = np.ones(len(names))
         for k, name in enumerate(names):
-            slower[k] = self._slower(name, claimed, k, deadline_s) * self._halved(name)
+            twice = [
+                _slower(done.get(name), claimed, k, deadline_s)
+                for done in (self._done, self._before)
+            ]
+            slower[k] = min(twice) * self._halved(name)
         return DelayLaw(
             step_s=step_s * slower,
             sample_s=claimed.sample_s * slower,
@@ -91,19 +98,6 @@ class Claims:
             most[k] = max(1.0, most[k] / self._halved(name))
         return np.minimum(claimed, np.floor(most).astype(np.int64))
 
-    def _slower(self, name: str, claimed: DelayLaw, k: int, deadline_s: float) -> float:
-        """How many times as long its last work took as it claims now."""
-        done = self._done.get(name)
-        if done is None or done.took_s <= LONG * deadline_s:
-            return 1.0
-        claimed_s = float(
-            claimed.step_s[k] * done.passes
-            + claimed.sample_s[k] * done.given
-            + claimed.fixed_s[k]
-        )
-        slower = done.took_s / claimed_s
-        return slower if slower > FAR else 1.0
-
     def _halved(self, name: str) -> float:
         return 2.0 ** max(0, self._missed.get(name, 0) - 1)
 
@@ -111,6 +105,20 @@ class Claims:
         for name in self._idle.intersection(names):
             if name in self._missed:
                 self._missed[name] -= 1
-            if done := self._done.get(name):
-                self._done[name] = replace(done, took_s=done.took_s / 2)
+            for done in (self._done, self._before):
+                if name in done:
+                    done[name] = replace(done[name], took_s=done[name].took_s / 2)
         self._idle.update(names)
+
+
+def _slower(done: Done | None, claimed: DelayLaw, k: int, deadline_s: float) -> float:
+    """How many times as long work took as learner k claims now; 1 if not far more."""
+    if done is None or done.took_s <= LONG * deadline_s:
+        return 1.0
+    claimed_s = float(
+        claimed.step_s[k] * done.passes
+        + claimed.sample_s[k] * done.given
+        + claimed.fixed_s[k]
+    )
+    slower = done.took_s / max(claimed_s, 1e-9)
+    return slower if slower > FAR else 1.0
