@@ -80,7 +80,7 @@ def killed_at(kind: str, folder: Path, call: str, nth: int) -> None:
 
 def go(kind: str, folder: Path) -> None:
     """Begin a run, or resume it if it has begun."""
-    if list(folder.rglob(store.CONFIG)):
+    if (folder / store.CONFIG).exists():
         resume(folder)
     else:
         build(job_of(kind)).run(folder)

@@ -28,14 +28,14 @@ def processes() -> Any:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def whole(tmp_path_factory: pytest.TempPathFactory, processes: Any) -> Any:
     """Return the files of an undisturbed run of each kind, run once."""
     known: dict[str, dict[str, bytes]] = {}
 
     def of(kind: str) -> dict[str, bytes]:
         if kind not in known:
             folder = tmp_path_factory.mktemp(kind)
-            kills.go(kind, folder)
+            assert ended(processes.Process(target=kills.go, args=(kind, folder))) == 0
             known[kind] = files(folder)
         return known[kind]
 
@@ -61,5 +61,5 @@ def test_a_run_that_is_killed_again_and_again_comes_to_the_same(
         assert code in (0, -signal.SIGKILL)
         died += code != 0
     assert died
-    kills.go(kind, tmp_path)
+    assert ended(processes.Process(target=kills.go, args=(kind, tmp_path))) == 0
     assert files(tmp_path) == whole(kind)
