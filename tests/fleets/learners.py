@@ -64,6 +64,8 @@ def joined(server: rpc.Server, learners: Sequence[Learner]) -> Iterator[None]:
 
 
 def service_of(learner: Learner) -> Service:
+    if service := getattr(learner, "service", None):
+        return service(learner)  # type: ignore[no-any-return]
     if isinstance(learner, FogLearner):
         return FogService(learner, listens=getattr(learner, "listens", None))
     return getattr(learner, "service", None) or Service(learner)

@@ -16,12 +16,14 @@ import pytest
 import torch
 from tests.fleets.learners import Steady, changed, live, of
 
+from melisma import rpc
 from melisma.algorithms import log
 from melisma.algorithms.log import OFFENCES
 from melisma.fleets.messages import Ready, Speeds, TaskSpec
 from melisma.jobs.schema import FogTable, Job, Moving, TaskTable, TrainingTable
 from melisma.learner.fog import FogLearner
 from melisma.learner.learner import Learner
+from melisma.learner.service import FogService
 from melisma.learning import data
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import all_finite, load
@@ -117,23 +119,28 @@ def own(name: str) -> Dataset:
     return Dataset(name, x, y, x[:0], y[:0])
 
 
-def learners(job: Job, call: str, liars: int = 1) -> list[Learner]:
+def learners(job: Job, liars: int = 1) -> list[Learner]:
     names = ["a", "b", *(f"liar-{i}" for i in range(liars))]
     if job.scheme == "fog":
         return [Device(name=name, own=own(name)) for name in names]
     if job.mode == Mode.FEDERATED:
         return [Quick(name=name, own=own(name)) for name in names]
-    kind = Steady if job.task or call == "measure" else Quick
+    kind = Steady if job.task else Quick
     return [kind(name=name) for name in names]
 
 
 def tried(
-    job: Job, folder: Path, call: str, grammar: list[Any], liars: int = 1
+    job: Job,
+    folder: Path,
+    call: str,
+    grammar: list[Any],
+    liars: int = 1,
+    least: int | None = None,
 ) -> list[Record]:
-    everybody = learners(job, call, liars)
+    everybody = learners(job, liars)
     for i, liar in enumerate(everybody[2:]):
         lie_at(liar, call, grammar, first=i * job.cycles)
-    return live(job, folder, everybody)
+    return live(job, folder, everybody, least=least or len(everybody))
 
 
 def assert_honest_went_on(job: Job, folder: Path, happened: list[Record]) -> None:
@@ -151,12 +158,12 @@ def assert_honest_went_on(job: Job, folder: Path, happened: list[Record]) -> Non
 
 
 FAMILIES = [
-    *((PLAIN, call) for call in ("prepare", "measure", "speeds", "train")),
+    *((PLAIN, call) for call in ("prepare", "speeds", "train")),
     (changed(PLAIN, mode=Mode.FEDERATED, samples=None, shard=50), "prepare"),
     (changed(PLAIN, scheme="dab"), "bid"),
     (changed(PLAIN, checks=1.0), "train"),
     *((CODED, call) for call in ("speeds", "gradient")),
-    *((FOG, call) for call in ("prepare", "speeds", "start", "slot", "finish")),
+    *((FOG, call) for call in ("prepare", "speeds", "slot", "finish")),
     (MOVING, "slot"),
     *((TASKS, call) for call in ("speeds", "probe", "train")),
 ]
@@ -204,13 +211,47 @@ def test_who_answers_wrongly_before_any_work_is_expelled_too(
     tmp_path: Path, call: str, why: str
 ) -> None:
     job = changed(PLAIN, cycles=OFFENCES + 1)
-    a, b, liar = learners(job, call)
+    a, b, liar = learners(job)
     setattr(liar, call, lambda *args: None)
     happened = live(job, tmp_path, [a, b, liar])  # waits for all three
     offences = [r for r in of(records.Dropped, happened) if r.offence]
     assert {(r.learner, r.reason) for r in offences} == {("liar-0", why)}
     assert [r.learner for r in of(records.Expelled, happened)] == ["liar-0"]
     assert_honest_went_on(job, tmp_path, happened)
+
+
+class Talkative(FogService):
+    """Answers where nothing is to be returned."""
+
+    @rpc.expose
+    def measure(self, task: str, keys: list[str]) -> Any:
+        return float("nan")
+
+    @rpc.expose
+    def start(self, task: str, cycle: int, slot: int) -> Any:
+        return float("nan")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["measure", "start"])
+def test_who_answers_where_nothing_is_to_be_returned_is_refused(
+    tmp_path: Path, call: str
+) -> None:
+    class Measured(Device):
+        service = Talkative
+
+        def prepare(self, spec: TaskSpec) -> Ready:
+            ready = super().prepare(spec)
+            return msgspec.structs.replace(ready, measured=call == "start")
+
+    job = changed(FOG, cycles=OFFENCES + 1)
+    a, b, _ = learners(job)
+    liar = Measured(name="liar-0", own=own("liar-0"))
+    happened = live(job, tmp_path, [a, b, liar])
+    assert_honest_went_on(job, tmp_path, happened)
+    dropped = [r for r in of(records.Dropped, happened) if r.learner == "liar-0"]
+    assert {r.reason for r in dropped} == {f"an answer to {call}, which has none"}
+    assert [r.learner for r in of(records.Expelled, happened)] == ["liar-0"]
 
 
 def test_who_claims_to_have_endless_samples_makes_no_plan_infeasible(
@@ -221,7 +262,7 @@ def test_who_claims_to_have_endless_samples_makes_no_plan_infeasible(
             return msgspec.structs.replace(super().prepare(spec), samples=10**9)
 
     job = changed(PLAIN, mode=Mode.FEDERATED, samples=None, shard=50, cycles=2)
-    a, b, _ = learners(job, "prepare")
+    a, b, _ = learners(job)
     happened = live(job, tmp_path, [a, b, Rich(name="liar", own=own("liar"))])
     assert_honest_went_on(job, tmp_path, happened)
 
@@ -230,5 +271,6 @@ def test_who_claims_to_have_endless_samples_makes_no_plan_infeasible(
 def test_a_run_is_resumed_while_such_a_learner_dials(tmp_path: Path) -> None:
     job = changed(PLAIN, cycles=2)
     tried(job, tmp_path, "prepare", WRONG)
-    happened = tried(changed(job, cycles=4), tmp_path, "speeds", WRONG)
+    job = changed(job, cycles=4)
+    happened = tried(job, tmp_path, "speeds", WRONG, least=2)
     assert len(of(records.Evaluated, happened)) == 4
