@@ -104,3 +104,16 @@ def test_a_run_whose_learners_are_all_expelled_ends(
     with pytest.raises(TrainingError, match=r"all learners were expelled \(a\)"):
         live(changed(cycles=9), tmp_path, [Wrong(name="a")], noted.append)
     assert [record.learner for record in of(records.Expelled, noted)] == ["a"]
+
+
+@pytest.mark.slow
+def test_a_resumed_run_does_not_wait_for_who_was_expelled(tmp_path: Path) -> None:
+    class Wrong(Steady):
+        def train(self, request: TrainRequest, caller: Caller) -> Update:
+            raise DataError("no")
+
+    both = [Steady(name="a"), Wrong(name="b")]
+    first = live(changed(cycles=4), tmp_path, both)
+    assert [record.learner for record in of(records.Expelled, first)] == ["b"]
+    happened = live(changed(cycles=6), tmp_path, [Steady(name="a")], least=2)
+    assert len(of(records.Evaluated, happened)) == 6

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ from melisma.jobs.families import FAMILIES, family_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.simulate import opened
-from melisma.runs.records import Record
+from melisma.runs.records import Expelled, Record
 from melisma.runs.start import started
-from melisma.runs.store import Watch, ignore
+from melisma.runs.store import RunWriter, Watch, ignore
 from melisma.views.document import folders_of
 from melisma.views.web import Dashboard
 
@@ -55,9 +55,9 @@ def orchestrate(
 ) -> list[Record]:
     """Serve learners and train, from the checkpoint in ``run_folder`` if there is one.
 
-    Training starts when ``learners`` have joined; the number of the run's first start
-    is kept in run.toml. ``ready`` is called once they can
-    connect, and ``show`` with the dashboard's link, which also allows to stop the run;
+    Training starts when ``learners`` have joined, less those that were expelled before
+    it was resumed; the number of the run's first start is kept in run.toml. ``ready``
+    is called once they can connect, and ``show`` with the dashboard's link, which also allows to stop the run;
     ``options`` are those of ``rpc.serve``. Learners are the peers that connect, or
     those that ``elsewhere`` returns, which is called with what all tasks serve. Returns
     all records of the run.
@@ -83,7 +83,8 @@ def orchestrate(
             remotes = stack.enter_context(elsewhere(served))
         show(dashboard.attend(server, remotes))
         announcements = [task.announcement for task in tasks]
-        roster = Roster(remotes, announcements, least=learners, at_once=at_once)
+        least = max(1, learners - len(_expelled(runs.values())))
+        roster = Roster(remotes, announcements, least=least, at_once=at_once)
         ready(server)
         asyncio.run(family.builder.live(job, tasks, roster, control, services))
         records = [record for run in runs.values() for record in run.records]
@@ -127,6 +128,12 @@ def orchestrate_on(
         records = run.records
     _write_report(run_folder)
     return records
+
+
+def _expelled(runs: Iterable[RunWriter]) -> set[str]:
+    """Return who was expelled before the run was resumed: they cannot come."""
+    past = [record for run in runs for record in run.past]
+    return {record.learner for record in past if isinstance(record, Expelled)}
 
 
 def _write_report(folder: Path) -> None:
