@@ -57,10 +57,10 @@ def orchestrate(
 
     Training starts when ``learners`` have joined, less those that were expelled before
     it was resumed; the number of the run's first start is kept in run.toml. ``ready``
-    is called once they can connect, and ``show`` with the dashboard's link, which also allows to stop the run;
-    ``options`` are those of ``rpc.serve``. Learners are the peers that connect, or
-    those that ``elsewhere`` returns, which is called with what all tasks serve. Returns
-    all records of the run.
+    is called once they can connect, and ``show`` with the dashboard's link, which also
+    allows to stop the run; ``options`` are those of ``rpc.serve``. Learners are the
+    peers that connect, or those that ``elsewhere`` returns, which is called with what
+    all tasks serve. Returns all records of the run.
     """
     family = family_of(job)
     job = family.checked(job, live=True)
