@@ -122,7 +122,7 @@ def own(name: str) -> Dataset:
 def learners(job: Job, liars: int = 1) -> list[Learner]:
     names = ["a", "b", *(f"liar-{i}" for i in range(liars))]
     if job.scheme == "fog":
-        return [Device(name=name, own=own(name)) for name in names]
+        return [Device(name=name, own=own(name), share_data=True) for name in names]
     if job.mode == Mode.FEDERATED:
         return [Quick(name=name, own=own(name)) for name in names]
     kind = Steady if job.task else Quick
