@@ -68,7 +68,7 @@ def service_of(learner: Learner) -> Service:
         return service(learner)  # type: ignore[no-any-return]
     if isinstance(learner, FogLearner):
         return FogService(learner, listens=getattr(learner, "listens", None))
-    return getattr(learner, "service", None) or Service(learner)
+    return Service(learner)
 
 
 def live(

@@ -53,7 +53,8 @@ class Skimping(Steady):
 
     def train(self, request: TrainRequest, caller: Caller) -> Update:
         tenth = request.keys[: max(1, len(request.keys) // 10)]
-        few = msgspec.structs.replace(request, keys=tenth)
+        samples = len(tenth) * request.samples // len(request.keys)
+        few = msgspec.structs.replace(request, keys=tenth, samples=samples)
         update = super().train(few, caller)
         batches = request.steps * -(-request.samples // 32)
         return msgspec.structs.replace(

@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.fleets.learners import Steady, changed, live, of
@@ -10,7 +9,7 @@ from tests.fleets.learners import Steady, changed, live, of
 from melisma import rpc
 from melisma.errors import DataError, TrainingError
 from melisma.fleets import roster
-from melisma.fleets.messages import TrainRequest, Update
+from melisma.fleets.messages import Ready, Speeds, TaskSpec, TrainRequest, Update
 from melisma.fleets.roster import while_they_come
 from melisma.jobs.schema import TrainingTable
 from melisma.learner.service import Service
@@ -65,21 +64,22 @@ def test_answers_that_come_ever_so_slowly_have_an_end(
 
 
 def test_a_learner_that_was_measured_is_asked_once_a_cycle(tmp_path: Path) -> None:
-    class Counting(Steady):
-        def prepare(self, spec: Any) -> Any:
+    class Noting(Service):
+        @rpc.expose(idempotent=True)
+        def prepare(self, spec: TaskSpec) -> Ready:
             asked.append("prepare")
             return super().prepare(spec)
 
-    class Noting(Service):
         @rpc.expose(idempotent=True)
-        def speeds(self, task: str, drifted: bool) -> Any:
+        def speeds(self, task: str, drifted: bool) -> Speeds:
             asked.append("speeds")
             return super().speeds(task, drifted)
 
+    class Noted(Steady):
+        service = Noting
+
     asked: list[str] = []
-    learner = Counting(name="a")
-    learner.service = Noting(learner)  # type: ignore[attr-defined]
-    live(changed(cycles=4), tmp_path, [learner])
+    live(changed(cycles=4), tmp_path, [Noted(name="a")])
     # The first time it benchmarks itself, and says how fast it is afterwards.
     assert asked == ["prepare", "speeds", "prepare", "prepare", "prepare"]
 

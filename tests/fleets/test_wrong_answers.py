@@ -246,7 +246,7 @@ def test_who_answers_where_nothing_is_to_be_returned_is_refused(
 
     job = changed(FOG, cycles=OFFENCES + 1)
     a, b, _ = learners(job)
-    liar = Measured(name="liar-0", own=own("liar-0"))
+    liar = Measured(name="liar-0", own=own("liar-0"), share_data=True)
     happened = live(job, tmp_path, [a, b, liar])
     assert_honest_went_on(job, tmp_path, happened)
     dropped = [r for r in of(records.Dropped, happened) if r.learner == "liar-0"]

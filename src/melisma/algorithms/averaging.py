@@ -48,7 +48,7 @@ class Averaging:
 
     def __init__(self, crew: Trains, planner: Planner | None = None) -> None:
         self._crew, self._planner = crew, planner or allocate
-        self._said = ""  # the last warning
+        self._said: dict[str, str] = {}  # the last warning of each kind
 
     async def begin(self, log: CycleLog, *, patient: bool) -> Plan:
         """Ask which learners are ready, and plan.
@@ -61,23 +61,23 @@ class Averaging:
         while True:
             await crew.ready()
             if patient:
-                self._say(shortage(log.task, crew))
+                self._say("shortage", shortage(log.task, crew))
             try:
                 plan = await self._planner(log.task, crew, log.cycle, only_able=patient)
             except InfeasibleError as error:
                 if crew.now_s() >= until_s:
                     raise
-                self._say(f"waiting up to {WAIT_S:g} s: {error}")
+                self._say("waiting", f"waiting up to {WAIT_S:g} s: {error}")
                 await asyncio.sleep(POLL_S)
             else:
                 log.allocated(plan)
                 return plan
 
-    def _say(self, warning: str) -> None:
-        """Log a warning, unless it was the last one."""
-        if warning and warning != self._said:
+    def _say(self, kind: str, warning: str) -> None:
+        """Log a warning, unless it was the last one of its kind."""
+        if warning and warning != self._said.get(kind):
             logger.warning("%s", warning)
-        self._said = warning
+        self._said[kind] = warning
 
     async def cycle(
         self, log: CycleLog, begun: Plan, parameters: Parameters
