@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,25 @@ def test_the_default_is_part_of_what_this_process_may_use() -> None:
     with open("/proc/meminfo") as file:
         total = int(file.readline().split()[1]) * KB
     assert 0 < memory.default_bytes() <= total / 4
+
+
+@pytest.mark.parametrize(
+    ("own", "file"),
+    [
+        ("0::/system.slice/melisma.service", "system.slice/memory.max"),
+        ("7:cpu:/x\n4:memory:/a/b", "memory/a/b/memory.limit_in_bytes"),
+    ],
+)
+def test_the_limit_of_a_cgroup_or_its_parent_counts(
+    own: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").write_text(own + "\n")
+    limit = tmp_path / "groups" / file
+    limit.parent.mkdir(parents=True)
+    limit.write_text("400000\n")
+    monkeypatch.setattr(memory, "OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "groups")
+    assert memory.default_bytes() == 100_000
 
 
 # On a server

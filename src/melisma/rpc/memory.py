@@ -11,7 +11,8 @@ import asyncio
 import os
 import resource
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -21,11 +22,8 @@ PATIENCE_S = 10.0
 SOON_S = 60.0
 #: The share of this process's memory that peers may fill by default.
 SHARE = 0.25
-#: Files in which a cgroup (v2, v1) states how much memory its processes may use.
-CGROUPS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+#: Where the kernel says in which cgroups this process is, and where they are mounted.
+OWN_CGROUPS, CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 class Arriving(Protocol):
@@ -138,9 +136,19 @@ def default_bytes() -> int:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     bounds = [memory, *([limit] if limit != resource.RLIM_INFINITY else [])]
-    for file in CGROUPS:
-        try:
-            bounds.append(int(file.read_text()))
-        except (OSError, ValueError):  # no such cgroup, or "max"
-            continue
-    return max(1, int(SHARE * min(bounds)))
+    return max(1, int(SHARE * min([*bounds, *_cgroup_limits()])))
+
+
+def _cgroup_limits() -> Iterator[int]:
+    """Limits on memory of this process's cgroups and their parents, v1 and v2."""
+    with suppress(OSError):
+        for line in OWN_CGROUPS.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            root, name = CGROUPS, "memory.max"
+            if controllers:
+                root, name = CGROUPS / "memory", "memory.limit_in_bytes"
+            if not controllers or "memory" in controllers.split(","):
+                own = Path(path.lstrip("/"))
+                for group in (own, *own.parents):
+                    with suppress(OSError, ValueError):  # none there, or "max"
+                        yield int((root / group / name).read_text())
