@@ -106,6 +106,38 @@ def test_the_transfer_that_takes_longest_yet_is_cut_off(
     asyncio.run(scenario())
 
 
+def test_who_waits_for_its_own_token_has_nobody_else_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(memory, "SOON_S", 0.0)
+
+    async def scenario() -> None:
+        budget, cut = Budget(100), list[str]()
+        half = Half(10**6, 10**6 - 1)
+        budget.reserve("honest", 30, half, lambda: cut.append("honest"))
+        own = budget.reserve("greedy", 40, half, lambda: cut.append("greedy"))
+        waiting = budget.reserve("greedy", 20)
+        await asyncio.sleep(0.05)
+        assert set(cut) == {"greedy"}
+        own.release()
+        assert granted(waiting) == [True]
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_comes_before_calls_that_nobody_asked_for() -> None:
+    async def scenario() -> None:
+        budget = Budget(100)
+        first = budget.reserve("a", 90)
+        calls = [budget.reserve(name, 40) for name in "bc"]
+        answers = [budget.reserve(name, 40, asked=True) for name in "de"]
+        first.release()
+        assert granted(*calls, *answers) == [False, False, True, True]
+
+    asyncio.run(scenario())
+
+
 def test_nobody_is_cut_off_who_will_soon_be_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -176,10 +208,13 @@ async def serving(**limits: Any) -> AsyncIterator[rpc.Server]:
         yield server
 
 
-async def dialled(server: rpc.Server, name: str) -> Transport:
+async def dialled(
+    server: rpc.Server, name: str, functions: dict[str, bool] | None = None
+) -> Transport:
     near, far = memory_transports()
     accepting.append(asyncio.ensure_future(server._hub.accept(far)))
-    await near.send(hello(name=name, message_bytes=2 * MB))
+    offers = functions or {}
+    await near.send(hello(name=name, message_bytes=2 * MB, functions=offers))
     await near.receive()
     return near
 
@@ -254,6 +289,28 @@ def test_a_large_value_without_arrays_is_refused_and_the_session_lives_on() -> N
             assert await peer.length([0] * (80 * KB)) == 80 * KB
             assert server._hub.budget.held_bytes == 0
             await peer.close()
+
+    asyncio.run(scenario())
+
+
+def test_half_an_answer_is_given_up_with_its_call() -> None:
+    async def scenario() -> None:
+        async with serving(ping_s=0.02, silence_s=5.0) as server:
+            wire = await dialled(server, "slow", {"fit": False})
+            peer = (await server.wait_for("slow"))["slow"]
+            call = peer.fit.submit()
+            asked = frames.decode(await wire.receive())
+            answer = frames.Result(asked.id, 1, (700 * KB,), frames.wrap(b"\xc0"))
+            await wire.send(frames.encode(answer))
+            await wire.send(frames.chunk_prefix(1) + bytes(KB))
+            budget = server._hub.budget
+            while budget.held_bytes != 700 * KB:
+                await asyncio.sleep(0.001)
+            call.cancel()
+            while budget.held_bytes:
+                await wire.send(frames.encode(frames.Ack(1)))
+                await asyncio.sleep(0.01)
+            assert "slow" in server._hub._sessions  # it may go on
 
     asyncio.run(scenario())
 

@@ -2,9 +2,10 @@
 
 A value that arrives in chunks reserves its size before it is allocated. Where there is
 no room, nothing is read from that connection until there is, so the peer waits as well:
-a crowd that sends at once is served in turn, in the order of asking. One token may have
-half of the budget. Room that stays short is made: the transfer that would take longest
-yet, and more than a minute, is cut off with its session.
+a crowd that sends at once is served in turn, in the order of asking, answers before
+calls that nobody asked for. One token may have half of the budget. Room that stays
+short is made: transfers that would take more than a minute yet are cut off with their
+sessions, those of a token that has its half for that token alone.
 """
 
 import asyncio
@@ -41,6 +42,7 @@ class Reservation:
         self.granted: asyncio.Future[None] = budget.loop.create_future()
         self.since_s = budget.loop.time()  #: asked, then granted
         self.arriving: Arriving | None = None
+        self.asked = False  #: it answers a call of ours
         self.cut_off: Callable[[], None] = lambda: None  #: ends the session
         self._budget = budget
 
@@ -66,11 +68,18 @@ class Budget:
         size: int,
         arriving: Arriving | None = None,
         cut_off: Callable[[], None] = lambda: None,
+        *,
+        asked: bool = False,
     ) -> Reservation:
-        """Ask for room; ``cut_off`` ends the session of a value that is too slow."""
+        """Ask for room; ``cut_off`` ends the session of a value that is too slow.
+
+        A value that was ``asked`` for comes before those that were not.
+        """
         reservation = Reservation(self, owner, size)
         reservation.arriving, reservation.cut_off = arriving, cut_off
-        self._line.append(reservation)
+        reservation.asked = asked
+        ahead = sum(other.asked for other in self._line) if asked else len(self._line)
+        self._line.insert(ahead, reservation)
         self._serve()
         return reservation
 
@@ -92,11 +101,15 @@ class Budget:
         for reservation in list(self._line):
             if not self._fits(self.held_bytes, reservation.size, self.most_bytes):
                 break
-            own, share = self._by_owner[reservation.owner], self.most_bytes // 2
-            if self._fits(own, reservation.size, share):
+            if self._has_share(reservation):
                 self._grant(reservation)
         if self._line and self._timer is None:
             self._timer = self.loop.call_later(PATIENCE_S, self._make_room)
+
+    def _has_share(self, reservation: Reservation) -> bool:
+        """Whether a value fits into the half that its token may have."""
+        own = self._by_owner[reservation.owner]
+        return self._fits(own, reservation.size, self.most_bytes // 2)
 
     @staticmethod
     def _fits(held: int, size: int, most: int) -> bool:
@@ -113,12 +126,17 @@ class Budget:
             reservation.granted.set_result(None)
 
     def _make_room(self) -> None:
-        """Cut off the slowest transfer if somebody has waited for long."""
-        self._timer, now = None, self.loop.time()
-        if self._line and now - self._line[0].since_s >= PATIENCE_S:
-            slowest = max(self._holding, key=self._yet_s, default=None)
-            if slowest and self._yet_s(slowest) > SOON_S:
-                slowest.cut_off()
+        """Cut off slow transfers in the way of those that have waited for long."""
+        self._timer = None
+        since_s = self.loop.time() - PATIENCE_S
+        waiting = [one for one in self._line if one.since_s <= since_s]
+        # One that its own token keeps waiting has nobody else cut off for it.
+        whose = {one.owner for one in waiting if not self._has_share(one)}
+        anybody = any(self._has_share(one) for one in waiting)
+        for held in list(self._holding):
+            in_the_way = anybody or held.owner in whose
+            if in_the_way and held.since_s <= since_s and self._yet_s(held) > SOON_S:
+                held.cut_off()
         self._serve()
 
     def _yet_s(self, reservation: Reservation) -> float:

@@ -8,11 +8,8 @@ restarted, the session ends: pending calls fail and running functions are cancel
 
 import asyncio
 import concurrent.futures
-from collections import deque
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from melisma import __version__
 from melisma.errors import ProtocolError, RpcError, TransportError
@@ -20,6 +17,7 @@ from melisma.rpc import frames
 from melisma.rpc.caller import Caller
 from melisma.rpc.channel import Channel
 from melisma.rpc.dispatch import Dispatcher
+from melisma.rpc.incoming import IncomingTransfer
 from melisma.rpc.limits import Limits
 from melisma.rpc.link import Link
 from melisma.rpc.memory import Budget, Reservation
@@ -35,44 +33,9 @@ LONGEST_PING_S = 60.0
 BYE_S = 1.0
 #: Between two looks whether a connection that waits for memory is still in use.
 LOOK_S = 1.0
-#: Decoded, a body takes up to so many times its bytes: an empty list is one byte long.
-DECODED = 16
-
-
-class IncomingTransfer:
-    """A frame whose buffers are arriving; if not ``wanted``, they are discarded."""
-
-    def __init__(self, frame: Any, wanted: bool) -> None:
-        self.frame, self.wanted = frame, wanted
-        self.left_bytes = self.bytes = sum(frame.sizes)
-        self.reserved: Reservation | None = None
-        self.buffers: list[Buffer] = []
-        self._views: deque[memoryview] = deque()
-        self._offset = 0
-
-    def fill(self, chunk: memoryview) -> None:
-        """Copy a chunk into the buffers; Malformed if it exceeds them."""
-        if self.left_bytes == self.bytes and self.wanted:
-            self._allocate()
-        self.left_bytes -= len(chunk)
-        if self.left_bytes < 0:
-            raise Malformed("a transfer is longer than announced")
-        while chunk and self._views:
-            view = self._views[0]
-            part = min(len(chunk), len(view) - self._offset)
-            view[self._offset : self._offset + part] = chunk[:part]
-            self._offset += part
-            chunk = chunk[part:]
-            if self._offset == len(view):
-                self._views.popleft()
-                self._offset = 0
-
-    def _allocate(self) -> None:
-        try:
-            self.buffers = [np.empty(size, np.uint8) for size in self.frame.sizes]
-        except MemoryError:
-            raise Malformed(f"{self.bytes} bytes are more than the memory") from None
-        self._views = deque(buffer.data for buffer in self.buffers)
+#: Decoded, a body takes up to so many times its bytes: an empty list is one byte long,
+#: and takes 56 and a pointer.
+DECODED = 64
 
 
 class Session(Channel):
@@ -151,8 +114,7 @@ class Session(Channel):
     def _clear(self, link: Link) -> None:
         self.dispatcher.drop_all()
         for incoming in self._incoming.values():
-            if incoming.reserved:
-                incoming.reserved.release()
+            incoming.discard()
         self._incoming.clear()
         self._unreserved.clear()
         self._incoming_bytes = 0
@@ -260,7 +222,20 @@ class Session(Channel):
             if on_time and self.link.stalled_s > self.limits.stall_s:
                 self.end(f"{self.name} took nothing in for {self.limits.stall_s:g} s")
                 return
+            self._discard_unwanted()
             self.link.acknowledge()
+
+    def _discard_unwanted(self) -> None:
+        """Give back the memory of what belongs to calls that were cancelled."""
+        for incoming in self._incoming.values():
+            if incoming.wanted and not self._owner_of(incoming.frame).wants(
+                incoming.frame
+            ):
+                incoming.discard()
+
+    def _owner_of(self, frame: Any) -> Dispatcher | Caller:
+        """Return who handles a frame: calls of the peer, or answers to ours."""
+        return self.dispatcher if type(frame) is frames.Call else self.caller
 
     # Receiving
 
@@ -291,7 +266,7 @@ class Session(Channel):
         handler(frame)
 
     def _on_value(self, frame: Any) -> None:
-        owner = self.dispatcher if type(frame) is frames.Call else self.caller
+        owner = self._owner_of(frame)
         wanted = owner.admit(frame)
         if not frame.sizes:
             if wanted:
@@ -322,7 +297,13 @@ class Session(Channel):
         """Ask for memory; what comes next is not read before it is granted."""
         if self._budget is None:
             return None
-        reserved = self._budget.reserve(self._owner, size, incoming, self._cut_off)
+        reserved = self._budget.reserve(
+            self._owner,
+            size,
+            incoming,
+            self._cut_off,
+            asked=incoming is not None and type(incoming.frame) is not frames.Call,
+        )
         if not reserved.granted.done():
             self._unreserved.append(reserved)
         return reserved
@@ -338,7 +319,7 @@ class Session(Channel):
         if incoming.left_bytes:
             return
         frame, reserved = self._forget(transfer), incoming.reserved
-        owner = self.dispatcher if type(frame) is frames.Call else self.caller
+        owner = self._owner_of(frame)
         if incoming.wanted and owner.wants(frame):
             if reserved and owner is self.dispatcher:
                 self.dispatcher.hold(frame, reserved)
@@ -351,8 +332,7 @@ class Session(Channel):
         incoming = self._incoming.get(frame.transfer)
         if incoming:
             self._forget(frame.transfer)
-            if incoming.reserved:
-                incoming.reserved.release()
+            incoming.discard()
 
     def _forget(self, transfer: int) -> Any:
         frame = self._incoming.pop(transfer).frame
