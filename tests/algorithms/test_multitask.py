@@ -256,7 +256,8 @@ def test_what_cannot_be_paid_for_is_left_out() -> None:
     assert association.split(0, np.array([1])).tolist() == [6]
 
 
-def test_an_association_without_a_way_says_so() -> None:
+def without_a_way() -> Association:
+    """Two learners that take nine times as long as the deadline for one of ten."""
     terms = Terms(
         names=["a"],
         shards=np.array([10]),
@@ -264,19 +265,16 @@ def test_an_association_without_a_way_says_so() -> None:
         budget=np.inf,
     )
     slow = np.full((1, 2), 9.0), np.zeros((1, 2))
+    return Association(terms, np.ones(2), lambda: slow, lambda p, *_: exact(p))
+
+
+def test_an_association_without_a_way_says_so() -> None:
     with pytest.raises(InfeasibleError):
-        Association(terms, np.ones(2), lambda: slow, lambda p, *_: exact(p)).admit(0)
+        without_a_way().admit(0)
 
 
 def test_a_task_that_has_begun_is_admitted_whatever_the_deadline() -> None:
-    terms = Terms(
-        names=["a"],
-        shards=np.array([10]),
-        deadline_s=np.array([1.0]),
-        budget=np.inf,
-    )
-    slow = np.full((1, 2), 9.0), np.zeros((1, 2))
-    association = Association(terms, np.ones(2), lambda: slow, lambda p, *_: exact(p))
+    association = without_a_way()
     association.admit(0, begun=True)
     members = association.members(0)
     assert association.split(0, members).sum() == 10
