@@ -1,5 +1,6 @@
 """Closing a connection whose peer does not answer the closing handshake."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,23 @@ def test_who_has_no_time_for_goodbyes_is_cut_off(
         server.wait_for("hasty", timeout_s=GUARD_S)
         server.close()
     assert not server.peers
+
+
+def test_a_connection_that_is_cancelled_does_not_cancel_the_closing_server() -> None:
+    async def scenario() -> None:
+        server = await rpc.aserve(port=None, say=lambda text: None)
+        client = await rpc.aconnect(server, name="peer")
+        (session,) = server._hub._sessions.values()
+        bye = asyncio.create_task(asyncio.sleep(0.05))
+        session._closing.add(bye)
+        connection = asyncio.create_task(session.wait_closed())
+        closing = asyncio.create_task(session.wait_closed())
+        await asyncio.sleep(0)
+        connection.cancel()
+        await closing
+        assert bye.done()
+        assert not bye.cancelled()
+        await client.close()
+        await server.close()
+
+    asyncio.run(scenario())

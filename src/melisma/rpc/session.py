@@ -185,8 +185,12 @@ class Session(Channel):
         self._on_end()
 
     async def wait_closed(self) -> None:
-        """Wait until Byes have been sent, or could not be."""
-        await asyncio.gather(*self._closing)
+        """Wait until Byes have been sent, or could not be.
+
+        Several may wait; one of them that is cancelled cancels no Bye.
+        """
+        if self._closing:
+            await asyncio.wait(self._closing)
 
     def _start_grace(self) -> None:
         if self.ended is None:
