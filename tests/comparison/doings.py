@@ -96,3 +96,7 @@ def goes_on(marks: Path, tick: Tick) -> None:
     end_s = time.monotonic() + 600.0
     while time.monotonic() < end_s:
         pass
+
+
+def blocked_signals(item: None, tick: Tick) -> set[int]:
+    return {int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, [])}

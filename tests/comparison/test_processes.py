@@ -178,6 +178,21 @@ def test_processes_of_who_is_killed_do_not_go_on(tmp_path: Path) -> None:
             os.kill(worker, signal.SIGKILL)
 
 
+FIRST = """
+import signal
+from tests.comparison import doings
+from melisma.comparison.sweeps import over_processes
+with over_processes(1) as engine:
+    (_, blocked), = engine(doings.blocked_signals, [None])
+assert signal.SIGINT in blocked, blocked
+"""
+
+
+def test_ctrl_c_is_for_who_started_even_the_first_process() -> None:
+    script = [sys.executable, "-c", FIRST]
+    subprocess.run(script, cwd=Path(__file__).parents[2], check=True)
+
+
 def until(holds: Callable[[], bool], patience_s: float = 60.0) -> None:
     end_s = time.monotonic() + patience_s
     while not holds():
