@@ -12,6 +12,8 @@ from tests.fleets.learners import changed, live, of, slow
 
 from melisma.coding import CODES
 from melisma.errors import ConfigError
+from melisma.fleets import judge
+from melisma.fleets.judge import LEAST_BATCH_S
 from melisma.fleets.messages import Gradient, GradientRequest
 from melisma.jobs.building import task_of
 from melisma.jobs.schema import Job, StragglingTable, TrainingTable
@@ -136,6 +138,52 @@ def test_a_wrong_answer_is_refused_and_decoded_around(
     assert_exact(job, tmp_path, happened)
     refused = [r for r in of(records.Dropped, happened) if r.offence]
     assert {r.learner for r in refused} <= {"a"}
+
+
+#: Nobody can be spared, so that every answer counts.
+PLAIN = msgspec.structs.replace(
+    JOB, code="uncoded", stragglers=0, cycles=1, samples=100
+)
+
+
+@pytest.mark.parametrize("times", [(0.0, 0.0), (5.0, -5.0), (-5.0, 5.0), (0.0, 1e-9)])
+def test_times_of_a_gradient_are_in_order_and_no_faster_than_any_device(
+    tmp_path: Path, times: tuple[float, float]
+) -> None:
+    class Boastful(Learner):
+        def gradient(self, request: GradientRequest, caller: Caller) -> Gradient:
+            told = super().gradient(request, caller)
+            return msgspec.structs.replace(
+                told, downloaded_s=times[0], trained_s=times[1]
+            )
+
+    happened = live(PLAIN, tmp_path, [Boastful(name="a"), Learner(name="b")])
+    downloaded, trained, uploaded = (
+        next(r for r in of(kind, happened) if r.learner == "a")
+        for kind in (records.Downloaded, records.Trained, records.Uploaded)
+    )
+    took_s = trained.time_s - downloaded.time_s
+    assert took_s >= 0.999 * LEAST_BATCH_S * trained.batches > 0
+    assert trained.time_s <= uploaded.time_s
+
+
+def test_a_step_that_breaks_the_model_leaves_no_momentum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Far(Learner):
+        def gradient(self, request: GradientRequest, caller: Caller) -> Gradient:
+            told = super().gradient(request, caller)
+            if request.cycle == 2:
+                told.vector[:] = 1e37 * np.sign(told.vector)
+            return told
+
+    monkeypatch.setattr(judge, "MOST_TIMES", 1e36)  # as if it had passed
+    job = msgspec.structs.replace(PLAIN, cycles=3)
+    happened = live(job, tmp_path, [Learner(name="a"), Far(name="b")])
+    one, two, three = of(records.Evaluated, happened)
+    assert two.loss == one.loss
+    assert three.loss not in (None, one.loss)
+    assert [r.learners for r in of(records.Aggregated, happened)] == [2, 0, 2]
 
 
 @pytest.mark.slow

@@ -28,14 +28,17 @@ from melisma.fleets.judge import (
     wrong_address,
     wrong_bid,
     wrong_gradient,
+    wrong_ready,
     wrong_samples,
     wrong_size,
     wrong_slot,
+    wrong_slots_update,
     wrong_speeds,
     wrong_update,
 )
 from melisma.fleets.messages import (
     Gradient,
+    Ready,
     SlotDone,
     Speeds,
     TaskSpec,
@@ -168,8 +171,22 @@ def test_no_field_of_an_update_is_believed_blindly(field: str, value: Any) -> No
     )
     wrong = msgspec.structs.replace(UPDATE)
     assert wrong_update(wrong, request, UPDATE.parameters) == ""
+    assert wrong_slots_update(wrong, 1, 4, UPDATE.parameters, steps=2) == ""
     msgspec.structs.force_setattr(wrong, field, value)
     assert wrong_update(wrong, request, UPDATE.parameters)
+    assert wrong_slots_update(wrong, 1, 4, UPDATE.parameters, steps=2)
+
+
+def spec(*, federated: bool = False, private: bool = False) -> TaskSpec:
+    return TaskSpec(
+        task="t",
+        model="m",
+        seed=0,
+        training=Training(),
+        shard=1,
+        federated=federated,
+        private=private,
+    )
 
 
 @pytest.mark.parametrize("federated", [True, False])
@@ -177,17 +194,18 @@ def test_no_field_of_an_update_is_believed_blindly(field: str, value: Any) -> No
 def test_own_samples_are_counted_where_they_matter(
     federated: bool, samples: Any
 ) -> None:
-    spec = TaskSpec(
-        task="t",
-        model="m",
-        seed=0,
-        training=Training(),
-        shard=1,
-        federated=federated,
-        private=False,
-    )
     right = samples == 7 if federated else samples is None
-    assert (wrong_samples(samples, spec) == "") is right
+    task = spec(federated=federated)
+    assert (wrong_samples(samples, task) == "") is right
+    assert (wrong_ready(Ready(measured=True, samples=samples), task) == "") is right
+
+
+def test_speeds_are_told_where_they_are_asked_for_and_were_measured() -> None:
+    speeds = Speeds(step_s=1e-3, sample_s=0.0, fixed_s=0.0)
+    told, early = (Ready(measured=m, speeds=speeds) for m in (True, False))
+    assert wrong_ready(told, spec()) == ""
+    for answer, task in ((told, spec(private=True)), (early, spec())):
+        assert wrong_ready(answer, task) == "speeds that nobody asked for"
 
 
 @pytest.mark.parametrize(
@@ -236,6 +254,16 @@ def test_a_gradient_of_something_else_is_refused(vector: Any, why: str) -> None:
     gradient = Gradient(cycle=1, vector=vector, downloaded_s=0.0, trained_s=0.0)
     assert wrong_gradient(gradient, 1, 3, wide=False) == why
     assert wrong_gradient(gradient, 2, 3, wide=False) == "a gradient of cycle 1"
+
+
+@pytest.mark.parametrize("name", ["downloaded_s", "trained_s"])
+@pytest.mark.parametrize("value", [None, "x", True, float("nan"), float("inf")])
+def test_no_time_of_a_gradient_is_believed_blindly(name: str, value: Any) -> None:
+    gradient = Gradient(
+        cycle=1, vector=np.zeros(3, np.float32), downloaded_s=0.0, trained_s=0.0
+    )
+    msgspec.structs.force_setattr(gradient, name, value)
+    assert wrong_gradient(gradient, 1, 3, wide=False) == f"a time of {value} s"
 
 
 def test_a_slot_is_judged_by_its_move() -> None:

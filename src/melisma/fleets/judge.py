@@ -151,7 +151,7 @@ def wrong_slots_update(
         return reason
     if not _is_whole(update.samples, samples, samples):
         return f"{update.samples} samples claimed, {samples} before"
-    if not _is_whole(update.batches, 0, samples * steps):
+    if not _is_whole(update.batches, int(samples > 0), samples * steps):
         return f"{update.batches} batches claimed for {samples} samples"
     return _wrong_report(update)
 
