@@ -17,7 +17,7 @@ from melisma.algorithms.coded import NOT_NEEDED, Coded, _parts
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
 from melisma.coding import CODES
-from melisma.errors import ConfigError, InfeasibleError
+from melisma.errors import ConfigError, InfeasibleError, TrainingError
 from melisma.fleets.simulated_coded import Straggling
 from melisma.jobs.building import Prepared
 from melisma.jobs.coded import coding_of
@@ -147,6 +147,14 @@ def test_what_cannot_be_decoded_is_a_step_with_a_stated_error() -> None:
 def test_nobody_in_time_is_an_error_that_says_so() -> None:
     with pytest.raises(InfeasibleError, match=r"answered by the deadline of 0\.01 s"):
         ran(build(job("hetero", deadline=Seconds(0.01))))
+
+
+def test_a_step_to_infinity_is_not_taken() -> None:
+    far = job("fractional", training=TrainingTable(rate=1e300))
+    with pytest.raises(
+        TrainingError, match=r"model is not finite.* lower the learning"
+    ):
+        ran(build(far))
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from tests.fleets.learners import Steady, changed, live, of
 
 from melisma.fleets.claims import GROWTH, NEWCOMER, Claims, Done
 from melisma.fleets.messages import Speeds, TrainRequest, Update
+from melisma.jobs.schema import Job
 from melisma.learner.source import Caller
 from melisma.learner.throttle import sleep_unless
 from melisma.learning.parameters import load
@@ -106,6 +107,36 @@ class Boastful(Steady):
         return 10**12
 
 
+class Modest(Steady):
+    def bid(self, task: str, deadline_s: float, steps: int) -> int:
+        return 2
+
+
+def given_to_boastful(job: Job, folder: Path, kind: type[Boastful]) -> list[int]:
+    """Shards of five samples that one gets in each cycle, beside two that bid two."""
+    job = changed(job, scheme="dab", shard=5)
+    learners = [Modest(name="a"), Modest(name="b"), kind(name="c")]
+    given = of(records.Allocated, live(job, folder, learners))
+    return [r.samples // 5 for r in given if r.learner == "c"]
+
+
+def test_a_live_bid_counts_as_far_as_work_was_done(tmp_path: Path) -> None:
+    given = given_to_boastful(changed(cycles=2), tmp_path, Boastful)
+    assert given == [2 * NEWCOMER, 2 * NEWCOMER * GROWTH]
+
+
+class Asleep(Boastful):
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        sleep_unless(caller.gave_up, 120.0)
+        return super().train(request, caller)
+
+
+def test_who_is_not_there_in_time_is_given_less(tmp_path: Path) -> None:
+    job = changed(cycles=4, deadline=Seconds(0.4))
+    given = given_to_boastful(job, tmp_path, Asleep)
+    assert given == [2 * NEWCOMER, 2 * NEWCOMER, NEWCOMER, NEWCOMER // 2]
+
+
 @pytest.mark.parametrize("scheme", ["csa", pytest.param("dab", marks=pytest.mark.slow)])
 def test_a_boast_buys_no_more_than_half_of_the_model(
     tmp_path: Path, scheme: str
@@ -143,11 +174,6 @@ def test_a_cycle_that_waits_for_the_late_ends_at_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("melisma.fleets.live.LONGEST_WAIT", 2)
-
-    class Asleep(Steady):
-        def train(self, request: TrainRequest, caller: Caller) -> Update:
-            sleep_unless(caller.gave_up, 120.0)
-            return super().train(request, caller)
 
     job = changed(cycles=1, samples=100, deadline=Seconds(1.5), late=Late.WAIT)
     happened = live(job, tmp_path, [Steady(name="a"), Asleep(name="b")])

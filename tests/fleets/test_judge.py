@@ -7,10 +7,11 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from tests.fleets.learners import JOB, Steady, live, of
+from tests.fleets.learners import JOB, Steady, changed, live, of
 
 from melisma.errors import (
     CallTimeout,
+    DataError,
     ProtocolError,
     RemoteError,
     RpcError,
@@ -316,3 +317,20 @@ def test_a_learner_with_an_impossible_speed_does_not_stop_the_others(
     happened = live(JOB, tmp_path, learners, least=1)
     assert {record.learner for record in of(records.Joined, happened)} == {"a"}
     assert "b does not take part: step_s = nan s cannot be" in caplog.messages
+
+
+def test_an_error_of_a_learner_is_one_short_line_in_log_and_records(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Shouting(Steady):
+        def bid(self, task: str, deadline_s: float, steps: int) -> int:
+            raise DataError("\x1b]0;owned\x07\u202e\r\n" * 1000)
+
+    job = changed(scheme="dab", cycles=1)
+    happened = live(job, tmp_path, [Steady(name="a"), Shouting(name="b")])
+    (dropped,) = of(records.Dropped, happened)
+    (said,) = (text for text in caplog.messages if text.startswith("b does not bid"))
+    for text in (dropped.reason, said):
+        assert "owned" in text
+        assert text.isprintable()
+        assert len(text) <= 202  # its name before 200 characters

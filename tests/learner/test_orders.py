@@ -1,5 +1,6 @@
 """Orders that no correct orchestrator gives are refused, and the learner lives on."""
 
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -11,8 +12,10 @@ from tests.learner.test_source import KEYS, SPEC, Dictionaries, request, source
 from melisma.errors import ConfigError, DataError
 from melisma.fleets.messages import GradientRequest, SlotRequest, TaskSpec, TrainRequest
 from melisma.learner import orders
+from melisma.learner.delivery import Routes
 from melisma.learner.fog import FogLearner
 from melisma.learner.learner import TASKS, Learner
+from melisma.learner.service import Listener
 from melisma.learner.source import Caller
 from melisma.learning import models
 from melisma.learning.data import Dataset
@@ -367,6 +370,33 @@ def test_a_sender_has_a_quota_and_leaves_room_for_others(
     device.deliver("f", 1, "b", shard(5))  # in place of the first
     device.deliver("f", 1, "c", shard(5))
     assert [len(y) for _, y in device.inbox.take("f", 1, {"b": 9, "c": 9})] == [5, 5]
+
+
+def test_so_many_devices_send_here_and_get_samples_from_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Asked(Nobody):
+        def address(self, task: str, to: str, within_s: float) -> str | None:
+            asked.append(to)
+            return None
+
+        def relay(self, *what: Any) -> None:
+            pass
+
+    asked: list[str] = []
+    monkeypatch.setattr(orders, "MOST_NEIGHBOURS", 1)
+    device, _ = fog()
+    device.deliver("f", 1, "b", shard(1))
+    with pytest.raises(DataError, match="no room: 1 devices send here"):
+        device.deliver("f", 1, "c", shard(1))
+    with closing(Listener(device.inbox, "127.0.0.1")) as door:
+        assert door.admit("b") == door.admit("b")
+        with pytest.raises(ConfigError, match="1 devices may deliver here already"):
+            door.admit("c")
+    routes = Routes("a")
+    for to in ("b", "c"):  # to c by way of the orchestrator at once
+        routes.send(Asked(), "f", 1, to, shard(1), 1.0)
+    assert asked == ["b"]
 
 
 def test_samples_of_slots_that_are_over_are_dropped() -> None:

@@ -11,8 +11,9 @@ from tests.learner.test_orders import FOG, SLOT, changed, own
 
 from melisma import rpc
 from melisma.errors import RemoteError
+from melisma.learner.delivery import Inbox
 from melisma.learner.fog import FogLearner
-from melisma.learner.service import FogService
+from melisma.learner.service import FogService, Listener
 from melisma.learning import models
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.shards import Shard, packed
@@ -22,8 +23,8 @@ from melisma.rpc.session import Session
 class Hostile:
     """An orchestrator that hands out a model, and keeps what it is to pass on."""
 
-    def __init__(self) -> None:
-        self.model = parameters_of(models.build("FogMLP", 0))
+    def __init__(self, door: str | None = None) -> None:
+        self.model, self.door = parameters_of(models.build("FogMLP", 0)), door
         self.relayed: list[Shard] = []
 
     @rpc.expose
@@ -36,7 +37,7 @@ class Hostile:
 
     @rpc.expose
     def address(self, task: str, to: str) -> str | None:
-        return None
+        return self.door
 
     @rpc.expose
     def relay(self, task: str, slot: int, to: str, shard: Shard) -> None:
@@ -112,3 +113,20 @@ def test_with_the_flag_each_delivery_is_logged(
     assert leaked(wire) == 20  # so the search finds what there is
     said = "f, slot 1: 20 samples of this device go to thief, by way of the orch"
     assert [text for text in caplog.messages if text.startswith(said)]
+
+
+def test_and_so_is_one_that_goes_directly(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "melisma.learner")
+    inbox = Inbox()
+    inbox.open("f", lambda shard: None)
+    inbox.start("f", 1)
+    with closing(Listener(inbox, "127.0.0.1")) as thief:
+        hostile = Hostile(thief.admit("pi"))
+        with device(hostile, share_data=True) as pi:
+            pi.prepare(FOG)
+            pi.start("f", 1, 1)
+            done = pi.slot(changed(THEFT, ends_s=30.0))
+    assert (done.directly, hostile.relayed) == (["thief"], [])
+    assert "f, slot 1: 20 samples of this device go to thief, directly" in (
+        caplog.messages
+    )
