@@ -24,7 +24,13 @@ from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Training
 from melisma.maths.arrays import Floats
-from melisma.runs.records import Aggregated, Allocated, Record, Refused
+from melisma.runs.records import (
+    Aggregated,
+    Allocated,
+    Evaluated,
+    Record,
+    Refused,
+)
 from melisma.runs.store import RunWriter, ignore
 from melisma.schemes.multitask.exact import exact
 from melisma.system.law import DelayLaw
@@ -189,6 +195,17 @@ def test_a_task_that_cannot_be_done_beside_the_others_is_refused() -> None:
     assert refused
     assert {r.task for r in refused} == {n for n, model in models.items() if not model}
     assert all("deadline" in r.reason for r in refused)
+
+
+def test_and_is_not_refused_once_it_has_begun_and_is_resumed() -> None:
+    crowded = scheduler(0.0, 0.0, 2.0, deadline_s=3.2)
+    name = crowded.entries[2].task.name
+    crowded.entries[2].run.past.append(
+        Evaluated(time_s=1.0, task=name, cycle=1, accuracy=0.1, loss=2.0)
+    )
+    models, happened = ran(crowded)
+    assert models[name]
+    assert name not in {r.task for r in happened if isinstance(r, Refused)}
 
 
 def test_the_same_seeds_give_the_same_records() -> None:

@@ -263,6 +263,23 @@ def test_half_messages_do_not_keep_others_waiting(
     asyncio.run(scenario())
 
 
+def test_nothing_is_read_before_there_is_room_for_it() -> None:
+    async def scenario() -> None:
+        async with serving(total_bytes=MB) as server:
+            for name in ("first", "second"):
+                wire = await dialled(server, name)
+                await wire.send(announced(1, 8, 700 * KB, function="size"))
+                await wire.send(frames.chunk_prefix(1) + bytes(KB))
+            await asyncio.sleep(0.05)
+            first, second = (
+                server._hub._sessions[name]._incoming[1] for name in ("first", "second")
+            )
+            assert first.left_bytes == first.bytes - KB
+            assert (second.left_bytes, second.buffers) == (second.bytes, [])
+
+    asyncio.run(scenario())
+
+
 def test_who_reads_nothing_is_sent_away() -> None:
     async def scenario() -> None:
         limits = {"ping_s": 0.02, "silence_s": 5.0, "stall_s": 0.1}
@@ -273,9 +290,11 @@ def test_who_reads_nothing_is_sent_away() -> None:
                     frames.Call(1, "large", None, 0, (), frames.wrap(b"\x92\x90\x80"))
                 )
             )
-            while "offender" in server._hub._sessions:
-                await wire.send(frames.encode(frames.Ack(1)))  # it is there
+            session = server._hub._sessions["offender"]
+            while session.ended is None:
+                await wire.send(frames.encode(frames.Ack(0)))  # it is there
                 await asyncio.sleep(0.01)
+            assert "took nothing in for 0.1 s" in str(session.ended)
 
     asyncio.run(scenario())
 
@@ -288,6 +307,24 @@ def test_a_large_value_without_arrays_is_refused_and_the_session_lives_on() -> N
                 await peer.length([0] * (200 * KB))
             assert await peer.length([0] * (80 * KB)) == 80 * KB
             assert server._hub.budget.held_bytes == 0
+            await peer.close()
+
+    asyncio.run(scenario())
+
+
+def test_arguments_without_arrays_count_while_their_call_runs() -> None:
+    async def scenario() -> None:
+        held: list[int] = []
+
+        @rpc.expose
+        async def look(value: list[int]) -> None:
+            held.append(server._hub.budget.held_bytes)
+
+        server = await rpc.aserve(look, port=None, say=silent)
+        async with asyncio.timeout(60), server:
+            peer = await rpc.aconnect(server, name="peer")
+            await peer.look([0] * (8 * KB))
+            assert (held[0] > 8 * KB, server._hub.budget.held_bytes) == (True, 0)
             await peer.close()
 
     asyncio.run(scenario())
