@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from melisma.errors import DataError
@@ -172,6 +173,18 @@ def test_a_checkpoint_of_version_0_2_has_no_digests_and_is_read(tmp_path: Path) 
     with RunWriter.open(tmp_path, "") as run:
         assert run.checkpoint is not None
         assert run.checkpoint.records_sha256
+
+
+def test_a_checkpoint_that_lost_its_own_digest_is_not_read(tmp_path: Path) -> None:
+    with RunWriter.open(tmp_path, "") as run:
+        run.note(CYCLE)
+        run.keep(1, 1.0, WEIGHTS)
+    with safe_open(tmp_path / CHECKPOINT, "pt") as file:
+        notes = file.metadata()
+    del notes["sha256"]
+    save_file(WEIGHTS, tmp_path / CHECKPOINT, notes)
+    with pytest.raises(DataError, match="its SHA-256 is missing"):
+        Checkpoint.read(tmp_path)
 
 
 @pytest.mark.parametrize(
