@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import fuzz_frames
@@ -17,7 +18,7 @@ from peers.conversations import (
     spoilt,
 )
 from peers.fuzzed_server import FuzzedServer, Violation
-from tests.benchmarks.printed import row
+from tests.benchmarks.printed import output, row
 
 from melisma.rpc import frames
 from melisma.rpc.dispatch import Dispatcher
@@ -95,14 +96,14 @@ def test_any_bytes_are_a_conversation(server: FuzzedServer) -> None:
         server.converse(choice.randbytes(size))
 
 
-def test_the_tracer_keeps_what_reaches_new_lines(
-    capsys: pytest.CaptureFixture[str], server: FuzzedServer
+def test_conversations_that_reach_new_lines_are_kept(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    fuzzing = fuzz_frames.Fuzzing(server.converse)
-    kept = fuzz_frames.own(fuzzing, frames=250, seed=0, corpus=[])
-    fuzzing.report("our own tracer", kept)
-    assert len(kept) > len(seeds())
-    *_, run, of, share = row(capsys.readouterr().out, "session")
+    fuzz_frames.main(frames=250, seed=0, guidance="own", corpus=tmp_path)
+    assert len(list(tmp_path.iterdir())) > len(seeds())
+    printed = output(capsys)
+    assert row(printed, "nothing crashed")[0] >= 250
+    run, of, share = row(printed, "session")
     assert 0.7 * of < run <= of
     assert share == round(100 * run / of)
 
