@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare test test-slow test-long check bench papers
+.PHONY: help demo compare test test-slow test-long check fuzz bench papers
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
@@ -40,6 +40,9 @@ check: .venv/ready  ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+fuzz: .venv/ready  ## send a server a million hostile frames
+	$(BIN)/python benchmarks/fuzz_frames.py
 
 # Ours beside most peers, which pin other versions of what we use.
 .venv-bench/ready: pyproject.toml constraints.txt

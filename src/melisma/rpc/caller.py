@@ -161,6 +161,10 @@ class Caller:
             f"{call.function}: no answer from {self.channel.name} within"
             f" {call.within_s:g} s"
         )
+        self._abandon(call, error)
+
+    def _abandon(self, call: PendingCall, error: RpcError) -> None:
+        """Fail a call on this side first: a stream ends with what came first."""
         self._fail_future(call, error)
         self.cancel(call)
 
@@ -190,8 +194,7 @@ class Caller:
     def refuse(self, frame: Any, message: str) -> None:
         """Fail the call that a frame answers, before all of it has arrived."""
         call = self._pending[frame.id]
-        self.cancel(call)
-        self._fail_future(call, TransportError(f"{call.function}: {message}"))
+        self._abandon(call, TransportError(f"{call.function}: {message}"))
 
     def deliver(
         self, frame: Any, body: bytes | memoryview, buffers: list[Buffer]
@@ -201,8 +204,7 @@ class Caller:
         try:
             value = unpack(body, buffers)
         except Malformed as error:
-            self.cancel(call)
-            self._fail_future(call, ProtocolError(
+            self._abandon(call, ProtocolError(
                 f"the answer of {call.function} cannot be decoded: {error}"
             ))  # fmt: skip
             return

@@ -9,12 +9,14 @@ pages of other origins make are refused, on loopback too.
 """
 
 import hmac
+import logging
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from melisma.errors import AccessError, ConfigError
 from melisma.rpc import frames
@@ -26,6 +28,9 @@ from melisma.rpc.websocket import CLOSE_S, WebSocket
 
 #: A connection without a request for this long is closed.
 IDLE_S = 20.0
+
+#: Of aiohttp's own errors.
+log = logging.getLogger("melisma.rpc.http")
 
 NO_SECRETS: Mapping[str, Identity] = {}
 
@@ -75,6 +80,7 @@ class Listener:
         self._routes(app, self._identify)
         self._runner = web.AppRunner(
             app,
+            logger=log,
             access_log=None,
             handler_cancellation=True,
             keepalive_timeout=IDLE_S,
@@ -160,6 +166,10 @@ class Listener:
             await websocket.prepare(request)
         except ConnectionError:  # it gave up while others were served
             return websocket
+        except ValueError as error:  # of aiohttp, for a key that is not ASCII
+            raise problem(
+                web.HTTPBadRequest, f"the handshake is not valid: {error}"
+            ) from None
         transport = WebSocket(websocket, self.hub.metrics, limits.silence_s)
         await self.hub.accept(transport, identity)
         return websocket
@@ -168,3 +178,17 @@ class Listener:
 async def _set_server_name(request: web.Request, response: web.StreamResponse) -> None:
     """Hide the versions of Python and aiohttp."""
     response.headers["Server"] = "melisma"
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Make one line of a request that is not HTTP: anybody can send many of them."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError):
+        record.exc_info, record.exc_text = None, None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.msg = "refused a request: %s"
+        record.args = (frames.printable(error.message).strip(),)
+    return True
+
+
+log.addFilter(_without_traceback)
