@@ -28,7 +28,6 @@ from peers.live_cost import Cost
 from rich.console import Console
 from rich.table import Table
 
-from melisma.fleets.roster import HURRY_S
 from melisma.rpc import Limits
 from melisma.system.tree import Level, cycle_through
 from melisma.views.plots import save
@@ -127,7 +126,6 @@ def walls(own: PerLearner) -> Table:
     rows = [
         ("open files", "1", FILES, f"{LEARNERS:,}"),
         ("connections (Limits)", "1", Limits().connections, f"{LEARNERS:,}"),
-        _time(f"ready in {HURRY_S:g} s", own.ready_s, HURRY_S),
         _time(f"CPU of a cycle in {CYCLE_S:g} s", own.cpu_s, CYCLE_S),
         _time(f"link of 1 Gb/s in {CYCLE_S:g} s", link_s, CYCLE_S),
         (
@@ -136,6 +134,7 @@ def walls(own: PerLearner) -> Table:
             int(MEMORY_BYTES / own.memory_bytes),
             f"{LEARNERS * own.memory_bytes / 1e9:,.0f} GB",
         ),
+        ("CPU of the roster", f"{1e3 * own.ready_s:.2f} ms", None, _long(own.ready_s)),
         ("CPU to join", f"{1e3 * own.join_s:.2f} ms", None, _long(own.join_s)),
         (
             "records on disk",
