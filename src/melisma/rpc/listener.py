@@ -159,7 +159,7 @@ class Listener:
         try:
             await websocket.prepare(request)
         except ConnectionError:  # it gave up while others were served
-            return websocket
+            return web.Response()  # aiohttp would fail to close the unprepared one
         transport = WebSocket(websocket, self.hub.metrics, limits.silence_s)
         await self.hub.accept(transport, identity)
         return websocket
