@@ -1,6 +1,7 @@
 """An orchestrator in a process of its own, whose memory somebody else limits."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import typer
@@ -15,6 +16,7 @@ from melisma.units import Seconds
 from peers.live_cost import memory
 
 TASK, SHARD = "crowd", 50
+HOSTILE = "hostile-"  #: begins the names of those that attack
 
 
 def main(folder: Path, cycles: int, honest: int, hostile: int) -> None:
@@ -39,7 +41,7 @@ def main(folder: Path, cycles: int, honest: int, hostile: int) -> None:
         shared, second = server.join_string(), server.invite()
         joins = {}
         for k in range(hostile):
-            name = f"hostile-{k}"
+            name = f"{HOSTILE}{k}"
             if k % 3 == 0:
                 joins[name] = server.invite(name)
             else:
@@ -57,9 +59,17 @@ def main(folder: Path, cycles: int, honest: int, hostile: int) -> None:
         folder=folder / "secrets",
         say=lambda text: None,
     )
+    own = [
+        r for r in happened if not getattr(r, "learner", HOSTILE).startswith(HOSTILE)
+    ]
     merged = [r for r in happened if isinstance(r, records.Aggregated)]
+    lost = [r for r in own if isinstance(r, records.Dropped | records.Left)]
+    arrived = {(r.learner, r.cycle) for r in own if isinstance(r, records.Uploaded)}
     result = {
-        "updates": sum(r.learners for r in merged),
+        "updates": len(arrived - {(r.learner, r.cycle) for r in lost}),
+        # Wrong answers count as learners that came: a run may begin with fewer.
+        "due": sum(cycles - r.cycle + 1 for r in own if isinstance(r, records.Joined)),
+        "lost": Counter(getattr(r, "reason", "it left") for r in lost),
         "cycles": len(merged),
         "cycle_s": [r.cycle_s for r in merged],
         "peak_bytes": memory("VmHWM"),
