@@ -35,6 +35,7 @@ from melisma.rpc.values import pack_call
 TIMES = 20_000  #: that one call asks for a shard
 PING_S = 2.0
 AGAIN_S = 1.0  #: between two connections
+ROOM_BYTES = 1 << 16  #: below the limit on a message, for what frames take
 SLOW_S = 0.02  #: between two messages that are read
 #: What the orchestrator may call here.
 FUNCTIONS = {"prepare": True, "speeds": True, "train": False}
@@ -109,7 +110,7 @@ class Attacker:
 
     async def halves(self, transport: Transport) -> None:
         """Hold back the second half of everything."""
-        size = self._most_bytes // 2 - 1024
+        size = self._most_bytes // 2 - ROOM_BYTES
         self._id += 1
         call = frames.Call(
             self._id, "shards", None, self._id, (8, size), frames.BODY_IN_TRANSFER
@@ -122,13 +123,13 @@ class Attacker:
             reading.cancel()
 
     async def _answer_by_half(self, transport: Transport, size: int) -> None:
-        while True:
+        """Answer the first call by half; two halves are all that is allowed."""
+        frame: Any = None
+        while type(frame) is not frames.Call:
             frame = frames.decode(await transport.receive())
-            if type(frame) is frames.Call:
-                self._id += 1
-                body = frames.wrap(b"\xc0")
-                answer = frames.Result(frame.id, self._id, (size,), body)
-                await self._begin(transport, answer, size)
+        self._id += 1
+        answer = frames.Result(frame.id, self._id, (size,), frames.wrap(b"\xc0"))
+        await self._begin(transport, answer, size)
 
     async def _begin(self, transport: Transport, frame: Any, size: int) -> None:
         await transport.send(frames.encode(frame))
@@ -136,7 +137,7 @@ class Attacker:
         chunk = frames.chunk_prefix(self._id) + bytes(frames.CHUNK_BYTES)
         for _ in range(size // 2 // frames.CHUNK_BYTES):
             await transport.send(chunk)
-            self.done["bytes of them"] += frames.CHUNK_BYTES
+            self.done["bytes of half messages"] += frames.CHUNK_BYTES
 
     async def idles(self, transport: Transport) -> None:
         """Ask for all that one may, and read nothing."""

@@ -130,5 +130,6 @@ def test_bench_hostile_besieges_an_orchestrator(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         bench_hostile.main(siege_cycles=2, honest=2, hostile=9, only_memory=True)
-    assert row(output(capsys), "honest updates")[:3] == [4, 4, 2]
+    updates, due, cycles = row(output(capsys), "honest updates")[:3]
+    assert (updates, cycles) == (due, 2)
     assert ended.value.code == 0
