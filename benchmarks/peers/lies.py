@@ -52,13 +52,17 @@ def wrong_fields(honest: Any, grammar: Sequence[Any] = WRONG) -> Iterator[Any]:
 
 def wrong_arrays(honest: Any) -> Iterator[Any]:
     """Yield an update or a gradient of the right shape, filled with one number."""
-    for fill in FILLS:
-        if hasattr(honest, "parameters"):
-            much = {n: torch.full_like(t, fill) for n, t in honest.parameters.items()}
-            yield msgspec.structs.replace(honest, parameters=much)
-        if hasattr(honest, "vector"):
-            vector = np.full_like(honest.vector, fill)
-            yield msgspec.structs.replace(honest, vector=vector)
+    if hasattr(honest, "parameters") or hasattr(honest, "vector"):
+        yield from (filled(honest, fill) for fill in FILLS)
+
+
+def filled(honest: Any, fill: float) -> Any:
+    """Return an update or a gradient with one number in all its arrays."""
+    if hasattr(honest, "vector"):
+        vector = np.full_like(honest.vector, fill)
+        return msgspec.structs.replace(honest, vector=vector)
+    much = {n: torch.full_like(t, fill) for n, t in honest.parameters.items()}
+    return msgspec.structs.replace(honest, parameters=much)
 
 
 def answer_by(target: object, call: str, answer: Callable[[Any], Any]) -> None:

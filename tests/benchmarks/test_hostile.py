@@ -75,8 +75,10 @@ def test_a_model_with_anything_else_in_it_is_found(
             UPDATE, parameters={n: t + away for n, t in start.items()}
         )
         models.computed(name, update)
-        done = {"samples": samples, "batches": 1, "loss": None}
-        models.watch(records.Trained(**AT, learner=name, **done))
+        done = records.Trained(
+            **AT, learner=name, samples=samples, batches=1, loss=None
+        )
+        models.watch(done)
     models.watch(records.Aggregated(**AT, **TOTALS))
     # (1·0 + 2·3 + 3·6) / 6 = 4
     merged = {n: t + 4.0 + spoiled_by for n, t in start.items()}

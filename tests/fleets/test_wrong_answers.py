@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from peers.lies import WRONG, answer_by, spoiled
+from peers.lies import FILLS, WRONG, answer_by, filled, spoiled
 from tests.fleets.learners import Steady, changed, live, of
 
 from melisma import rpc
@@ -239,6 +239,23 @@ def test_who_claims_to_have_endless_samples_makes_no_plan_infeasible(
     job = changed(PLAIN, mode=Mode.FEDERATED, samples=None, shard=50, cycles=2)
     a, b, _ = learners(job)
     happened = live(job, tmp_path, [a, b, Rich(name="liar", own=own("liar"))])
+    assert_honest_went_on(job, tmp_path, happened)
+
+
+def test_who_is_alone_at_work_ends_no_run_with_nan(tmp_path: Path) -> None:
+    class Late(Quick):
+        asked = 0
+
+        def bid(self, task: str, deadline_s: float, steps: int) -> int:
+            self.asked += 1
+            return 2 if self.asked > OFFENCES else 0
+
+    job = changed(PLAIN, scheme="dab", cycles=OFFENCES + 1)
+    liar = Quick(name="liar-0")
+    *_, nan = FILLS
+    answer_by(liar, "train", lambda update: filled(update, nan))
+    happened = live(job, tmp_path, [Late(name="a"), Late(name="b"), liar])
+    assert [r.learner for r in of(records.Expelled, happened)] == ["liar-0"]
     assert_honest_went_on(job, tmp_path, happened)
 
 
