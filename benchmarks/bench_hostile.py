@@ -9,7 +9,8 @@ ones at every call, by a seed (`peers/lies.py`), until so many wrong answers wer
 in each family. Nobody is expelled, so that all are heard. Bars: no run ends early, no
 honest learner has an offence, every cycle's model is the one that follows from honest
 answers alone (`peers/recomputed.py`), and mean accuracy is at most a point below that
-of a run with the honest alone, who there train on as many samples a cycle.
+of a run with the honest alone, who there train on as many samples a cycle. In the fog
+nobody sends samples to others: what a liar is sent is lost until it is expelled.
 
 Memory: an orchestrator in a process of its own, with 1.6 GB of memory, serves ten
 honest learners and a hundred hostile ones (`peers/hostile_learners.py`). Bars: it is
@@ -95,7 +96,7 @@ FAMILIES = {
         samples=None,
         shard=4,
         deadline=Seconds(0.5),
-        fog=FogTable(period=2, plan=Moving.ALONE),
+        fog=FogTable(period=2, plan=Moving.ALONE, discard=10.0),
     ),
     "tasks": changed(
         PLAIN,
@@ -104,12 +105,6 @@ FAMILIES = {
         task=(TaskTable(name="one", samples=600, steps=1),),
     ),
 }
-FAMILIES["moving"] = changed(
-    FAMILIES["fog"], fog=FogTable(period=2, plan=Moving.KNOWN, discard=10.0)
-)
-#: Families in which honest learners hand data to others: what liars get is lost, as it
-#: is with any device that fails, so accuracy has no bar.
-HANDED_OVER = ("moving",)
 
 out = Console()
 
@@ -272,7 +267,6 @@ class Result:
     samples: list[float] = field(default_factory=list)  #: of the honest in a cycle
     accuracy: list[float] = field(default_factory=list)  #: of each run
     alone: float = 0.0  #: of a run with the honest alone
-    may_lose: float = POINT
     took_s: float = 0.0
 
     @property
@@ -284,7 +278,7 @@ class Result:
     def good(self) -> bool:
         """Whether all bars are met."""
         failed = self.ended or self.accused or self.wrong
-        return not failed and self.lost <= self.may_lose
+        return not failed and self.lost <= POINT
 
     def add(self, run: Run, honest: Sequence[str]) -> None:
         """Take in a run."""
@@ -349,8 +343,6 @@ def lies(names: Sequence[str], answers: int, cycles: int, seed: int) -> bool:
     for name in names:
         with everybody_stays():
             result = measured(changed(FAMILIES[name], cycles=cycles), answers, seed)
-        if name in HANDED_OVER:
-            result.may_lose = 1.0
         calls = ", ".join(f"{call} {n:,}" for call, n in result.told.most_common())
         out.print(f"{name}: {result.took_s:.0f} s; wrong answers: {calls}")
         for why in (*result.ended, *sorted(result.accused), *result.wrong):
@@ -455,7 +447,7 @@ def main(
     families: Annotated[str, typer.Option(help="By comma.")] = ",".join(FAMILIES),
     cycles: Annotated[int, typer.Option(min=1, help="Of a run.")] = 60,
     seed: int = 0,
-    siege_cycles: Annotated[int, typer.Option(min=1, help="Of the siege.")] = 20,
+    siege_cycles: Annotated[int, typer.Option(min=1, help="Of the siege.")] = 100,
     honest: Annotated[int, typer.Option(min=1, help="In the siege.")] = 10,
     hostile: Annotated[int, typer.Option(min=1, help="In the siege.")] = 100,
     only_lies: Annotated[bool, typer.Option(help="Leave the memory out.")] = False,
