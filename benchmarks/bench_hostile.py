@@ -8,9 +8,9 @@ Lies: honest learners train beside liars that draw their answers from a grammar 
 ones at every call, by a seed (`peers/lies.py`), until so many wrong answers were given
 in each family. Nobody is expelled, so that all are heard. Bars: no run ends early, no
 honest learner has an offence, every cycle's model is the one that follows from honest
-answers alone (`peers/recomputed.py`), and mean accuracy is at most a point below that
-of a run with the honest alone, who there train on as many samples a cycle. In the fog
-nobody sends samples to others: what a liar is sent is lost until it is expelled.
+answers alone (`peers/recomputed.py`), and mean accuracy over the last third of the
+cycles is at most a point below that of a run with the honest alone, who there train on
+as many samples a cycle. In the fog nobody sends samples to others: what a liar is sent is lost until it is expelled.
 
 Memory: an orchestrator in a process of its own, with 1.6 GB of memory, serves ten
 honest learners and a hundred hostile ones (`peers/hostile_learners.py`). Bars: it is
@@ -96,7 +96,8 @@ FAMILIES = {
         samples=None,
         shard=4,
         deadline=Seconds(0.5),
-        fog=FogTable(period=2, plan=Moving.ALONE, discard=10.0),
+        training=TrainingTable(rate=0.05, batch=10),
+        fog=FogTable(period=2, plan=Moving.ALONE),
     ),
     "tasks": changed(
         PLAIN,
@@ -172,8 +173,9 @@ class Run:
 
     @property
     def accuracy(self) -> float:
-        """Of the last model."""
-        return self._done[-1].accuracy if self._done else 0.0
+        """Mean of the last third of the cycles: a single one moves by points."""
+        last = self._done[-(self.cycles // 3 or 1) :]
+        return mean(r.accuracy for r in last) if last else 0.0
 
     @property
     def cycles(self) -> int:
