@@ -10,7 +10,8 @@ in each family. Nobody is expelled, so that all are heard. Bars: no run ends ear
 honest learner has an offence, every cycle's model is the one that follows from honest
 answers alone (`peers/recomputed.py`), and mean accuracy over the last third of the
 cycles is at most a point below that of a run with the honest alone, who there train on
-as many samples a cycle. In the fog nobody sends samples to others: what a liar is sent is lost until it is expelled.
+as many samples a cycle. In the fog nobody sends samples to others: what a liar is sent
+is lost until it is expelled.
 
 Memory: an orchestrator in a process of its own, with 1.6 GB of memory, serves ten
 honest learners and a hundred hostile ones (`peers/hostile_learners.py`). Bars: it is
