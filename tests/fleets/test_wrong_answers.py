@@ -1,19 +1,18 @@
 """A learner that answers wrongly, at every call of every family, ends no run.
 
-It goes through a grammar of wrong answers, one a call, beside two honest learners. So
-that all of it is heard, several go through it from different places.
+It goes through the grammar of wrong answers of `benchmarks/peers/lies.py`, one a call,
+beside two honest learners. So that all of it is heard, several go through it from
+different places.
 """
 
 import itertools
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
-import torch
+from peers.lies import FILLS, WRONG, answer_by, filled, spoiled
 from tests.fleets.learners import Steady, changed, live, of
 
 from melisma import rpc
@@ -33,43 +32,19 @@ from melisma.runs.store import MODEL
 from melisma.system.law import Mode
 from melisma.units import Seconds
 
-#: What a call may be answered with, and what a field of an answer may hold.
-WRONG: list[Any] = [
-    *(None, True, 0, -1, 2**63, 1e-12, 2999.0, 1e308, float("nan"), float("inf")),
-    *(-float("inf"), "x", "\x1b[31m\u202e\n" * 5000, b"", [], {}, [None], {"b": 1}),
-    *(np.float32("nan"), np.zeros(3), torch.zeros(2), {"1.weight": torch.zeros(1)}),
-    Ready(measured=True, samples=7),
-    Speeds(step_s=1e-9, sample_s=0.0, fixed_s=0.0),
-    {"1.weight": torch.full((200, 784), 3e38)},
-]
-#: Of those, what the quick tests try.
+#: Of the grammar, what the quick tests try.
 SOME: list[Any] = [None, True, -1, 2**63, float("nan"), "x", {}, WRONG[-2]]
-
-
-def spoiled(honest: Any, grammar: list[Any]) -> Iterator[Any]:
-    """Answers in place of an honest one: anything, and itself with one field wrong."""
-    yield from grammar
-    if not isinstance(honest, msgspec.Struct):
-        return
-    for name, value in itertools.product(honest.__struct_fields__, grammar):
-        wrong = msgspec.structs.replace(honest)
-        msgspec.structs.force_setattr(wrong, name, value)
-        yield wrong
-    if hasattr(honest, "parameters"):
-        for factor in (1e30, 3e38, torch.nan):
-            much = {n: t * 0 + factor for n, t in honest.parameters.items()}
-            yield msgspec.structs.replace(honest, parameters=much)
 
 
 def lie_at(learner: Learner, call: str, grammar: list[Any], first: int = 0) -> None:
     """Make a learner answer a call wrongly, from the ``first`` wrong answer on."""
-    method, told = getattr(learner, call), itertools.count(first)
+    told = itertools.count(first)
 
-    def lie(*args: Any) -> Any:
-        answers = list(spoiled(method(*args), grammar))
+    def lie(honest: Any) -> Any:
+        answers = list(spoiled(honest, grammar))
         return answers[next(told) % len(answers)]
 
-    setattr(learner, call, lie)
+    answer_by(learner, call, lie)
 
 
 class Quick(Steady):
@@ -264,6 +239,23 @@ def test_who_claims_to_have_endless_samples_makes_no_plan_infeasible(
     job = changed(PLAIN, mode=Mode.FEDERATED, samples=None, shard=50, cycles=2)
     a, b, _ = learners(job)
     happened = live(job, tmp_path, [a, b, Rich(name="liar", own=own("liar"))])
+    assert_honest_went_on(job, tmp_path, happened)
+
+
+def test_who_is_alone_at_work_ends_no_run_with_nan(tmp_path: Path) -> None:
+    class Late(Quick):
+        asked = 0
+
+        def bid(self, task: str, deadline_s: float, steps: int) -> int:
+            self.asked += 1
+            return 2 if self.asked > OFFENCES else 0
+
+    job = changed(PLAIN, scheme="dab", cycles=OFFENCES + 1)
+    liar = Quick(name="liar-0")
+    *_, nan = FILLS
+    answer_by(liar, "train", lambda update: filled(update, nan))
+    happened = live(job, tmp_path, [Late(name="a"), Late(name="b"), liar])
+    assert [r.learner for r in of(records.Expelled, happened)] == ["liar-0"]
     assert_honest_went_on(job, tmp_path, happened)
 
 

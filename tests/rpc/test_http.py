@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from aiohttp import web
 
 from melisma import rpc
+from melisma.errors import TransportError
 from melisma.rpc import http as http_calls
 from melisma.rpc.address import Address
 from melisma.rpc.http import JSON_BYTES
@@ -361,3 +363,26 @@ def test_a_caller_that_hangs_up_stops_the_function(
     assert workshop.begun.wait(30)
     connection.close()
     assert workshop.stopped.wait(30)
+
+
+def test_a_peer_that_gives_up_while_it_is_let_in_leaves_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # TLS takes a moment to close, in which aiohttp has not noticed yet.
+    async def gone(request: web.Request, response: web.StreamResponse) -> None:
+        assert request.transport is not None
+        request.transport.close()
+
+    async def scenario() -> None:
+        def routes(app: web.Application, identify: object) -> None:
+            app.on_response_prepare.append(gone)
+
+        options: dict[str, Any] = {"secure": True, "folder": tmp_path}
+        async with await rpc.aserve(
+            Workshop(), port=0, routes=routes, say=lambda text: None, **options
+        ) as server:
+            with pytest.raises(TransportError, match="nobody answers"):
+                await rpc.aconnect(server.join_string(), name="hasty")
+
+    asyncio.run(scenario())
+    assert [r.getMessage() for r in caplog.records if r.levelname == "ERROR"] == []

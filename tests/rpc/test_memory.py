@@ -299,6 +299,31 @@ def test_who_reads_nothing_is_sent_away() -> None:
     asyncio.run(scenario())
 
 
+def test_who_waits_for_memory_is_not_taken_for_one_that_reads_nothing() -> None:
+    size, rest = 700 * KB, frames.chunk_prefix(1) + bytes(50 * KB)
+
+    async def scenario() -> None:
+        limits = {"ping_s": 0.02, "silence_s": 5.0, "stall_s": 0.1}
+        async with serving(total_bytes=MB, **limits) as server:
+            holder = await dialled(server, "holder")
+            await holder.send(announced(1, 8, size - 8, function="size"))
+            honest = await dialled(server, "honest")
+            body = frames.wrap(b"\x92\x90\x80")
+            await honest.send(
+                frames.encode(frames.Call(7, "length", None, 0, (), body))
+            )
+            await honest.send(announced(1, 8, size - 8, function="size"))
+            await asyncio.sleep(0.5)  # five times as long as a peer may confirm nothing
+            assert "honest" in server._hub._sessions
+            for _ in range(size // (50 * KB)):
+                await holder.send(rest)
+            for _ in range(size // (50 * KB)):
+                await honest.send(rest)
+            assert "honest" in server._hub._sessions
+
+    asyncio.run(scenario())
+
+
 def test_a_large_value_without_arrays_is_refused_and_the_session_lives_on() -> None:
     async def scenario() -> None:
         async with serving(body_bytes=100 * KB) as server:

@@ -180,9 +180,10 @@ class CycleLog:
     def diverged(self) -> TrainingError | None:
         """Return an error if most learners answered with what is not finite.
 
-        One that does may lie; where most do, the job makes them.
+        One that does may lie; where most do, the job makes them. Most of all that are
+        there, not of those at work: who boasts enough is the only one at work.
         """
-        if 2 * len(self._not_finite) <= self._working or not self._not_finite:
+        if 2 * len(self._not_finite) <= len(self._crew.learners):
             return None
         return TrainingError(
             f"cycle {self.cycle} of {self.task.name!r}: {len(self._not_finite)} of "

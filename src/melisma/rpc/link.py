@@ -209,6 +209,10 @@ class Link:
         """Return for how long the peer has not confirmed what it was sent."""
         return time.monotonic() - self._confirmed_at if self._unconfirmed else 0.0
 
+    def excuse(self) -> None:
+        """Begin to count anew how long the peer confirms nothing: nobody listened."""
+        self._confirmed_at = time.monotonic()
+
     async def pump(self, transport: Transport) -> None:
         """Send what is queued, small frames first, while the transport is in use."""
         self._transport, self._unfinished = transport, None

@@ -165,7 +165,7 @@ class Listener:
         try:
             await websocket.prepare(request)
         except ConnectionError:  # it gave up while others were served
-            return websocket
+            return web.Response()  # aiohttp would fail to close the unprepared one
         except ValueError as error:  # of aiohttp, for a key that is not ASCII
             raise problem(
                 web.HTTPBadRequest, f"the handshake is not valid: {error}"

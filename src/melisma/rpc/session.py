@@ -162,6 +162,7 @@ class Session(Channel):
         while self._unreserved and self.transport is transport:
             await asyncio.wait([self._unreserved[0].granted], timeout=LOOK_S)
             self._received_at = self.loop.time()  # silent because nobody listens
+            self.link.excuse()
             self._unreserved = [r for r in self._unreserved if not r.granted.done()]
 
     def detach(self, transport: Transport) -> None:
@@ -223,7 +224,8 @@ class Session(Channel):
             if on_time and now - self._received_at > self._silence_s:
                 await transport.close()
                 return
-            if on_time and self.link.stalled_s > self.limits.stall_s:
+            stalled = self.link.stalled_s > self.limits.stall_s
+            if on_time and stalled and not self._unreserved:
                 self.end(f"{self.name} took nothing in for {self.limits.stall_s:g} s")
                 return
             self._discard_unwanted()
