@@ -76,7 +76,7 @@ class CycleLog:
         self.began_s, self._has_roster = crew.now_s(), False
         self.counted: list[int] = []  #: samples of each update that counts
         self._dropped: Counter[str] = Counter()
-        self._working, self._not_finite = 0, set[str]()
+        self._not_finite = set[str]()
 
     def steered(self, task: Task) -> None:
         """Record another deadline, which holds from this cycle on."""
@@ -106,7 +106,6 @@ class CycleLog:
             self.roster(plan.probed.began_s if plan.probed else None)
         self._seconds = np.zeros(len(self._crew.learners))
         allocation = plan.allocation
-        self._working = int((allocation.samples > 0).sum())
         for k, shards in enumerate(allocation.samples.tolist()):
             self._learner(
                 records.Allocated,
@@ -183,11 +182,12 @@ class CycleLog:
         One that does may lie; where most do, the job makes them. Most of all that are
         there, not of those at work: who boasts enough is the only one at work.
         """
-        if 2 * len(self._not_finite) <= len(self._crew.learners):
+        there = len(self._crew.learners)
+        if 2 * len(self._not_finite) <= there:
             return None
         return TrainingError(
             f"cycle {self.cycle} of {self.task.name!r}: {len(self._not_finite)} of "
-            f"{self._working} learners answered with numbers that are not finite: "
+            f"{there} learners answered with numbers that are not finite: "
             "lower the learning rate"
         )
 
