@@ -457,11 +457,16 @@ def main(
     only_memory: Annotated[bool, typer.Option(help="Leave the lies out.")] = False,
 ) -> None:
     """Hear wrong answers, and be besieged; exit code 1 if a bar is missed."""
+    names = families.split(",")
+    if unknown := sorted({*names} - {*FAMILIES}):
+        raise typer.BadParameter(
+            f"no families {unknown}: give of {', '.join(FAMILIES)}"
+        )
     print(provenance(), flush=True)
     use_threads(1)
     bars = []
     if not only_memory:
-        bars.append(lies(families.split(","), answers, cycles, seed))
+        bars.append(lies(names, answers, cycles, seed))
     if not only_lies:
         bars.append(siege(siege_cycles, honest, hostile))
     sys.exit(0 if all(bars) else 1)

@@ -47,6 +47,9 @@ MOST_BYTES = 1 << 16
 #: Share of errors that atheris makes, which sees what values are compared with.
 BY_ATHERIS = 0.2
 
+#: What may tell which conversations reach new code.
+GUIDANCE = ("atheris", "own")
+
 Edge = tuple[CodeType, int, int]
 out = Console(width=88)
 
@@ -237,6 +240,8 @@ def main(
     print(provenance(), flush=True)
     found = importlib.util.find_spec("atheris") is not None
     guidance = guidance or ("atheris" if found else "own")
+    if guidance not in GUIDANCE or (guidance == "atheris" and not found):
+        raise typer.BadParameter(f"{guidance!r}: give own, or atheris if it is there")
     with instrumented(guidance):
         from peers.fuzzed_server import FuzzedServer
     with FuzzedServer() as server, tempfile.TemporaryDirectory() as temporary:

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+import typer
 from peers.lies import WRONG, Liar, spoiled
 from peers.recomputed import Recomputed
 from peers.small_memory import limited
@@ -106,6 +107,11 @@ def test_a_group_with_little_memory_is_gone_after_its_block() -> None:
         path = group._path
         assert int((path / "memory.limit_in_bytes").read_text()) == 1 << 30
     assert not path.exists()
+
+
+def test_a_family_that_is_not_there_is_named() -> None:
+    with pytest.raises(typer.BadParameter, match=r"'cas'.*give of csa, dab"):
+        bench_hostile.main(families="csa,cas")
 
 
 @pytest.mark.slow

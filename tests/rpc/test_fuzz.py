@@ -7,6 +7,7 @@ from typing import Any
 
 import fuzz_frames
 import pytest
+import typer
 from peers.conversations import (
     TOKEN,
     Conversation,
@@ -106,6 +107,11 @@ def test_conversations_that_reach_new_lines_are_kept(
     run, of, share = row(printed, "session")
     assert 0.7 * of < run <= of
     assert share == round(100 * run / of)
+
+
+def test_another_guidance_is_refused() -> None:
+    with pytest.raises(typer.BadParameter, match="'owm': give own"):
+        fuzz_frames.main(frames=1, guidance="owm")
 
 
 # Faults planted in the server
