@@ -320,9 +320,16 @@ def merged_from(model: torch.Tensor, updates: dict[str, list[Kept]]) -> dict[str
 
 
 def is_mean(model: torch.Tensor, updates: list[Kept]) -> bool:
-    total = sum(samples for samples, _ in updates)
-    mean = sum(samples / total * values for samples, values in updates)
+    weights = believed([float(samples) for samples, _ in updates])
+    weighted = zip(weights, updates, strict=True)
+    mean = sum(weight / sum(weights) * values for weight, (_, values) in weighted)
     return torch.allclose(torch.as_tensor(mean), model, rtol=1e-5, atol=1e-6)
+
+
+def believed(samples: list[float]) -> list[float]:
+    """Of three updates or more none counts for more than all the others together."""
+    others = sum(samples) - max(samples)
+    return [min(n, others) for n in samples] if len(samples) > 2 else samples
 
 
 def updates_of(cluster: Cluster, cycle: int) -> dict[str, list[Kept]]:
