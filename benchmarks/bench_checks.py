@@ -49,9 +49,11 @@ from melisma.learning.checks import (
     suspicion,
     usual,
 )
-from melisma.learning.data import Dataset, load
+from melisma.learning.data import load
+from melisma.learning.losses import loss_of, numbers
 from melisma.learning.parameters import Parameters, parameters_of, put, stacked
-from melisma.learning.settings import Optimiser, Training
+from melisma.learning.samples import Arrays, Part, Samples, pairs
+from melisma.learning.settings import Training
 from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Floats, Ints
 from melisma.provenance import provenance
@@ -68,7 +70,7 @@ class Scene:
     """What all learners of a run have in common."""
 
     model: nn.Module
-    data: Dataset
+    samples: Samples
     training: Training
     seed: int
     learners: int = LEARNERS
@@ -128,7 +130,7 @@ def works(
 def trained(scene: Scene, before: Parameters, plan: Ints) -> Parameters:
     """Train on the CPU, as a learner does."""
     put(before, scene.model)
-    train(scene.model, scene.data.train_x, scene.data.train_y, plan, scene.training)
+    train(scene.model, scene.samples, plan, scene.training)
     return parameters_of(scene.model)
 
 
@@ -145,8 +147,7 @@ def halted(scene: Scene, work: Work, at: Sequence[int]) -> list[Parameters]:
         return False
 
     put(work.before, scene.model)
-    x, y = scene.data.train_x, scene.data.train_y
-    train(scene.model, x, y, work.plan, scene.training, snapshot)
+    train(scene.model, scene.samples, work.plan, scene.training, snapshot)
     return [seen[n] for n in at]
 
 
@@ -276,7 +277,7 @@ def other_devices(
 
     A second thread is slow where others use the cores: only where ``threads`` says so.
     """
-    x, y, training = scene.data.train_x, scene.data.train_y, scene.training
+    samples = scene.samples[:]
 
     def by(
         forward: Forward | None = None,
@@ -287,8 +288,8 @@ def other_devices(
         twin = copy.deepcopy(scene.model)
         put(work.before, twin)
         twin = twin.to(device, dtype)
-        there = (x.to(device, dtype), y.to(device))
-        train(Other(twin, forward) if forward else twin, *there, plan, training)
+        there = pairs(samples["x"].to(device, dtype), samples["y"].to(device))
+        train(Other(twin, forward) if forward else twin, there, plan, scene.training)
         return {name: v.float().cpu() for name, v in parameters_of(twin).items()}
 
     yield "honest: same machine", by()
@@ -316,7 +317,7 @@ class Suspect:
 
     def __init__(self, scene: Scene, work: Work) -> None:
         rng = np.random.default_rng([scene.seed, len(work.rows)])
-        rest = np.setdiff1d(np.arange(len(scene.data.train_y)), work.rows)
+        rest = np.setdiff1d(np.arange(len(scene.samples)), work.rows)
         others = rng.choice(rest, min(len(work.rows), len(rest)), replace=False)
         self._scene, self._work, self._rows = scene, work, (work.rows, others)
         self._before = self._losses(work.before)
@@ -327,9 +328,11 @@ class Suspect:
         return gap(own, others, self._work.steps)
 
     def _losses(self, parameters: Parameters) -> list[Floats]:
-        scene = self._scene
-        x, y = scene.data.train_x, scene.data.train_y
-        return [losses(scene.model, parameters, x[r], y[r]) for r in self._rows]
+        scene, loss = self._scene, loss_of(self._scene.training)
+        return [
+            losses(scene.model, parameters, Part(scene.samples, rows), loss)
+            for rows in self._rows
+        ]
 
 
 def check(
@@ -359,11 +362,11 @@ def timed(
     scene: Scene, work: Work
 ) -> tuple[Parameters, Parameters, Suspect, dict[str, float]]:
     """The honest update, its redo and its suspect, and the seconds of each."""
-    x, y = scene.data.train_x, scene.data.train_y
+    samples = scene.samples
     start = time.perf_counter()
     own = trained(scene, work.before, work.plan)
     between = time.perf_counter()
-    again = redone(scene.model, work.before, x, y, work.plan, scene.training)
+    again = redone(scene.model, work.before, samples, work.plan, scene.training)
     done = time.perf_counter()
     suspect = Suspect(scene, work)
     suspect.gap(own)
@@ -378,7 +381,7 @@ def run(
     """Train honestly up to the last of ``cycles``; check each of them."""
     rng = np.random.default_rng(scene.seed)
     before = parameters_of(scene.model)
-    pieces = len(scene.data.train_y) // SHARD
+    pieces = len(scene.samples) // SHARD
     last: tuple[Parameters, list[Ints]] | None = None
     for cycle in range(1, max(cycles) + 1):
         shards = shared_out(pieces, scene.learners, rng)
@@ -448,7 +451,7 @@ def report(title: str, results: Results) -> None:
 def main(
     names: Annotated[str, typer.Option("--models", help="Commas between.")] = "TwoNN",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 2,
-    optimiser: Annotated[Optimiser, typer.Option()] = Optimiser.SGD,
+    optimiser: Annotated[str, typer.Option()] = "sgd",
     rate: Annotated[float, typer.Option(help="Of learning.")] = 0.05,
     learners: Annotated[int, typer.Option(min=2)] = LEARNERS,
     cycles: Annotated[str, typer.Option(help="That are checked.")] = "1,5,20",
@@ -459,12 +462,12 @@ def main(
     torch.set_num_threads(1)
     training = Training(optimiser=optimiser, rate=rate)
     checked, all_steps = ([int(n) for n in one.split(",")] for one in (cycles, steps))
-    data = load("mnist-5k")
+    samples = Arrays(numbers(load("mnist-5k").train[:]))
     for name in names.split(","):
         start, results = time.perf_counter(), Results()
-        warm_up(Scene(models.build(name, 0), data, training, 0))
+        warm_up(Scene(models.build(name, 0), samples, training, 0))
         for seed in range(seeds):
-            scene = Scene(models.build(name, seed), data, training, seed, learners)
+            scene = Scene(models.build(name, seed), samples, training, seed, learners)
             run(scene, checked, all_steps, results)
         report(f"{name}, {training.optimiser}, rate {training.rate:g}", results)
         print(f"took {time.perf_counter() - start:.0f} s\n")

@@ -32,11 +32,13 @@ from melisma.jobs.schema import (
 )
 from melisma.launch.simulate import build
 from melisma.learning.parameters import Parameters
+from melisma.learning.samples import Arrays
 from melisma.maths.statistics import mean_interval
 from melisma.provenance import provenance
-from melisma.runs.records import Aggregated, Evaluated, Record
+from melisma.runs.records import Aggregated, Record
 from melisma.runs.store import RunWriter
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.views.history import history
 
 CORES = (2, 2, 4, 4, 8, 8)
 TESTED = 1000  #: images on which accuracy is measured, after every iteration
@@ -87,9 +89,9 @@ def job_of(data: str, model: str, samples: int, iterations: int) -> Job:
 def trained(job: Job) -> tuple[Parameters, list[Record]]:
     """Train a job; return the model and what happened."""
     ready = build(job).built
-    data = ready.task.data
-    few = replace(data, test_x=data.test_x[:TESTED], test_y=data.test_y[:TESTED])
-    task = replace(ready.task, data=few)
+    data = ready.task.taken
+    few = replace(data, test=Arrays(data.test[:TESTED]))
+    task = replace(ready.task, ready=few)
     run = RunWriter()
     return asyncio.run(train(task, ready.crew, ready.algorithm, run)), run.records
 
@@ -104,7 +106,7 @@ def table(job: Job, troubles: Sequence[str]) -> None:
     """Print a row for each scheme and trouble."""
     plain, happened = trained(job)
     ideal_s = job.samples / (RATE * sum(CORES))  # type: ignore[operator]
-    last = [r.accuracy for r in happened if isinstance(r, Evaluated)][-1]
+    last = history(happened).metric[-1]
     print(f"{job.model} on {job.data.name}, {job.cycles} iterations of {job.samples}")
     print(f"  plain descent: accuracy {100 * last:.1f} %")
     for title in troubles:
@@ -123,7 +125,7 @@ def table(job: Job, troubles: Sequence[str]) -> None:
             )
             merged = [r for r in happened if isinstance(r, Aggregated)]
             mean, half = mean_interval(np.array([r.cycle_s for r in merged]) / ideal_s)
-            last = [r.accuracy for r in happened if isinstance(r, Evaluated)][-1]
+            last = history(happened).metric[-1]
             worst = max(r.error or 0.0 for r in merged)
             print(
                 f"    {name:<30}{mean:7.3f} ± {half:.3f}   accuracy {100 * last:5.1f} %"

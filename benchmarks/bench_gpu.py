@@ -52,10 +52,13 @@ from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import Task
 from melisma.fleets.simulated import SimulatedLearners
-from melisma.learning.batched import Lesson, train_many
+from melisma.learning.batched import train_many
 from melisma.learning.data import Dataset, load
+from melisma.learning.engines import Lesson
+from melisma.learning.losses import numbers
 from melisma.learning.models import build
 from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.samples import Arrays, Batch, length
 from melisma.learning.settings import Hardware, Precision, Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Ints
@@ -112,10 +115,10 @@ def measured(
     network: str, K: int, precision: Precision, device: str, repeats: int
 ) -> tuple[list[str], float]:
     """Rates in all ways, and how far the weights are from the CPU's."""
-    data = load("mnist-5k")
-    x, y = data.train_x, data.train_y
-    plans = list(plans_of(K, len(y)))
-    lesson = lesson_of(network, x.to(device), y.to(device), precision)
+    here = numbers(load("mnist-5k").train[:])
+    there = {name: value.to(device) for name, value in here.items()}
+    plans = list(plans_of(K, length(here)))
+    lesson = lesson_of(network, there, precision)
 
     def side_by_side() -> None:
         for _ in train_many(lesson, plans):
@@ -126,7 +129,7 @@ def measured(
     for _ in range(repeats):
         seconds.append([_seconds(call, device) for call in (side_by_side, at_once)])
     learners_s, batch_s = np.min(seconds[1:], axis=0)
-    off = difference(lesson, lesson_of(network, x, y, Precision.FP32), plans)
+    off = difference(lesson, lesson_of(network, here, Precision.FP32), plans)
     cycle_s = whole_cycle_s(lesson, K, repeats)
     samples = K * SAMPLES / 1e6
     row = [
@@ -146,19 +149,17 @@ def plans_of(K: int, images: int) -> Iterator[Ints]:
         yield batch_plan(rng.integers(images, size=SAMPLES), 1, TRAINING, rng)
 
 
-def lesson_of(
-    network: str, x: torch.Tensor, y: torch.Tensor, precision: Precision
-) -> Lesson:
+def lesson_of(network: str, images: Batch, precision: Precision) -> Lesson:
     """What all learners have in common, where the data lie."""
-    model = build(network, seed=0).to(x.device)
-    return Lesson(model, parameters_of(model), x, y, TRAINING, precision)
+    model = build(network, seed=0).to(images["x"].device)
+    return Lesson(model, parameters_of(model), Arrays(images), TRAINING, precision)
 
 
 def large_batches(network: str, lesson: Lesson, K: int) -> Callable[[], None]:
     """One network on as many samples, K × 32 at a time."""
-    model = build(network, seed=0).to(lesson.x.device)
-    half = lesson.precision == Precision.BF16
-    x = lesson.x.bfloat16() if half else lesson.x
+    model = build(network, seed=0).to(lesson.device)
+    half, images = lesson.precision == Precision.BF16, lesson.samples[:]
+    x = images["x"].bfloat16() if half else images["x"]
     model = model.bfloat16() if half else model
     optimiser = torch.optim.SGD(model.parameters(), TRAINING.rate)
     steps = SAMPLES // BATCH
@@ -168,7 +169,7 @@ def large_batches(network: str, lesson: Lesson, K: int) -> Callable[[], None]:
     def train() -> None:
         for batch in rows:
             optimiser.zero_grad()
-            loss = cross_entropy(_logits(model, x[batch]).float(), lesson.y[batch])
+            loss = cross_entropy(_logits(model, x[batch]).float(), images["y"][batch])
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
 
@@ -198,8 +199,8 @@ def whole_cycle_s(lesson: Lesson, K: int, cycles: int) -> float:
 
     Federated mode; by the delay law an epoch takes 1 s, so that just one fits.
     """
-    x, y = lesson.x, lesson.y
-    rng, data = np.random.default_rng(0), Dataset("images", x, y, x[:1000], y[:1000])
+    rng, samples = np.random.default_rng(0), lesson.samples
+    data = Dataset("images", samples, Arrays(samples[:1000]))
     law = DelayLaw(
         step_s=np.full(K, 1.0 / SAMPLES), sample_s=np.zeros(K), fixed_s=np.zeros(K)
     )
@@ -207,10 +208,10 @@ def whole_cycle_s(lesson: Lesson, K: int, cycles: int) -> float:
         [f"learner {k}" for k in range(K)],
         law,
         model=lesson.model,
-        data=data,
+        samples=samples,
         training=TRAINING,
         seed=0,
-        own_rows=[rng.integers(len(y), size=SAMPLES) for _ in range(K)],
+        own_rows=[rng.integers(len(samples), size=SAMPLES) for _ in range(K)],
         hardware=Hardware(precision=lesson.precision),
     )
     task = Task(

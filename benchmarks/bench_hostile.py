@@ -36,6 +36,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import msgspec
+import numpy as np
 import typer
 from peers.lies import Liar, answer_by
 from peers.processes import running
@@ -55,7 +56,7 @@ from melisma.learner.fog import FogLearner
 from melisma.learner.learner import Learner
 from melisma.learner.service import FogService, Service
 from melisma.learner.source import Caller
-from melisma.learning import data
+from melisma.learning import Part, data
 from melisma.learning.data import Dataset
 from melisma.learning.training import use_threads
 from melisma.provenance import provenance
@@ -151,7 +152,7 @@ def learner(job: Job, name: str, *, lies: bool) -> Learner:
     """Make a learner as the job needs it."""
     if job.scheme == "fog":
         return Device(name=name, own=own(name), share_data=True)
-    if job.task:
+    if job.tasks:
         return Learner(name=name)
     kind = Hasty if lies else Quick
     return kind(name=name, own=own(name) if job.mode == Mode.FEDERATED else None)
@@ -160,8 +161,8 @@ def learner(job: Job, name: str, *, lies: bool) -> Learner:
 def own(name: str) -> Dataset:
     """Return samples of a learner's own."""
     whole, first = data.load("mnist-5k"), zlib.crc32(name.encode()) % 3000
-    x, y = whole.train_x[first : first + OWN], whole.train_y[first : first + OWN]
-    return Dataset(name, x, y, x[:0], y[:0])
+    rows = np.arange(first, first + OWN)
+    return Dataset(name, Part(whole.train, rows), Part(whole.train, rows[:0]))
 
 
 @dataclass
@@ -176,7 +177,7 @@ class Run:
     def accuracy(self) -> float:
         """Mean of the last third of the cycles: a single one moves by points."""
         last = self._done[-(self.cycles // 3 or 1) :]
-        return mean(r.accuracy for r in last) if last else 0.0
+        return mean(r.metrics["accuracy"] or 0.0 for r in last) if last else 0.0
 
     @property
     def cycles(self) -> int:
@@ -315,9 +316,9 @@ def measured(job: Job, answers: int, seed: int) -> Result:
 def with_samples(job: Job, samples: float) -> Job:
     """Return a job that gives out so many samples a cycle, where it says how many."""
     shards = max(HONEST, round(samples / job.shard))
-    if job.task:
-        task = changed(job.task[0], samples=shards * job.shard)
-        return changed(job, task=(task,))
+    if job.tasks:
+        task = changed(job.tasks[0], samples=shards * job.shard)
+        return changed(job, tasks=(task,))
     if job.samples is None or job.scheme in ("dab", "coded"):
         return job  # as many as learners have, bid for, or are to be summed over
     return changed(job, samples=shards * job.shard)

@@ -64,7 +64,7 @@ def job_of(learners: tuple[LearnersTable, ...], cycles: int, samples: int) -> Jo
         shard=100,
         training=TrainingTable(rate=0.1),
         learners=learners,
-        task=(
+        tasks=(
             TaskTable(name="digits", samples=samples, steps=8),
             TaskTable(name="deep", model="ThreeNN", samples=samples, steps=4),
         ),

@@ -43,6 +43,7 @@ from melisma.algorithms.observed import ObservedStates
 from melisma.algorithms.task import Task
 from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.data import Dataset
+from melisma.learning.samples import pairs
 from melisma.learning.settings import Training
 from melisma.maths.arrays import Floats, Ints
 from melisma.provenance import provenance
@@ -73,10 +74,8 @@ ESTIMATES = {
 ROWS = int(SHARDS.max()) * SHARD
 NOTHING = Dataset(
     "nothing",
-    torch.zeros(ROWS, 1, 1, 1),
-    torch.zeros(ROWS, dtype=torch.long),
-    torch.zeros(1, 1, 1, 1),
-    torch.zeros(1, dtype=torch.long),
+    pairs(torch.zeros(ROWS, 1, 1, 1), torch.zeros(ROWS, dtype=torch.long)),
+    pairs(torch.zeros(1, 1, 1, 1), torch.zeros(1, dtype=torch.long)),
 )
 out, err = Console(width=130), Console(stderr=True)
 
@@ -193,7 +192,7 @@ class Trial:
             self.names,
             self.laws[i],
             model=nn.Sequential(nn.Flatten(), nn.Linear(1, 1)),
-            data=NOTHING,
+            samples=NOTHING.train,
             training=Training(batch=BATCH),
             seed=1000 * self.seed + i,
             conditions=Conditions(

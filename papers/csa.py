@@ -238,7 +238,7 @@ def job_of(
 
 def accuracies(job: Job) -> list[float]:
     """Test accuracy after each cycle."""
-    return mel.simulate(job, runs=None).history.accuracy
+    return mel.simulate(job, runs=None).history.metrics["accuracy"]
 
 
 def run_learning(study: LearningStudy, spread: Spread = in_order) -> Data:

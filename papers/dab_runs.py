@@ -185,7 +185,7 @@ def run_clusters(study: ClusterStudy, spread: Spread = in_order) -> Data:
     for i, (n, scheme) in enumerate(cases):
         some = courses[i * study.trials : (i + 1) * study.trials]
         name = f"{len(study.clusters[n])}/{scheme}"
-        data[f"{name}/accuracy"] = np.array([one.accuracy for one in some])
+        data[f"{name}/accuracy"] = np.array([one.metrics["accuracy"] for one in some])
         data[f"{name}/loss"] = np.array([one.loss for one in some])
         data[f"{name}/shards"] = np.array([one.samples for one in some]) / study.shard
     return data
@@ -251,7 +251,7 @@ def run_deadlines(study: DeadlineStudy, spread: Spread = in_order) -> Data:
     }
     for what, values in {
         "time_s": [sum(one.cycle_s) for one in courses],
-        "accuracy": [one.accuracy[-1] for one in courses],
+        "accuracy": [one.metrics["accuracy"][-1] for one in courses],
         "loss": [one.loss[-1] for one in courses],
         "shards": [one.samples[-1] / study.shard for one in courses],
         "staleness": [max(one.max_staleness) for one in courses],

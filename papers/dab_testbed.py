@@ -21,7 +21,15 @@ import numpy as np
 import melisma as mel
 from melisma.jobs import Job
 from melisma.launch import run_on_testbed
-from melisma.learning import Training, benchmark, data, models, use_threads
+from melisma.learning import (
+    Arrays,
+    Training,
+    benchmark,
+    data,
+    models,
+    numbers,
+    use_threads,
+)
 from melisma.maths import Floats
 from melisma.testbed import DEVICES, Place, Testbed
 
@@ -174,12 +182,13 @@ def main() -> None:
 
 def _training(order: TrainingOrder) -> Callable[[], Timed]:
     dataset, model = data.load(order.dataset), models.build("TwoNN", 0)
-    rows = np.arange(max(order.shards) * order.shard) % len(dataset.train_y)
-    x, y, training = dataset.train_x[rows], dataset.train_y[rows], Training(rate=0.1)
+    rows = np.arange(max(order.shards) * order.shard) % len(dataset.train)
+    samples, training = numbers(dataset.train[rows]), Training(rate=0.1)
 
     def seconds(shards: int) -> float:
         n = shards * order.shard
-        return benchmark.time_cycle(model, x[:n], y[:n], training, steps=1)
+        some = Arrays({name: value[:n] for name, value in samples.items()})
+        return benchmark.time_cycle(model, some, training, steps=1)
 
     return lambda: Timed(
         seconds={str(n): seconds(n) for n in order.shards}, flops=benchmark.flops()

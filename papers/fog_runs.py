@@ -232,7 +232,8 @@ def told(records: Sequence[Record], problem: Movement, cycles: int) -> Data:
         "discarded": sums.discarded / all_,
     }
     values["unit"] = sum(values[name] for name in COSTS)
-    values |= {"accuracy": evaluations(records)[-1].accuracy, "collected": all_}
+    accuracy = evaluations(records)[-1].metrics["accuracy"] or 0.0
+    values |= {"accuracy": accuracy, "collected": all_}
     sent = np.zeros(problem.slots)
     for slot, here in moves.by_slot(moved).items():
         sent[min(slot, problem.slots) - 1] += here.sent

@@ -26,7 +26,7 @@ from melisma.algorithms import (
 )
 from melisma.errors import InfeasibleError, TrainingError
 from melisma.fleets import Conditions, SimulatedLearners
-from melisma.learning import Dataset, Training
+from melisma.learning import Dataset, Training, pairs
 from melisma.maths import Floats, Ints
 from melisma.runs import Record
 from melisma.schemes import multitask
@@ -182,7 +182,7 @@ class Cluster:
             self.names,
             self.laws[i],
             model=_nothing(),
-            data=_rows(max(study.shards) * study.shard),
+            samples=_rows(max(study.shards) * study.shard).train,
             training=Training(batch=study.batch),
             seed=self.seed,
             conditions=Conditions(
@@ -210,7 +210,7 @@ def _nothing() -> nn.Module:
 def _rows(number: int) -> Dataset:
     """So many samples of nothing."""
     x, y = torch.zeros(number, 1, 1, 1), torch.zeros(number, dtype=torch.long)
-    return Dataset("nothing", x, y, x[:1], y[:1])
+    return Dataset("nothing", pairs(x, y), pairs(x[:1], y[:1]))
 
 
 def trial(todo: tuple[Study, int, int, int]) -> dict[str, tuple[Service, int]]:

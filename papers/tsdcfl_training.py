@@ -9,7 +9,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -17,12 +16,17 @@ from numpy.typing import NDArray
 from melisma.coding import TwoStage, combine
 from melisma.learning import (
     HERE,
+    LOSSES,
+    METRICS,
+    Arrays,
     Dataset,
     Descent,
     Model,
+    Part,
     evaluate,
     gradient_sum,
     models,
+    numbers,
     parameters_of,
     placed,
     put,
@@ -41,6 +45,7 @@ SHOWN = ("CR", "FR", "TSDCFL", "ours")
 ROOM = 0.2
 #: Without stragglers and codes.
 PLAIN = "plain"
+LOSS = LOSSES["cross-entropy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +112,9 @@ def decoded(model: Model, data: Dataset, rows: Ints, done: Iterated) -> Floats:
     parts = np.array_split(rows, done.code.partitions)
     columns, kind = np.unique(B, axis=1, return_inverse=True)
     gradients = [
-        gradient_sum(model, data.train_x[some], data.train_y[some])[0]
+        gradient_sum(model, Part(data.train, some), LOSS)[0]
         for some in (
-            torch.from_numpy(
-                np.concatenate([parts[k] for k in np.flatnonzero(kind == n)])
-            )
+            np.concatenate([parts[k] for k in np.flatnonzero(kind == n)])
             for n in range(columns.shape[1])
         )
     ]
@@ -122,7 +125,7 @@ def decoded(model: Model, data: Dataset, rows: Ints, done: Iterated) -> Floats:
 def plain_sum(model: Model, data: Dataset, rows: Ints, pieces: int) -> NDArray[Any]:
     """The same sum without a code, in so many pieces."""
     parts = np.array_split(rows, pieces)
-    sums = [gradient_sum(model, data.train_x[p], data.train_y[p])[0] for p in parts]
+    sums = [gradient_sum(model, Part(data.train, p), LOSS)[0] for p in parts]
     return combine(np.ones(pieces), sums)
 
 
@@ -130,13 +133,13 @@ def trained(todo: Todo) -> Trained:
     """Train once. The same seed brings the same model, rows and stragglers to all."""
     study, scheme = todo.study, todo.scheme
     model = models.build(study.model, todo.seed)
-    data, model = placed(datasets.load(study.dataset), model, HERE)
+    data, model = placed(datasets.load(study.dataset), model, numbers, HERE)
     descent = Descent(model, rate=study.rate, momentum=study.momentum)
     whole_s = study.testbed.whole_s(todo.late, study.iterations, todo.seed, dead=False)
     rng = np.random.default_rng([todo.seed, 1])
     shown, time = [], []
     for number in range(study.iterations):
-        rows = rng.choice(len(data.train_y), study.samples, replace=False)
+        rows = rng.choice(len(data.train), study.samples, replace=False)
         if scheme is None:
             gradient = plain_sum(model, data, rows, todo.pieces)
             time.append(1.0)
@@ -146,12 +149,14 @@ def trained(todo: Todo) -> Trained:
             time.append(done.outcome.duration_s)
         put(descent.step(parameters_of(model), gradient / study.samples), model)
         if (number + 1) % study.every == 0:
-            tested = slice(0, study.tested)
-            shown.append(evaluate(model, data.test_x[tested], data.test_y[tested]))
-    accuracy, loss = np.array(shown).T
+            tested = Arrays(data.test[: study.tested])
+            shown.append(evaluate(model, tested, LOSS, [METRICS["accuracy"]]))
     parts = [p.cpu().numpy().ravel() for p in parameters_of(model).values()]
     return Trained(
-        accuracy=accuracy, loss=loss, time=np.array(time), model=np.concatenate(parts)
+        accuracy=np.array([scores.metrics["accuracy"] for scores in shown]),
+        loss=np.array([scores.loss for scores in shown]),
+        time=np.array(time),
+        model=np.concatenate(parts),
     )
 
 

@@ -199,7 +199,8 @@ def calls(name: str) -> set[str]:
 
 
 def test_what_learners_train_by_is_made_of_a_job_in_one_place() -> None:
-    assert calls("Training") == {"jobs/building.py"}
+    assert calls("TrainingTable") <= {"jobs/building.py", "jobs/schema.py"}
+    assert calls("training_of") == {"jobs/building.py", "cli/learner.py"}
 
 
 def test_a_run_folder_has_one_writer() -> None:

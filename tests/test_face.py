@@ -110,7 +110,7 @@ def test_a_simulated_run_is_an_object(tmp_path: Path) -> None:
     run = mel.simulate(mel.Job(**QUICK), runs=tmp_path, watch=seen.append)
     assert run.folder == tmp_path / "demo"
     assert run.records == seen
-    assert len(run.history.accuracy) == 2
+    assert len(run.history.metric) == 2
     assert [record.cycle for record in run.events(mel.Evaluated)] == [1, 2]
     again = mel.open(tmp_path / "demo")
     assert again.history == run.history
@@ -141,7 +141,7 @@ def test_every_family_is_simulated(example: str, on_disk: bool, tmp_path: Path) 
     run = mel.simulate(_short(job), runs=tmp_path if on_disk else None)
     assert run.state == "finished"
     for task in run.tasks.values():
-        assert len(task.history.accuracy) == 1
+        assert len(task.history.metric) == 1
         assert task.parameters
     if len(run.tasks) > 1:
         with pytest.raises(mel.ConfigError, match="a history of its own"):
@@ -246,7 +246,7 @@ def test_a_cancelled_simulation_stops_after_its_cycle(tmp_path: Path) -> None:
 
     asyncio.run(cell())
     run = mel.open(tmp_path / "demo")
-    assert len(run.history.accuracy) < 10_000
+    assert len(run.history.metric) < 10_000
 
 
 @pytest.mark.slow
@@ -283,7 +283,7 @@ def test_a_local_run_and_a_server_work_inside_a_running_loop(tmp_path: Path) -> 
         return run
 
     run = asyncio.run(cell())
-    assert len(run.history.accuracy) == 1
+    assert len(run.history.metric) == 1
 
 
 @pytest.mark.slow

@@ -171,7 +171,7 @@ def main(invited: Path, task: str, shard: int, begun: Path, report: Path) -> Non
     ``begun`` is there once all have been let in; names that end in "-" are completed.
     """
     joins: dict[str, str] = json.loads(invited.read_text())
-    keys = ShardStore(data.load("mnist-5k"), shard).first(8)
+    keys = ShardStore(data.load("mnist-5k").train, shard).first(8)
     attackers = [Attacker(join, name, task, keys) for name, join in joins.items()]
     asyncio.run(_all(attackers, begun))
     done = sum((one.done for one in attackers), Counter())

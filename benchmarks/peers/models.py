@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from melisma.learning.batched import (
+from melisma.learning.engines import (
     Engine,
     Lesson,
     functional,
@@ -19,6 +19,7 @@ from melisma.learning.batched import (
 from melisma.learning.kernels import fast_kernels
 from melisma.learning.models import build
 from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.samples import pairs
 from melisma.learning.settings import Training
 
 LEARNERS, BATCHES = 16, 4
@@ -48,7 +49,7 @@ def compare(network: str, repeats: int) -> Comparison:
     engines: list[Engine] = [one_by_one, functional]
     if linear_layers(model):
         engines.append(perceptrons)
-    lesson = Lesson(model, parameters_of(model), x, y, training)
+    lesson = Lesson(model, parameters_of(model), pairs(x, y), training)
     calls = [partial(engine, lesson, list(plans)) for engine in engines]
     with fast_kernels(model):  # as `train_many` calls them
         stacks = [call()[0] for call in calls]

@@ -11,6 +11,7 @@ from melisma.algorithms.task import Task
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters
+from melisma.learning.samples import pairs
 from melisma.learning.settings import Hardware, Training
 from melisma.runs import records
 from melisma.runs.store import RunWriter
@@ -32,7 +33,8 @@ def run(workload: Workload, meter: Meter, threads: int = 1) -> Parameters:
     K = workload.learners
     x, y = pool()
     x = x.view(-1, 1, 28, 28)
-    model, data = initial_model(), Dataset("normal", x, y, x[:10], y[:10])
+    model = initial_model()
+    data = Dataset("normal", pairs(x, y), pairs(x[:10], y[:10]))
     law = DelayLaw(
         step_s=np.full(K, 1.0 / SAMPLES), sample_s=np.zeros(K), fixed_s=np.zeros(K)
     )
@@ -40,7 +42,7 @@ def run(workload: Workload, meter: Meter, threads: int = 1) -> Parameters:
         [f"learner {k}" for k in range(K)],
         law,
         model=model,
-        data=data,
+        samples=data.train,
         training=Training(rate=RATE, batch=BATCH, shuffle=False),
         seed=0,
         own_rows=[rows(k) for k in range(K)],

@@ -35,7 +35,7 @@ class Recomputed:
 
     def __init__(self, job: Job, folder: Path) -> None:
         (self._job,) = tasks_of(job)
-        self._folder = folder / self._job.name if job.task else folder
+        self._folder = folder / self._job.name if job.tasks else folder
         self._task = task_of(self._job)
         self._model = parameters_of(self._task.model)
         self._updates: dict[tuple[str, int], Parameters] = {}
@@ -112,12 +112,13 @@ class Recomputed:
         """Return the model after a step along the gradient of the cycle's samples."""
         task, shard, model = self._task, self._job.shard, self._task.model
         rng = np.random.default_rng([task.seed, Stream.ROWS, cycle])
-        order = rng.permutation(len(task.data.train_y) // shard)
+        order = rng.permutation(len(task.data.train) // shard)
         first = order[: task.cycle_samples(None) // shard, None] * shard
         rows = (first + np.arange(shard)).ravel()
         put(before, model)
         model.zero_grad()
-        loss = cross_entropy(model(task.data.train_x[rows]), task.data.train_y[rows])
+        taken = task.data.train[rows]
+        loss = cross_entropy(model(taken["x"] / 255), taken["y"].long())
         loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             return {

@@ -3,7 +3,7 @@
     import melisma as mel
 
     run = mel.simulate(mel.Job(scheme="csa", deadline="1 s"))
-    print(run.history.accuracy[-1], run.folder)
+    print(run.history.metric[-1], run.folder)
 
 What a user needs is here, and loaded when it is first used: importing this package
 loads no torch.
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         simulate,
         simulate_async,
     )
+    from melisma.learning.metrics import Metric
+    from melisma.learning.task import Task, task
     from melisma.runs.records import (
         Aggregated,
         Allocated,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
         Halted,
         Joined,
         Left,
+        Metrics,
         Moved,
         Refused,
         Steered,
@@ -85,6 +88,8 @@ __all__ = [
     "Joined",
     "Left",
     "MelismaError",
+    "Metric",
+    "Metrics",
     "Moved",
     "Problem",
     "Refused",
@@ -92,6 +97,7 @@ __all__ = [
     "Run",
     "Server",
     "Steered",
+    "Task",
     "Trained",
     "TrainingError",
     "Uploaded",
@@ -110,6 +116,7 @@ __all__ = [
     "serve",
     "simulate",
     "simulate_async",
+    "task",
 ]
 
 offer(
@@ -122,8 +129,10 @@ offer(
     jobs__schema="Job",
     launch__api="Server join join_async resume resume_async run run_async "
     "serve simulate simulate_async",
+    learning__metrics="Metric",
+    learning__task="Task task",
     runs__records="Aggregated Allocated Checked Downloaded Dropped Evaluated "
-    "Expelled Halted Joined Left Moved Refused Steered Trained Uploaded",
+    "Expelled Halted Joined Left Metrics Moved Refused Steered Trained Uploaded",
     schemes="SCHEMES scheme",
     system__cell="cell",
     system__problem="Allocation Problem",

@@ -20,6 +20,7 @@ from melisma.runs.records import (
     Evaluated,
     Halted,
     Joined,
+    Metrics,
     Record,
     Trained,
     Uploaded,
@@ -43,6 +44,7 @@ def test_a_cycle_leaves_its_events_in_order() -> None:
     # one has done 4 steps of 2 s, the slow one 2 of 4 s: both after 8 s.
     learner = [(0.3, Downloaded), (8.3, Trained), (8.4, Uploaded)]
     assert log == [
+        (0.0, Metrics),
         *[(0.0, Joined)] * 2,
         *[(0.0, Allocated)] * 2,
         *learner,
@@ -77,8 +79,9 @@ def test_the_model_is_the_mean_weighted_by_samples() -> None:
         step = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(steps):
             step.zero_grad()
-            logits = model(data.train_x[half])
-            torch.nn.functional.cross_entropy(logits, data.train_y[half]).backward()  # type: ignore[no-untyped-call]
+            some = data.train[half]
+            logits = model(some["x"])
+            torch.nn.functional.cross_entropy(logits, some["y"]).backward()  # type: ignore[no-untyped-call]
             step.step()
         for name, value in parameters_of(model).items():
             expected[name] += value / 2

@@ -24,7 +24,6 @@ from melisma.jobs.coded import coding_of
 from melisma.jobs.schema import Job, LearnersTable, StragglingTable, TrainingTable
 from melisma.launch import simulate
 from melisma.learning.parameters import Parameters, parameters_of
-from melisma.learning.settings import Optimiser
 from melisma.runs.records import Aggregated, Allocated, Dropped, Evaluated, Record
 from melisma.runs.store import RunWriter
 from melisma.system.law import Mode
@@ -74,11 +73,9 @@ def plainly(task: Task, training: TrainingTable) -> Parameters:
         model.parameters(), lr=training.rate, momentum=training.momentum
     )
     for cycle in range(1, task.cycles + 1):
-        rows = torch.from_numpy(np.concatenate(_parts(task, cycle, 1)))
+        some = task.taken.train[np.concatenate(_parts(task, cycle, 1))]
         step.zero_grad()
-        cross_entropy(
-            model(task.data.train_x[rows]), task.data.train_y[rows]
-        ).backward()  # type: ignore[no-untyped-call]
+        cross_entropy(model(some["x"]), some["y"]).backward()  # type: ignore[no-untyped-call]
         step.step()
     return parameters_of(model)
 
@@ -198,7 +195,7 @@ def test_the_same_seed_gives_the_same_records() -> None:
     [
         ({"scheme": "coded:cylic"}, "unknown scheme 'coded:cylic'"),
         ({"mode": Mode.FEDERATED}, "needs mode 'parallel'"),
-        ({"training": TrainingTable(optimiser=Optimiser.ADAM)}, "use 'sgd'"),
+        ({"training": TrainingTable(optimiser="adam")}, "use 'sgd'"),
         ({"stragglers": 6}, "stragglers = 6 of 6 learners: give 0 to 5"),
         ({"training": TrainingTable(momentum=1.0)}, "momentum 1.0"),
         ({"straggling": StragglingTable(number=7)}, "7 stragglers of 6 workers"),

@@ -54,7 +54,7 @@ def devices(batch: int = 4, steps: int = 1) -> SimulatedDevices:
         NAMES,
         law([1.0, 1.0], [0.1, 0.1], [0.0, 0.0]),
         model=small_model(),
-        data=small_data(),
+        samples=small_data().train,
         own_rows=[np.arange(20), np.arange(20, 40)],
         training=Training(batch=batch, rate=RATE, shuffle=False),
         steps=steps,
@@ -101,8 +101,8 @@ def stepped(parameters: Parameters, rows: Ints, batch: int) -> Parameters:
     model, data = small_model(), small_data()
     model.load_state_dict(parameters)
     for start in range(0, len(rows), batch):
-        some = torch.from_numpy(rows[start : start + batch])
-        loss = cross_entropy(model(data.train_x[some]), data.train_y[some])
+        some = data.train[rows[start : start + batch]]
+        loss = cross_entropy(model(some["x"]), some["y"])
         for p, gradient in zip(
             model.parameters(),
             torch.autograd.grad(loss, list(model.parameters())),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tests.fleets.learners import changed, live, of
+from tests.learner.test_orders import FOG
 
 from melisma import rpc
 from melisma.algorithms import fog
@@ -36,9 +37,11 @@ from melisma.learner.service import Listener
 from melisma.learner.source import Caller, Relay
 from melisma.learning import data, models
 from melisma.learning.data import Dataset
+from melisma.learning.losses import numbers
 from melisma.learning.parameters import Parameters, load, parameters_of, put
+from melisma.learning.samples import Arrays, Part, joined, length
 from melisma.learning.settings import Training
-from melisma.learning.shards import Shard, packed, unpacked
+from melisma.learning.shards import Shard
 from melisma.learning.training import Session, batch_plan
 from melisma.runs import records
 from melisma.runs.records import Moved, Record
@@ -83,8 +86,7 @@ class Reporting(FogLearner):
 
 def own(name: str) -> Dataset:
     whole, rows = data.load("mnist-5k"), np.array(ROWS[name])
-    x, y = whole.train_x[rows], whole.train_y[rows]
-    return Dataset(name, x, y, x[:0], y[:0])
+    return Dataset(name, Part(whole.train, rows), Part(whole.train, rows[:0]))
 
 
 def devices(
@@ -113,18 +115,18 @@ class Replay:
         """What a device keeps of its next samples, and what it sends to each other."""
         here, first = own(row.learner), self.taken[row.learner]
         seed = [self.seed, Stream.SPLIT, zlib.crc32(row.learner.encode())]
-        order = np.random.default_rng(seed).permutation(len(here.train_y))
+        order = np.random.default_rng(seed).permutation(len(here.train))
         self.taken[row.learner] += row.collected
         cuts = np.cumsum([row.trained - row.arrived, *row.sent.values()])
         parts = np.split(order[first : first + row.collected], cuts)[:-1]
-        return [packed(here.train_x[part], here.train_y[part]) for part in parts]
+        return [here.train[part] for part in parts]
 
     def trained(self, w: Parameters, row: Moved, shards: list[Shard]) -> Parameters:
-        x, y = unpacked(shards)
+        samples = Arrays(numbers(joined(shards)))
         rng = batch_order(self.seed, row.slot, row.learner)
-        plan = batch_plan(np.arange(len(y)), 1, self.training, rng)
+        plan = batch_plan(np.arange(len(samples)), 1, self.training, rng)
         put(w, self.model)
-        Session(self.model, self.training).train(x, y, plan)
+        Session(self.model, self.training).train(samples, plan)
         return parameters_of(self.model)
 
 
@@ -314,16 +316,16 @@ def test_a_resumed_fog_goes_on_without_a_device_that_is_lost_for_good(
 
 
 def shard(rows: int = 3, label: int = 1) -> Any:
-    x = torch.zeros(rows, 1, 28, 28)
-    return packed(x, torch.full((rows,), label))
+    x = torch.zeros(rows, 1, 28, 28, dtype=torch.uint8)
+    return {"x": x, "y": torch.full((rows,), label, dtype=torch.uint8)}
 
 
 @contextmanager
 def opened() -> Iterator[tuple[Inbox, str]]:
     """An inbox that listens, and the address for a sender named a."""
-    inbox = Inbox()
-    learner = FogLearner(name="x", own=own("a"))
-    inbox.open("t", learner._check_of(models.build("FogMLP", 0)))
+    learner = FogLearner(name="x", own=own("a"), share_data=True)
+    learner.prepare(msgspec.structs.replace(FOG, task="t"))
+    inbox = learner.inbox
     inbox.start("t", 1)
     listener = Listener(inbox, "127.0.0.1")
     try:
@@ -338,11 +340,11 @@ def test_samples_arrive_once_and_for_their_slot() -> None:
         inbox.advance("t", 1)
         line.deliver("t", 2, shard(4))
         line.deliver("t", 2, shard(5))
-    assert [len(y) for _, y in inbox.take("t", 1, {"a": 9})] == [3]
-    assert [len(y) for _, y in inbox.take("t", 2, {"a": 4, "b": 1})] == [4]
+    assert [length(one) for one in inbox.take("t", 1, {"a": 9})] == [3]
+    assert [length(one) for one in inbox.take("t", 2, {"a": 4, "b": 1})] == [4]
     inbox.advance("t", 3)
     assert inbox.take("t", 1, {"a": 9}) == []
-    assert [len(y) for _, y in inbox.take("t", 2, {"b": 1, "a": 9})] == [5]
+    assert [length(one) for one in inbox.take("t", 2, {"b": 1, "a": 9})] == [5]
 
 
 def test_nobody_is_let_in_without_the_token_of_its_name() -> None:
@@ -357,11 +359,14 @@ def test_nobody_is_let_in_without_the_token_of_its_name() -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        (shard(label=10), "class 10"),
-        ((torch.zeros(3, 1, 28, 28), torch.zeros(3)), "must be bytes"),
-        ((torch.zeros(3, 9, 9).byte(), torch.zeros(3).byte()), "expected images"),
-        ((torch.zeros(3, 1, 28, 28).byte(), torch.zeros(2).byte()), "a class for each"),
-        (("x", "y"), "must be bytes"),
+        (shard(label=10), "class 10: give classes from 0 to 9"),
+        (shard() | {"y": torch.zeros(3).long()}, "expected x: uint8"),
+        (shard() | {"x": torch.zeros(3, 1, 28, 28)}, r"samples of x: float32 \(1, 28"),
+        (shard() | {"x": torch.zeros(3, 9, 9).byte()}, r"samples of x: uint8 \(9, 9"),
+        (shard() | {"y": torch.zeros(2).byte()}, "differ in their numbers of samples"),
+        ({"x": shard()["x"]}, "expected x: uint8"),
+        ({"x": "x", "y": "y"}, "has to be tensors"),
+        (("x", "y"), "is not a shard"),
     ],
 )
 def test_samples_that_do_not_fit_are_refused(wrong: Any, why: str) -> None:

@@ -23,7 +23,9 @@ def test_who_takes_over_the_name_of_an_expelled_learner_starts_anew() -> None:
 
 @pytest.mark.parametrize("loss", [2.0, None])
 def test_nobody_is_charged_for_training_a_broken_model(loss: float | None) -> None:
-    before = Evaluated(time_s=1.0, task="t", cycle=1, accuracy=0.1, loss=loss)
+    before = Evaluated(
+        time_s=1.0, task="t", cycle=1, metrics={"accuracy": 0.1}, loss=loss
+    )
     noted: list[Record] = []
     one = fleet_of(law([0.1], [0.0], [0.0]))
     log = CycleLog(task_of("eta", 10.0), one, noted.append, RunState([before]), 2)

@@ -66,7 +66,7 @@ def scheduler(
             [f"learner-{k}" for k in range(LEARNERS)],
             delays(i),
             model=small_model(),
-            data=small_data(),
+            samples=small_data().train,
             training=Training(batch=4),
             seed=i,
             conditions=Conditions(probability=gamma),
@@ -201,7 +201,7 @@ def test_and_is_not_refused_once_it_has_begun_and_is_resumed() -> None:
     crowded = scheduler(0.0, 0.0, 2.0, deadline_s=3.2)
     name = crowded.entries[1].task.name  # as above, the one that is refused
     crowded.entries[1].run.past.append(
-        Evaluated(time_s=1.0, task=name, cycle=1, accuracy=0.1, loss=2.0)
+        Evaluated(time_s=1.0, task=name, cycle=1, metrics={"accuracy": 0.1}, loss=2.0)
     )
     models, happened = ran(crowded)
     assert models[name]

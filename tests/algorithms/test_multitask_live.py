@@ -29,7 +29,7 @@ JOB = changed(
     cycles=2,
     shard=20,
     deadline=Seconds(30.0),
-    task=(
+    tasks=(
         TaskTable(name="one", samples=400, steps=1),
         TaskTable(name="two", samples=200, steps=2),
     ),
@@ -87,7 +87,7 @@ def test_who_turns_out_slow_is_given_little(tmp_path: Path) -> None:
             self._device.background = slow(100.0)
             return super().probe(request, caller)
 
-    job = changed(JOB, scheme="med-probe", cycles=1, task=JOB.task[:1])
+    job = changed(JOB, scheme="med-probe", cycles=1, tasks=JOB.tasks[:1])
     learners = [Learner(name="a", background=slow(2000.0)), Busier(name="b")]
     shares = given(live(job, tmp_path, learners), "one", 1)
     # 2,000 samples a second against 100; and each begins with a shard of 20.
@@ -97,7 +97,7 @@ def test_who_turns_out_slow_is_given_little(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_was_probed_passes_every_check(tmp_path: Path) -> None:
-    job = changed(JOB, scheme="med-probe", checks=1.0, task=JOB.task[:1])
+    job = changed(JOB, scheme="med-probe", checks=1.0, tasks=JOB.tasks[:1])
     happened = live(job, tmp_path, [Learner(name="a"), Learner(name="b")])
     checked = of(records.Checked, happened)
     assert len(checked) == 4
@@ -111,7 +111,7 @@ def test_who_does_not_answer_a_probe_costs_nobody_else(tmp_path: Path) -> None:
         def probe(self, request: TrainRequest, caller: Caller) -> Any:
             raise ConfigError("not today")
 
-    job = changed(JOB, scheme="med-probe", cycles=1, task=JOB.task[:1])
+    job = changed(JOB, scheme="med-probe", cycles=1, tasks=JOB.tasks[:1])
     happened = live(job, tmp_path, [Learner(name="a"), Unwilling(name="b")])
     assert given(happened, "one", 1) == {"a": 400}
 
@@ -120,7 +120,7 @@ def test_who_does_not_answer_a_probe_costs_nobody_else(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_task_that_comes_later_is_admitted_beside_the_others(tmp_path: Path) -> None:
     late = TaskTable(name="late", samples=100, steps=1, arrives=Seconds(1.0))
-    job = changed(JOB, cycles=3, task=(*JOB.task, late))
+    job = changed(JOB, cycles=3, tasks=(*JOB.tasks, late))
     happened = live(
         job, tmp_path, [Learner(name=n, background=slow(400.0)) for n in "abc"]
     )
@@ -241,7 +241,7 @@ def test_given_states_are_what_med_goes_by(tmp_path: Path) -> None:
         LearnersTable(name="a", states=(state(1.0, 100.0),)),
         LearnersTable(name="b", states=(state(0.5, 100.0), state(0.5, 10.0))),
     )
-    job = changed(JOB, cycles=1, learners=tables, task=JOB.task[:1])
+    job = changed(JOB, cycles=1, learners=tables, tasks=JOB.tasks[:1])
     learners = [Learner(name=name) for name in "ab"]
     shares = given(live(job, tmp_path, learners), "one", 1)
     assert shares["a"] / shares["b"] == pytest.approx(5.5, rel=0.15)
@@ -256,7 +256,7 @@ def test_the_learnt_association_is_of_what_was_seen(tmp_path: Path) -> None:
             super().measure(name, keys, caller)
             self._device.background = slow(150.0)
 
-    job = changed(JOB, scheme="med-learned", cycles=4, task=JOB.task[:1])
+    job = changed(JOB, scheme="med-learned", cycles=4, tasks=JOB.tasks[:1])
     learners = [Learner(name="a", background=slow(1500.0)), Lying(name="b")]
     happened = live(job, tmp_path, learners)
     shares = [given(happened, "one", cycle) for cycle in (1, 4)]

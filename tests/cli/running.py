@@ -26,10 +26,10 @@ TASKS = """
 scheme = "med"
 shard = 20
 deadline = "60 s"
-[[task]]
+[[tasks]]
 name = "one"
 samples = 200
-[[task]]
+[[tasks]]
 name = "two"
 samples = 100
 """

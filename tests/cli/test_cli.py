@@ -39,7 +39,9 @@ def test_simulate_as_json_prints_one_object(tmp_path: Path, melisma: Melisma) ->
     assert (shown["scheme"], shown["seed"], done.err) == ("eta", 7, "")
     kept = records.read(tmp_path / shown["folder"] / "records.jsonl")
     evaluated = records.evaluations(kept)
-    assert shown["cycles"]["accuracy"] == [record.accuracy for record in evaluated]
+    assert shown["cycles"]["metrics"]["accuracy"] == [
+        record.metrics["accuracy"] for record in evaluated
+    ]
 
 
 def test_a_job_that_was_edited_is_resumed_on_purpose_alone(
@@ -53,7 +55,7 @@ def test_a_job_that_was_edited_is_resumed_on_purpose_alone(
     assert "`melisma resume runs/quick --edited`" in done.err
     again = melisma("resume", "runs/quick", "--edited", "--json")
     assert (again.code, again.err) == (0, "")
-    assert len(json.loads(again.out)["cycles"]["accuracy"]) == 3
+    assert len(json.loads(again.out)["cycles"]["metrics"]["accuracy"]) == 3
     assert melisma("resume", "runs/quick", "--json").code == 0
 
 

@@ -16,7 +16,7 @@ def test_compare_shows_all_schemes_and_writes_picture_and_report(
     assert "csa" in done.out
     assert "95 % intervals" in done.out
     folder = tmp_path / "runs" / "quick-compared"
-    assert (folder / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "comparison.png").read_bytes().startswith(b"\x89PNG")
     page = (folder / "report.html").read_text()
     assert '"comparison":{"job":"quick"' in page
     assert "http://" not in page
@@ -76,4 +76,4 @@ def test_schemes_of_a_fog_are_compared_by_their_costs(
     assert "unit cost" in done.out
     assert "staleness" not in done.out
     names = {path.name for path in (tmp_path / "runs/quick-compared").glob("*.png")}
-    assert names == {"accuracy.png", "costs.png"}
+    assert names == {"comparison.png", "costs.png"}

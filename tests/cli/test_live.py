@@ -77,7 +77,7 @@ def test_run_starts_learners_and_leaves_a_model(job: Path, tmp_path: Path) -> No
     done = melisma("run", str(job), "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert len(result["cycles"]["accuracy"]) == 2
+    assert len(result["cycles"]["metrics"]["accuracy"]) == 2
     folder = tmp_path / "runs" / "tiny"
     assert {path.name for path in folder.iterdir()} == {
         "config.toml",
@@ -108,12 +108,12 @@ cycles = 2
 deadline = "20 s"
 shard = 50
 
-[[task]]
+[[tasks]]
 name = "one"
 samples = 500
 steps = 1
 
-[[task]]
+[[tasks]]
 name = "two"
 samples = 200
 steps = 2
@@ -190,7 +190,7 @@ def test_serve_and_join_meet_over_tls_and_resume_goes_on(
                 process.wait()
     (last,) = rest.splitlines()
     result = json.loads(last)
-    assert len(result["cycles"]["accuracy"]) == 2
+    assert len(result["cycles"]["metrics"]["accuracy"]) == 2
     assert (result["folder"], result["state"]) == ("runs/tiny", "finished")
     again = melisma("resume", "runs/tiny", "--locally", "--json", cwd=tmp_path)
     assert (again.returncode, again.stderr) == (0, "")  # nothing is left to do
@@ -223,7 +223,7 @@ def test_a_run_stopped_from_the_dashboard_says_so_in_its_json(
     assert (server.returncode, errors) == (0, "")
     result = json.loads(rest)
     assert result["state"] == "cut short"
-    assert 0 < len(result["cycles"]["accuracy"]) < 1000
+    assert 0 < len(result["cycles"]["metrics"]["accuracy"]) < 1000
 
 
 @pytest.mark.skipif(bool(missing()), reason=f"no testbed here: {missing()}")
@@ -436,4 +436,4 @@ def test_a_run_that_is_interrupted_can_be_resumed(
     assert running_in(tmp_path) == []
     again = melisma("resume", "runs/tiny", "--locally", "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert len(json.loads(again.stdout)["cycles"]["accuracy"]) == 2
+    assert len(json.loads(again.stdout)["cycles"]["metrics"]["accuracy"]) == 2

@@ -42,7 +42,7 @@ def test_brackets_in_errors_are_kept(tmp_path: Path, melisma: Melisma) -> None:
     job = quick_job(tmp_path, TASKS.replace('"one"', '"[one]"'))
     result = melisma("simulate", job)
     assert (result.code, result.err.count("\n")) == (2, 1)
-    assert "task[0]: name '[one]' is to be a folder" in result.err
+    assert "tasks[0]: name '[one]' is to be a folder" in result.err
 
 
 def test_no_line_of_a_pipe_is_wrapped_or_cut(tmp_path: Path, melisma: Melisma) -> None:

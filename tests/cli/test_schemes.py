@@ -24,7 +24,7 @@ def test_every_scheme_of_every_family_is_listed_once() -> None:
 
 def test_they_are_printed_with_what_they_do_and_need(melisma: Melisma) -> None:
     lines = melisma("schemes").out.splitlines()
-    heading = "Several tasks (docs/multitask.md): needs [[task]] tables, mode = "
+    heading = "Several tasks (docs/multitask.md): needs [[tasks]] tables, mode = "
     assert f'{heading}"parallel"' in lines
     for row in listed():
         (shown,) = [line for line in lines if line.split()[:1] == [row.name]]
@@ -37,7 +37,7 @@ def test_as_json_they_are_objects_by_name(melisma: Melisma) -> None:
     assert shown["fog:central"] == {
         "family": "Data moved in a fog (docs/fog.md)",
         "name": "fog:central",
-        "does": "One device trains on all data: a yardstick of accuracy.",
+        "does": "One device trains on all data: a yardstick of what can be learned.",
         "needs": 'mode = "federated", training.optimiser = "sgd", simulation',
     }
     assert list(shown) == [row.name for row in listed()]

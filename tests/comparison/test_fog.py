@@ -16,7 +16,6 @@ from melisma.comparison.outcomes import (
     compare,
 )
 from melisma.errors import ConfigError
-from melisma.jobs.columns import FOG_COLUMNS
 from melisma.jobs.families import cycles_of, family_of, fog_schemes
 from melisma.jobs.schema import Costs, FogTable, Job, LearnersTable, TrainingTable
 from melisma.launch.simulate import build
@@ -63,7 +62,7 @@ def outcome(scheme: str, *runs: list[Record]) -> Outcome:
 
 
 def table(of: Outcome) -> dict[str, float]:
-    titles = [column.title for column in FOG_COLUMNS]
+    titles = of.titles()
     means = [figure.mean for figure in of.figures()]
     return dict(zip(titles, means, strict=True))
 
@@ -127,13 +126,13 @@ def test_the_page_holds_curves_costs_and_table(
     ran: dict[str, list[Record]], tmp_path: Path
 ) -> None:
     outcomes = [outcome(scheme, records) for scheme, records in ran.items()]
-    titles = [column.title for column in FOG_COLUMNS]
+    titles = outcomes[0].titles()
     found = Comparison(job="tiny", seeds=[0], titles=titles, outcomes=outcomes)
     report.write(found, "", tmp_path)
     text = (tmp_path / "report.html").read_text("utf-8")
     (held,) = json.loads(re.findall(r'id="documents">(.*?)</script>', text, re.S)[0])
     shown = held["comparison"]
-    assert {p.name for p in tmp_path.glob("*.png")} == {"accuracy.png", "costs.png"}
+    assert {p.name for p in tmp_path.glob("*.png")} == {"comparison.png", "costs.png"}
     assert "fog:federated averages after every slot" in shown["notes"]
     assert "staleness" not in json.dumps(shown)
     rows = {name: cells for name, *cells in shown["rows"]}
@@ -143,7 +142,7 @@ def test_the_page_holds_curves_costs_and_table(
     assert costs["fog:known"] == pytest.approx(unit)
     assert "fog:central" not in costs
     curve = next(c for c in shown["curves"] if c["scheme"] == "fog:known")
-    assert curve["mean"] == [100 * a for a in outcomes[1].histories[0].accuracy]
+    assert curve["mean"] == [100 * a for a in outcomes[1].histories[0].metric]
     assert set(curve["half"]) == {None}  # one seed
 
 
@@ -151,10 +150,10 @@ def test_only_the_yardstick_has_no_picture_of_costs(
     ran: dict[str, list[Record]], tmp_path: Path
 ) -> None:
     outcomes = [outcome("fog:central", ran["fog:central"])]
-    titles = [column.title for column in FOG_COLUMNS]
+    titles = outcomes[0].titles()
     found = Comparison(job="tiny", seeds=[0], titles=titles, outcomes=outcomes)
     report.write(found, "", tmp_path)
-    assert {path.name for path in tmp_path.glob("*.png")} == {"accuracy.png"}
+    assert {path.name for path in tmp_path.glob("*.png")} == {"comparison.png"}
 
 
 @pytest.mark.parametrize(
@@ -188,6 +187,6 @@ def test_every_scheme_has_its_look() -> None:
 def test_averaging_after_every_slot_makes_more_cycles(
     ran: dict[str, list[Record]],
 ) -> None:
-    ended = len(history(ran["fog:federated"]).accuracy)
+    ended = len(history(ran["fog:federated"]).metric)
     assert cycles_of(of("fog:federated")) == ended == 6
     assert cycles_of(of("fog:alone")) == 2

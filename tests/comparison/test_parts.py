@@ -20,8 +20,10 @@ from papers import (
 )
 
 from melisma.comparison.sweeps import Parts, encoded
+from melisma.comparison.trials import Result, TaskFigure
 from melisma.errors import DataError
 from melisma.maths.arrays import Floats
+from melisma.runs.records import Metric
 from melisma.views.history import History
 
 
@@ -32,7 +34,8 @@ class Pair(NamedTuple):
 
 COURSE = History(
     time_s=[1.0],
-    accuracy=[0.1 + 0.2],
+    kinds=(Metric("mae", more_is_better=False),),
+    metrics={"mae": [0.1 + 0.2]},
     loss=[float("nan")],
     cycle_s=[float("inf")],
     samples=[3],
@@ -52,8 +55,8 @@ COURSE = History(
         (dict[str, tuple[Pair, int]], {"a": (Pair(np.arange(3.0), 1), 2)}),
         (Floats, np.array([[0.1, np.nan], [np.inf, -0.0]])),
         (dict[str, Floats], {"x": np.array(2.5), "y": np.zeros((0, 4))}),
-        (History | list[float], COURSE),
-        (History | list[float], [1.0]),
+        (Result, COURSE),
+        (Result, [TaskFigure("cycle (s)", 0.1 + 0.2, 2)]),
     ],
 )
 def test_what_is_read_is_what_was_written(

@@ -15,6 +15,7 @@ from melisma.fleets.protocols import Order, Trains, Updates
 from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.samples import pairs
 from melisma.learning.settings import Hardware, Training
 from melisma.maths.arrays import Ints
 from melisma.runs.records import Record
@@ -26,7 +27,7 @@ def small_data(rows: int = 40) -> Dataset:
     source = torch.Generator().manual_seed(0)
     x = torch.randn(rows, 1, 2, 2, generator=source)
     y = (x.sum(dim=(1, 2, 3)) > 0).long()
-    return Dataset("small", x, y, x[:10], y[:10])
+    return Dataset("small", pairs(x, y), pairs(x[:10], y[:10]))
 
 
 def small_model() -> nn.Module:
@@ -56,7 +57,7 @@ def fleet_of(
         [f"learner-{k}" for k in range(len(delays.step_s))],
         delays,
         model=small_model(),
-        data=small_data(),
+        samples=small_data().train,
         training=Training(batch=batch, rate=rate),
         seed=seed,
         conditions=conditions,

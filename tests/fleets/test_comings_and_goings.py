@@ -229,7 +229,7 @@ def test_a_cycle_without_an_update_does_not_end_the_run(tmp_path: Path) -> None:
     job = changed(samples=100, deadline=Seconds(2.0), cycles=3)
     happened = live(job, tmp_path, [Away(name="a")])
     assert [r.learners for r in of(records.Aggregated, happened)] == [1, 0, 1]
-    one, two, three = (r.accuracy for r in of(records.Evaluated, happened))
+    one, two, three = (r.metrics["accuracy"] for r in of(records.Evaluated, happened))
     assert one == two != three
 
 

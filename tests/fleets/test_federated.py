@@ -16,6 +16,7 @@ from melisma.learner.learner import Learner
 from melisma.learner.source import Caller, RpcSource
 from melisma.learner.training import LocalTraining
 from melisma.learning.data import Dataset, load
+from melisma.learning.samples import Arrays, Part, pairs
 from melisma.runs import records
 from melisma.system.law import Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
@@ -28,8 +29,8 @@ JOB = changed(mode=Mode.FEDERATED, samples=None, shard=10)
 def owner(name: str, rows: range, kind: Any = Steady) -> Any:
     data = load("mnist-5k")
     some = np.array(rows)
-    x, y = data.train_x[some], data.train_y[some]
-    return kind(name=name, own=Dataset(name, x, y, x[:0], y[:0]))
+    mine = Dataset(name, Part(data.train, some), Part(data.train, some[:0]))
+    return kind(name=name, own=mine)
 
 
 @pytest.mark.parametrize("scheme", ["eta", "dab", "csa"])
@@ -64,9 +65,9 @@ def test_part_of_the_data_is_another_part_in_each_cycle(
     examples = LocalTraining.examples
 
     def noted(self: LocalTraining, *which: Any) -> Any:
-        x, y = examples(self, *which)
-        seen.append(float(x.sum()))
-        return x, y
+        samples = examples(self, *which)
+        seen.append(float(samples[:]["x"].sum()))
+        return samples
 
     monkeypatch.setattr(LocalTraining, "examples", noted)
     live(changed(JOB, samples=100), tmp_path, [owner("a", range(500), Steady)])
@@ -87,15 +88,12 @@ def test_a_learner_whose_data_does_not_fit_the_model_does_not_take_part(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = owner("b", range(500))
-    odd._device.own = Dataset(
-        "odd",
-        odd._device.own.train_x[..., :7],
-        odd._device.own.train_y,
-        *[odd._device.own.test_x, odd._device.own.test_y],
-    )
+    own = odd._device.own.train[:]
+    narrow = pairs(own["x"][..., :7], own["y"])
+    odd._device.own = Dataset("odd", narrow, Arrays(narrow[:0]))
     happened = live(JOB, tmp_path, [owner("a", range(500)), odd], least=1)
     assert {record.learner for record in of(records.Joined, happened)} == {"a"}
-    assert any("does not take samples of shape" in text for text in caplog.messages)
+    assert any("does not take samples of x" in text for text in caplog.messages)
 
 
 def test_a_claim_of_more_samples_than_asked_for_is_refused(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_every_scheme_runs_live(tmp_path: Path, scheme: str) -> None:
 def test_the_model_learns(tmp_path: Path) -> None:
     job = changed(cycles=4, samples=2000, steps=2, scheme="dab", most=20)
     happened = live(job, tmp_path, [Learner(name=name) for name in ("a", "b")])
-    assert of(records.Evaluated, happened)[-1].accuracy > 0.75
+    assert of(records.Evaluated, happened)[-1].metrics["accuracy"] > 0.75
 
 
 def test_a_shard_is_sent_to_a_learner_once(
@@ -262,7 +262,7 @@ def test_a_merged_model_that_is_of_no_use_is_not_taken_over(
     learners = [Steady(name="a"), Far("b", 1e30, cycle=2)]
     happened = live(changed(cycles=3), tmp_path, learners)
     one, two, three = of(records.Evaluated, happened)
-    assert (two.accuracy, two.loss) == (one.accuracy, one.loss)
+    assert (two.metrics, two.loss) == (one.metrics, one.loss)
     assert three.loss not in (None, one.loss)
     assert [r.learners for r in of(records.Aggregated, happened)] == [2, 0, 2]
     assert not of(records.Dropped, happened)

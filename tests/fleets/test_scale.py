@@ -14,6 +14,7 @@ import asyncio, resource
 import numpy as np, torch
 from melisma.learning import models
 from melisma.learning.data import Dataset
+from melisma.learning.samples import pairs
 from melisma.learning.settings import Training
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.loop import train
@@ -24,12 +25,12 @@ from melisma.system.law import DelayLaw
 
 K = 10_000
 x, y = torch.rand(60_000, 1, 28, 28), torch.randint(0, 10, (60_000,))
-data = Dataset("pool", x, y, x[:100], y[:100])
+data = Dataset("pool", pairs(x, y), pairs(x[:100], y[:100]))
 model = models.build("TwoNN", 0)
 law = DelayLaw(step_s=np.full(K, 1e-3), sample_s=np.zeros(K), fixed_s=np.full(K, 0.1))
 names = [f"learner-{k}" for k in range(K)]
 fleet = SimulatedLearners(
-    names, law, model=model, data=data, training=Training(), seed=0
+    names, law, model=model, samples=data.train, training=Training(), seed=0
 )
 task = Task(
     name="many", model=model, data=data, scheme="dab", steps=1, cycles=1,

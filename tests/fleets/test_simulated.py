@@ -115,7 +115,7 @@ def test_what_a_learner_learns_is_what_it_would_learn_alone() -> None:
         model, training = small_model(), Training(batch=4, rate=0.1)
         rows = np.arange(orders[k].samples)
         plan = batch_plan(rows, orders[k].steps, training, plans)
-        train(model, small_data().train_x, small_data().train_y, plan, training)
+        train(model, small_data().train, plan, training)
         alone[k] = parameters_of(model)
     for updates in carried_out(fleet, orders, 10.0):
         for row, report in enumerate(updates.reports):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from peers.lies import FILLS, WRONG, answer_by, filled, spoiled
 from tests.fleets.learners import Steady, changed, live, of
@@ -26,6 +27,7 @@ from melisma.learner.service import FogService
 from melisma.learning import data
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import all_finite, load
+from melisma.learning.samples import Part
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import MODEL
@@ -84,14 +86,14 @@ TASKS = changed(
     scheme="med-probe",
     shard=20,
     deadline=Seconds(30.0),
-    task=(TaskTable(name="one", samples=600, steps=1),),
+    tasks=(TaskTable(name="one", samples=600, steps=1),),
 )
 
 
 def own(name: str) -> Dataset:
     whole, first = data.load("mnist-5k"), zlib.crc32(name.encode()) % 3000
-    x, y = whole.train_x[first : first + 600], whole.train_y[first : first + 600]
-    return Dataset(name, x, y, x[:0], y[:0])
+    rows = np.arange(first, first + 600)
+    return Dataset(name, Part(whole.train, rows), Part(whole.train, rows[:0]))
 
 
 def learners(job: Job, liars: int = 1) -> list[Learner]:
@@ -100,7 +102,7 @@ def learners(job: Job, liars: int = 1) -> list[Learner]:
         return [Device(name=name, own=own(name), share_data=True) for name in names]
     if job.mode == Mode.FEDERATED:
         return [Quick(name=name, own=own(name)) for name in names]
-    kind = Steady if job.task else Quick
+    kind = Steady if job.tasks else Quick
     return [kind(name=name) for name in names]
 
 
@@ -126,7 +128,7 @@ def assert_honest_went_on(job: Job, folder: Path, happened: list[Record]) -> Non
     counted = {r.learner for r in of(records.Uploaded, happened)}
     # Where data moves, one device may be given all of it.
     assert counted & {"a", "b"} if job.fog == MOVING.fog else counted >= {"a", "b"}
-    model = folder / (job.task[0].name if job.task else "") / MODEL
+    model = folder / (job.tasks[0].name if job.tasks else "") / MODEL
     assert all_finite(load(model))
     texts = [r.reason for r in of(records.Dropped, happened)]
     assert all(text.isprintable() and len(text) <= 200 for text in texts)

@@ -10,6 +10,7 @@ from melisma.algorithms.averaging import share_out
 from melisma.jobs.building import task_of
 from melisma.jobs.schema import Job
 from melisma.learning.parameters import Parameters, parameters_of, put
+from melisma.learning.samples import Part
 from melisma.learning.settings import Training
 from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Ints
@@ -54,10 +55,10 @@ def replayed(
                 own = own_rows[record.learner]
                 rows = own[rng.permutation(len(own))[: order.samples]]
             assert rows is not None
-            x, y = task.data.train_x[rows], task.data.train_y[rows]
+            dealt = Part(task.taken.train, rows)
             plan = batch_plan(np.arange(len(rows)), order.steps, training, rng)
             put(before, model)
-            train(model, x, y, plan[: done.batches], training)
+            train(model, dealt, plan[: done.batches], training)
             for name, value in parameters_of(model).items():
                 sums[name] = sums.get(name, 0) + done.samples * value.double()
             samples += done.samples

@@ -33,7 +33,7 @@ SPEC = TaskSpec(
     steps=2,
 )
 TIMING = Timing(deadline_s=30.0)
-STORE = ShardStore(data.load("mnist-5k"), 50)
+STORE = ShardStore(data.load("mnist-5k").train, 50)
 
 
 def message(
@@ -198,7 +198,7 @@ def test_a_node_has_its_part_of_the_jobs_data(part: int) -> None:
 
 def test_a_node_has_data_of_its_own(tmp_path: Path) -> None:
     whole = data.load("mnist-5k")
-    save_own(whole.train_x[:30], whole.train_y[:30], tmp_path)
+    save_own(whole.train[:30], tmp_path)
     spec = msgspec.structs.replace(SPEC, federated=True)
     context = context_of(7, {"data": str(tmp_path)}, {})
     assert status(node.query(message("query", spec), context)).samples == 30

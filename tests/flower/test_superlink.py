@@ -58,7 +58,7 @@ def test_csa_on_shards(flower: Federation, deadline: str) -> None:
     trained = {r.learner: r.samples for r in of(records.Trained, happened)}
     assert trained == given
     assert of(records.Aggregated, happened)[0].samples == 1000
-    assert of(records.Evaluated, happened)[0].accuracy > 0.7
+    assert of(records.Evaluated, happened)[0].metrics["accuracy"] > 0.7
     assert farthest(load(folder / MODEL), again(folder)) < 1e-6
     assert (folder / "report.html").exists()
 

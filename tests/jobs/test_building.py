@@ -18,13 +18,13 @@ from melisma.runs.records import Aggregated, Allocated, Evaluated
 from melisma.runs.store import RunWriter
 from melisma.system.cell import cell
 from melisma.system.law import Mode
+from melisma.views.history import history
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_the_demo_learns() -> None:
-    happened = simulate(Job(cycles=3))
-    accuracy = [r.accuracy for r in happened if isinstance(r, Evaluated)]
+    accuracy = history(simulate(Job(cycles=3))).metric
     assert len(accuracy) == 3
     assert accuracy[-1] > 0.6
 
@@ -60,7 +60,9 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_device_that_is_not_there_is_named_with_what_to_do() -> None:
-    with pytest.raises(ConfigError, match=r"device 'cuda' cannot be used: .*use 'cpu'"):
+    with pytest.raises(
+        ConfigError, match=r"device 'cuda' cannot be used: .*use 'auto' or 'cpu'"
+    ):
         build(Job(cycles=1), Hardware(device="cuda"))
     with pytest.raises(ConfigError, match="device 'fridge' cannot be used"):
         build(Job(cycles=1), Hardware(device="fridge"))
@@ -139,7 +141,7 @@ def test_in_federated_mode_no_data_travels() -> None:
         (Job(model="TwoNM"), "unknown model 'TwoNM': did you mean 'TwoNN'"),
         (Job(samples=5000), "5000 samples a cycle: there are 4000 of mnist-5k"),
         (Job(noise=-1.0), "noise of -1.0"),
-        (Job(model="CifarCNN"), r"does not take samples of shape \(1, 28, 28\)"),
+        (Job(model="CifarCNN"), r"does not take samples of x: \(1, 28, 28\)"),
     ],
 )
 def test_a_job_that_cannot_be_is_named(job: Job, message: str) -> None:

@@ -24,7 +24,7 @@ from melisma.jobs.schema import (
     TrainingTable,
 )
 from melisma.launch.simulate import build
-from melisma.learning.settings import Hardware, Optimiser
+from melisma.learning.settings import Hardware
 from melisma.runs.records import Evaluated, Moved, Record
 from melisma.system.law import DelayLaw, Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
@@ -203,7 +203,7 @@ def test_the_example_is_ready() -> None:
     [
         ({"mode": Mode.PARALLEL}, "mode = 'federated'"),
         ({"scheme": "fog:knwon"}, "fog:known"),
-        ({"training": TrainingTable(optimiser=Optimiser.ADAM)}, "sgd"),
+        ({"training": TrainingTable(optimiser="adam")}, "sgd"),
         ({"fog": FogTable(period=4, windows=13)}, "13 of 12 slots"),
         ({"fog": FogTable(links="socail")}, "social"),
         ({"fog": FogTable(links="nowhere.csv")}, "nowhere.csv.*No such file"),

@@ -32,7 +32,7 @@ def test_a_task_is_the_job_with_what_it_says_itself() -> None:
     assert [one.model for one in (digits, deep, late)] == ["TwoNN", "ThreeNN", "TwoNN"]
     assert (digits.steps, deep.steps) == (2, 1)
     assert digits.shard == JOB.shard
-    assert digits.task == ()
+    assert digits.tasks == ()
     assert tasks_of(Job()) == [Job()]
 
 
@@ -71,9 +71,9 @@ def test_each_task_leaves_a_run_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_task_that_does_not_fit_is_refused_and_the_others_go_on() -> None:
-    *fits, last = JOB.task
+    *fits, last = JOB.tasks
     hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))
-    ready = build(short(task=(*fits, hopeless)))
+    ready = build(short(tasks=(*fits, hopeless)))
     records = ready.run()
     how, refused = served(tasks_of(JOB), records)
     assert set(how) == {"digits", "digits-deep"}
@@ -91,7 +91,7 @@ def test_the_same_seed_gives_the_same_records() -> None:
     [
         ({"scheme": "csa"}, "unknown scheme for several tasks 'csa'"),
         ({"mode": Mode.FEDERATED}, "several tasks need mode 'parallel'"),
-        ({"task": (TaskTable(name="a"), TaskTable(name="a"))}, "the same name"),
+        ({"tasks": (TaskTable(name="a"), TaskTable(name="a"))}, "the same name"),
     ],
 )
 def test_what_cannot_be_is_named(changes: dict[str, object], message: str) -> None:
@@ -101,9 +101,9 @@ def test_what_cannot_be_is_named(changes: dict[str, object], message: str) -> No
 
 @pytest.mark.slow
 def test_several_tasks_are_one_report_and_one_each(tmp_path: Path) -> None:
-    *fits, last = JOB.task
+    *fits, last = JOB.tasks
     hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))
-    build(short(task=(*fits, hopeless))).run(tmp_path)
+    build(short(tasks=(*fits, hopeless))).run(tmp_path)
     page = runs.write(tmp_path).read_text()
     (told,) = json.loads(re.findall(r'id="documents">(.*?)</script>', page, re.S)[0])
     names = [row[0] for row in told["service"]["rows"]]
@@ -115,7 +115,7 @@ def test_several_tasks_are_one_report_and_one_each(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_schemes_are_compared_over_all_tasks(tmp_path: Path) -> None:
-    job = short(task=JOB.task[:2])
+    job = short(tasks=JOB.tasks[:2])
     ticks: list[None] = []
     schemes = ["med", "mmtt-ideal"]
     found = compare(
@@ -127,7 +127,7 @@ def test_schemes_are_compared_over_all_tasks(tmp_path: Path) -> None:
     alone = build(msgspec.structs.replace(job, scheme="med")).run()
     first = found.outcomes[0]
     assert isinstance(first, TaskOutcome)
-    assert first.runs[0][1] == together(tasks_of(job), alone).service.time_s
+    assert first.runs[0][1].value == together(tasks_of(job), alone).service.time_s
     assert times["med"].half > 0
     report.write(found, dump(job), tmp_path)
     assert "mmtt-ideal" in (tmp_path / report.PAGE).read_text()
@@ -135,10 +135,10 @@ def test_schemes_are_compared_over_all_tasks(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_scheme_that_refuses_a_task_is_not_compared(tmp_path: Path) -> None:
-    *fits, last = JOB.task
+    *fits, last = JOB.tasks
     hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))
     with pytest.raises(TrainingError, match="med: latecomer was refused"):
-        compare(short(task=(*fits, hopeless)), ["med"], 1, tmp_path)
+        compare(short(tasks=(*fits, hopeless)), ["med"], 1, tmp_path)
 
 
 def test_heat_makes_the_first_state_likely() -> None:
@@ -148,7 +148,7 @@ def test_heat_makes_the_first_state_likely() -> None:
         msgspec.structs.replace(state, probability=None) for state in group.states
     )
     heated = msgspec.structs.replace(group, states=states, heat=0.5)
-    ready = build(short(learners=(heated,), task=JOB.task[:1]))
+    ready = build(short(learners=(heated,), tasks=JOB.tasks[:1]))
     crew = ready.built.crews[0]
     assert isinstance(crew, SimulatedLearners)
     assert crew._conditions.probability is not None

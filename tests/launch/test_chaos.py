@@ -352,5 +352,5 @@ def flat(path: Path) -> Kept:
 
 
 def accuracy(cluster: Cluster) -> float:
-    last: float = seen(cluster.rows, "evaluated")[-1]["accuracy"]
+    last: float = seen(cluster.rows, "evaluated")[-1]["metrics"]["accuracy"]
     return last

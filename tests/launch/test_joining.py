@@ -22,7 +22,7 @@ from melisma.system.law import Mode
 @contextmanager
 def joined(folder: Path, **options: Any) -> Iterator[Any]:
     """A device with data of its own that joined, as the orchestrator calls it."""
-    save_own(own().train_x, own().train_y, folder)
+    save_own(own().train[:], folder)
     connections: list[rpc.Connection] = []
 
     def be_a_learner() -> None:

@@ -12,7 +12,7 @@ from melisma.jobs.schema import Job
 from melisma.launch.api import resume
 from melisma.launch.simulate import build
 from melisma.runs import store
-from melisma.runs.records import Evaluated, Record
+from melisma.runs.records import ACCURACY, Evaluated, Metrics, Record, read
 from melisma.runs.store import CHECKPOINT, MODEL, RECORDS, RunWriter
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -115,3 +115,17 @@ def test_a_deadline_that_was_changed_holds_in_a_resumed_run(
     steered(tmp_path / "parts", last=2)
     resume(tmp_path / "parts")
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+def test_metrics_are_recorded_once_and_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "SELDOM_S", 0.0)
+    killed_after(2, tmp_path, job("demo"))
+    told: list[Record] = []
+    resume(tmp_path, watch=told.append)
+    first, *others = read(tmp_path / RECORDS)
+    assert first == told[0]
+    assert isinstance(first, Metrics)
+    assert (first.cycle, first.metrics) == (1, (ACCURACY,))
+    assert not any(isinstance(record, Metrics) for record in [*others, *told[1:]])

@@ -116,7 +116,7 @@ def test_a_live_learner_downloads_in_the_background_too(
         scheme="med",
         cycles=1,
         deadline=Seconds(10.0),
-        task=(TaskTable(name="t", samples=200, shard=20, steps=1),),
+        tasks=(TaskTable(name="t", samples=200, shard=20, steps=1),),
     )
     busy = Learner(
         name="a", background=BackgroundLoad([State(activity=Activity.DOWNLOADING)])

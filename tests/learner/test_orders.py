@@ -20,8 +20,8 @@ from melisma.learner.source import Caller
 from melisma.learning import models
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import parameters_of
+from melisma.learning.samples import Arrays, length, pairs
 from melisma.learning.settings import Training
-from melisma.learning.shards import packed
 
 NAN, INF = float("nan"), float("inf")
 WRONG: Any = "lbfgs"
@@ -222,13 +222,22 @@ X, Y = torch.zeros(50, 1, 28, 28).byte(), torch.zeros(50).byte()
         (lambda shards: None, "others came"),
         (lambda shards: shards[1:], "others came"),
         (lambda shards: shards * 1000, "others came"),
-        (lambda shards: [None] * 4, "has to be 50 images"),
-        (lambda shards: [("x", "y")] * 4, "has to be 50 images"),
-        (lambda shards: [(X.float(), Y)] * 4, "has to be 50 images"),
-        (lambda shards: [(X, Y[1:])] * 4, "has to be 50 images"),
-        (lambda shards: [(X.repeat(9, 1, 1, 1), Y.repeat(9))] * 4, "has to be 50"),
-        (lambda shards: [*shards[:3], (X[..., :9], Y)], "several shapes"),
-        (lambda shards: [*shards[:3], (X, Y)], "arrived damaged"),
+        (lambda shards: [None] * 4, "has to be tensors by name"),
+        (lambda shards: [(X, Y)] * 4, "has to be tensors by name"),
+        (lambda shards: [{"x": "x", "y": "y"}] * 4, "has to be tensors of real"),
+        (
+            lambda shards: [{"x": X.to(torch.cfloat), "y": Y}] * 4,
+            "tensors of real numbers",
+        ),
+        (lambda shards: [{"x": X, "y": Y[1:]}] * 4, "numbers of samples"),
+        (
+            lambda shards: [{"x": X.repeat(9, 1, 1, 1), "y": Y.repeat(9)}] * 4,
+            "has 450 samples: 50 were expected",
+        ),
+        (lambda shards: [*shards[:3], {"x": X[..., :9], "y": Y}], "several kinds"),
+        (lambda shards: [*shards[:3], {"x": X.float(), "y": Y}], "several kinds"),
+        (lambda shards: [{"x": X.float(), "y": Y}] * 4, "arrived damaged"),
+        (lambda shards: [*shards[:3], {"x": X, "y": Y}], "arrived damaged"),
     ],
 )
 def test_shards_that_were_not_asked_for_are_refused(change: Any, said: str) -> None:
@@ -257,8 +266,8 @@ SLOT = SlotRequest(
 def own(samples: int = 20) -> Dataset:
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (samples, 1, 28, 28), dtype=np.uint8)
-    x, y = torch.from_numpy(pixels).float() / 255, torch.arange(samples) % 10
-    return Dataset("own", x, y, x[:0], y[:0])
+    mine = pairs(pixels, np.arange(samples, dtype=np.uint8) % 10)
+    return Dataset("own", mine, Arrays(mine[:0]))
 
 
 class Nobody:
@@ -334,8 +343,8 @@ def test_a_task_without_moves_has_no_slots() -> None:
 
 
 def shard(samples: int) -> Any:
-    x = torch.zeros(samples, 1, 28, 28)
-    return packed(x, torch.zeros(samples))
+    x = torch.zeros(samples, 1, 28, 28, dtype=torch.uint8)
+    return {"x": x, "y": torch.zeros(samples, dtype=torch.uint8)}
 
 
 @pytest.mark.parametrize(
@@ -346,8 +355,8 @@ def shard(samples: int) -> Any:
         (None, "b", shard(1), "slot = None"),
         (1, None, shard(1), "device None"),
         (1, "b" * 100, shard(1), "no name for a peer"),
-        (1, "b", None, "None is not a pair"),
-        (1, "b", shard(1)[:1], "is not a pair"),
+        (1, "b", None, "None is not a shard"),
+        (1, "b", [shard(1)], "is not a shard"),
     ],
 )
 def test_samples_that_nobody_waits_for_are_refused(
@@ -369,7 +378,10 @@ def test_a_sender_has_a_quota_and_leaves_room_for_others(
         device.deliver("f", 0, "b", shard(3))
     device.deliver("f", 1, "b", shard(5))  # in place of the first
     device.deliver("f", 1, "c", shard(5))
-    assert [len(y) for _, y in device.inbox.take("f", 1, {"b": 9, "c": 9})] == [5, 5]
+    assert [length(one) for one in device.inbox.take("f", 1, {"b": 9, "c": 9})] == [
+        5,
+        5,
+    ]
 
 
 def test_so_many_devices_send_here_and_get_samples_from_here(

@@ -16,7 +16,7 @@ from melisma.learner.fog import FogLearner
 from melisma.learner.service import FogService, Listener
 from melisma.learning import models
 from melisma.learning.parameters import Parameters, parameters_of
-from melisma.learning.shards import Shard, packed
+from melisma.learning.shards import Shard
 from melisma.rpc.session import Session
 
 
@@ -72,9 +72,8 @@ def device(hostile: Hostile, **options: Any) -> Iterator[Any]:
 
 def leaked(wire: list[bytes]) -> int:
     """Samples of the device that went over the wire, byte for byte."""
-    x, _ = packed(own().train_x, own().train_y)
     everything = b"".join(wire)
-    return sum(sample.numpy().tobytes() in everything for sample in x)
+    return sum(sample.numpy().tobytes() in everything for sample in own().train[:]["x"])
 
 
 THEFT = changed(SLOT, collected=20, kept=0, sent={"thief": 20})

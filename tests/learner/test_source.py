@@ -18,9 +18,11 @@ from melisma.learner.source import Caller, never
 from melisma.learning import models
 from melisma.learning.data import load
 from melisma.learning.gradients import gradient_sum
+from melisma.learning.losses import loss_of, numbers
 from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.samples import Arrays, Samples, joined
 from melisma.learning.settings import Late, Training
-from melisma.learning.shards import Shard, ShardStore, unpacked
+from melisma.learning.shards import Shard, ShardStore
 from melisma.learning.training import train
 from melisma.maths.arrays import Bytes
 
@@ -33,7 +35,7 @@ SPEC = TaskSpec(
     federated=False,
     private=False,
 )
-STORE = ShardStore(load("mnist-5k"), 50)
+STORE = ShardStore(load("mnist-5k").train, 50)
 KEYS = STORE.first(4)
 
 
@@ -50,6 +52,10 @@ class Dictionaries:
     ) -> Parameters:
         self.fetched.append(cycle)
         return self.models[cycle]
+
+    def frozen(self, task: str, within_s: float | None = None) -> Parameters:
+        self.fetched.append("frozen")
+        return {}
 
     def shards(
         self, task: str, keys: list[str], within_s: float | None = None
@@ -86,12 +92,17 @@ def learner() -> Learner:
     return made
 
 
+def examples(keys: list[str]) -> Samples:
+    """Shards as the model takes them."""
+    return Arrays(numbers(joined(STORE.take(keys))))
+
+
 def expected(first: int = 0) -> Parameters:
     """The same training by plain code."""
     model = models.build("TwoNN", 7)
     rng = batch_order(SPEC.seed, 1, "a")
     plan = batches_of(request(first=first), SPEC.training, rng)
-    train(model, *unpacked(STORE.take(KEYS)), plan, SPEC.training)
+    train(model, examples(KEYS), plan, SPEC.training)
     return parameters_of(model)
 
 
@@ -156,8 +167,9 @@ def gradients(slower: float, gave_up: Callable[[], bool] = never) -> Vector:
 
 def test_gradients_are_summed_from_dictionaries() -> None:
     model = models.build("TwoNN", 7)
-    first, _ = gradient_sum(model, *unpacked(STORE.take(KEYS[:1])))
-    second, _ = gradient_sum(model, *unpacked(STORE.take(KEYS[1:3])))
+    loss = loss_of(SPEC.training)
+    first, _ = gradient_sum(model, examples(KEYS[:1]), loss)
+    second, _ = gradient_sum(model, examples(KEYS[1:3]), loss)
     assert np.allclose(gradients(1.0), 2.0 * first - second)
 
 

@@ -10,12 +10,14 @@ import torch
 from torch import nn
 
 from melisma.errors import ConfigError
-from melisma.learning import batched, models
-from melisma.learning.batched import Lesson, linear_layers, train_many
+from melisma.learning import batched, engines, models
+from melisma.learning.batched import train_many
 from melisma.learning.devices import multiplies_bfloat16
+from melisma.learning.engines import Lesson, linear_layers
 from melisma.learning.layers import is_chain
 from melisma.learning.parameters import Parameters, parameters_of
-from melisma.learning.settings import Optimiser, Precision, Training
+from melisma.learning.samples import pairs
+from melisma.learning.settings import Precision, Training
 from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Floats, Ints
 
@@ -26,7 +28,7 @@ TANH = nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.Tanh(), nn.Linear(8, 10
 
 
 def lesson(model: nn.Module, training: Training) -> Lesson:
-    return Lesson(model, parameters_of(model), X, Y, training)
+    return Lesson(model, parameters_of(model), pairs(X, Y), training)
 
 
 def unlike_plans(training: Training, learners: int = 7) -> list[Ints]:
@@ -45,26 +47,26 @@ def unlike_plans(training: Training, learners: int = 7) -> list[Ints]:
     return plans
 
 
-@pytest.mark.parametrize("optimiser", Optimiser)
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 @pytest.mark.parametrize(
     "model",
     [models.build("TwoNN", 0), TANH, models.build("ConvNet", 0)],
     ids=["perceptron", "functional", "convolution"],
 )
 def test_learners_side_by_side_learn_what_they_learn_alone(
-    model: nn.Module, optimiser: Optimiser, monkeypatch: pytest.MonkeyPatch
+    model: nn.Module, optimiser: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batched, "CHUNK_LEARNERS", 3)
-    rate = 0.1 if optimiser == Optimiser.SGD else 0.001
+    rate = 0.1 if optimiser == "sgd" else 0.001
     training = Training(optimiser=optimiser, rate=rate, batch=16)
     plans = unlike_plans(training)
     # In double precision: Adam makes much of how the smallest gradients round.
-    model, x = copy.deepcopy(model).double(), X.double()
+    model, samples = copy.deepcopy(model).double(), pairs(X.double(), Y)
     seen = []
-    for chunk in train_many(replace(lesson(model, training), x=x), plans):
+    for chunk in train_many(replace(lesson(model, training), samples=samples), plans):
         for row, k in enumerate(chunk.learners):
             alone = copy.deepcopy(model)
-            trained = train(alone, x, Y, plans[k], training)
+            trained = train(alone, samples, plans[k], training)
             for name, value in parameters_of(alone).items():
                 together = chunk.parameters[name][row]
                 torch.testing.assert_close(together, value, atol=1e-7, rtol=1e-6)
@@ -120,22 +122,22 @@ CHAIN = nn.Sequential(
 )
 
 
-@pytest.mark.parametrize("optimiser", Optimiser)
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 @pytest.mark.parametrize(
     "model",
     [models.build(name, 0) for name in ("TwoNN", "ConvNet", "FogCNN")] + [CHAIN],
     ids=["TwoNN", "ConvNet", "FogCNN", "chain"],
 )
 def test_layer_by_layer_learners_learn_what_they_learn_alone(
-    model: nn.Module, optimiser: Optimiser
+    model: nn.Module, optimiser: str
 ) -> None:
     assert is_chain(model)
     training = Training(optimiser=optimiser, rate=0.001, batch=16)
     plans = sorted(unlike_plans(training), key=len, reverse=True)
     model = copy.deepcopy(model).double()
-    shared = replace(lesson(model, training), x=X.double())
-    found, loss = batched.layered(shared, plans)
-    expected, expected_loss = batched.one_by_one(shared, plans)
+    shared = replace(lesson(model, training), samples=pairs(X.double(), Y))
+    found, loss = engines.layered(shared, plans)
+    expected, expected_loss = engines.one_by_one(shared, plans)
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, atol=1e-7, rtol=1e-6)
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
@@ -150,7 +152,7 @@ def test_in_bfloat16_learners_go_nearly_the_same_way_or_are_refused() -> None:
             list(train_many(half, plans))
         return
     (chunk,) = train_many(half, plans)
-    expected, loss = batched.one_by_one(lesson(model, training), plans)
+    expected, loss = engines.one_by_one(lesson(model, training), plans)
     np.testing.assert_allclose(chunk.loss, loss, rtol=0.01)
     for name, value in expected.items():
         start = half.parameters[name]
@@ -188,14 +190,14 @@ def test_other_layers_make_no_chain_and_are_not_trained_in_half(odd: nn.Module) 
 def test_where_memory_does_not_suffice_chunks_are_smaller() -> None:
     # In double precision: kernels may round by the number of products in a batch.
     training, model = Training(), models.build("TwoNN", 0).double()
-    shared = replace(lesson(model, training), x=X.double())
+    shared = replace(lesson(model, training), samples=pairs(X.double(), Y))
     plans, sizes = unlike_plans(training, learners=9), []
 
     def cramped(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
         sizes.append(len(plans))
         if len(plans) > 4:
             raise torch.OutOfMemoryError
-        return batched.perceptrons(lesson, plans)
+        return engines.perceptrons(lesson, plans)
 
     chunks = list(batched._on_gpu(shared, plans, cramped))
     assert max(sizes) == 9  # all at once was tried
@@ -220,7 +222,7 @@ def test_dropout_and_batch_normalisation_train_one_by_one() -> None:
     normal = nn.Sequential(nn.Flatten(), nn.Linear(784, 4), nn.BatchNorm1d(4))
     dropping = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(784, 10))
     for model in (normal, dropping, models.build("ConvNet", 0)):
-        assert batched.engine_for(lesson(model, Training())) is batched.one_by_one
+        assert batched.engine_for(lesson(model, Training())) is engines.one_by_one
 
 
 def test_only_plain_perceptrons_are_taken_for_perceptrons() -> None:

@@ -10,6 +10,7 @@ from scipy.optimize import nnls
 from torch import nn
 
 from melisma.errors import ConfigError
+from melisma.learning import samples
 from melisma.learning.benchmark import (
     WARM_UP,
     Line,
@@ -23,8 +24,9 @@ from melisma.learning.benchmark import (
 )
 from melisma.learning.settings import Training
 
-X = torch.linspace(-1, 1, 200 * 3).view(200, 3).sin()
-Y = torch.arange(200) % 2
+SAMPLES = samples.pairs(
+    torch.linspace(-1, 1, 200 * 3).view(200, 3).sin(), torch.arange(200) % 2
+)
 TRAINING = Training(batch=10)
 
 #: At least two different amounts, of a range in which rounding does not count.
@@ -156,8 +158,7 @@ def test_training_is_timed_as_latency_and_samples_per_second() -> None:
     clock = FakeClock(tick_s=0.5)
     line = time_training(
         model_with_dropout(),
-        X,
-        Y,
+        SAMPLES,
         TRAINING,
         sizes=[100, 200],
         clock=clock,
@@ -171,8 +172,7 @@ def test_the_hook_hears_of_every_batch_the_short_last_one_included() -> None:
     heard: list[int] = []
     time_training(
         model_with_dropout(),
-        X,
-        Y,
+        SAMPLES,
         TRAINING,
         sizes=[13, 25],
         repeats=2,
@@ -194,8 +194,7 @@ def test_one_slow_pass_of_three_does_not_count() -> None:
 
     line = time_training(
         model_with_dropout(),
-        X,
-        Y,
+        SAMPLES,
         TRAINING,
         sizes=[10, 20],
         clock=clock,
@@ -210,8 +209,8 @@ def test_a_benchmark_leaves_model_and_generator_as_they_were(mode: bool) -> None
     model = model_with_dropout().train(mode)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
-    time_training(model, X, Y, TRAINING, sizes=[50, 100], repeats=1)
-    time_cycle(model, X, Y, TRAINING, steps=1)
+    time_training(model, SAMPLES, TRAINING, sizes=[50, 100], repeats=1)
+    time_cycle(model, SAMPLES, TRAINING, steps=1)
     flops(size=8, products=2)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(part.training == mode for part in model.modules())
@@ -234,13 +233,13 @@ def test_a_benchmark_that_cannot_be_made_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         time_training(
-            model_with_dropout(), X, Y, TRAINING, sizes=sizes, repeats=repeats
+            model_with_dropout(), SAMPLES, TRAINING, sizes=sizes, repeats=repeats
         )
 
 
 def test_a_cycle_is_timed_once_from_end_to_end() -> None:
     seconds = time_cycle(
-        model_with_dropout(), X, Y, TRAINING, steps=3, clock=FakeClock(tick_s=2.0)
+        model_with_dropout(), SAMPLES, TRAINING, steps=3, clock=FakeClock(tick_s=2.0)
     )
     assert seconds == 2.0
 
@@ -289,7 +288,7 @@ def test_twice_the_flops_take_half_the_time() -> None:
 
 def test_this_machine_has_a_speed() -> None:
     line = time_training(
-        model_with_dropout(), X, Y, TRAINING, sizes=[100, 200], repeats=1
+        model_with_dropout(), SAMPLES, TRAINING, sizes=[100, 200], repeats=1
     )
     assert 0 < line.rate < math.inf
     assert line.latency_s >= 0

@@ -24,12 +24,15 @@ from melisma.learning.checks import (
     suspicion,
     usual,
 )
+from melisma.learning.losses import LOSSES
 from melisma.learning.parameters import Parameters, parameters_of, put
-from melisma.learning.settings import Optimiser, Training
+from melisma.learning.samples import Part, Samples, pairs
+from melisma.learning.settings import Training
 from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Ints
 
 STEPS, OWN = 3, np.arange(200)
+LOSS = LOSSES["cross-entropy"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,19 +41,18 @@ class Job:
 
     model: nn.Module
     before: Parameters
-    x: torch.Tensor
-    y: torch.Tensor
+    samples: Samples
     plan: Ints
     training: Training
 
     def trained(self, plan: Ints) -> Parameters:
         put(self.before, self.model)
-        train(self.model, self.x, self.y, plan, self.training)
+        train(self.model, self.samples, plan, self.training)
         return parameters_of(self.model)
 
     def redone(self, plan: Ints | None = None) -> Parameters:
         plan = self.plan if plan is None else plan
-        return redone(self.model, self.before, self.x, self.y, plan, self.training)
+        return redone(self.model, self.before, self.samples, plan, self.training)
 
     def on(self, rows: Ints) -> Parameters:
         rng = np.random.default_rng(9)
@@ -58,25 +60,26 @@ class Job:
 
     def gap(self, update: Parameters) -> Gap:
         def of(rows: Ints) -> Losses:
-            x, y = self.x[rows], self.y[rows]
+            some = Part(self.samples, rows)
             return Losses(
-                losses(self.model, self.before, x, y), losses(self.model, update, x, y)
+                losses(self.model, self.before, some, LOSS),
+                losses(self.model, update, some, LOSS),
             )
 
         return gap(of(OWN), of(OWN + 200), STEPS)
 
 
-def job_of(optimiser: Optimiser = Optimiser.SGD) -> Job:
+def job_of(optimiser: str = "sgd") -> Job:
     source = torch.Generator().manual_seed(0)
     x = torch.randn(400, 30, generator=source)
     noise = torch.randn(400, generator=source)
     y = (x[:, 0] + noise > 0).long()
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(30, 40), nn.ReLU(), nn.Linear(40, 2))
-    rate = 0.1 if optimiser == Optimiser.SGD else 0.01
+    rate = 0.1 if optimiser == "sgd" else 0.01
     training = Training(rate=rate, batch=16, optimiser=optimiser)
     plan = batch_plan(OWN, STEPS, training, np.random.default_rng(2))
-    return Job(model, parameters_of(model), x, y, plan, training)
+    return Job(model, parameters_of(model), pairs(x, y), plan, training)
 
 
 def noisy(job: Job) -> Parameters:
@@ -98,14 +101,14 @@ LIES: dict[str, Callable[[Job], Parameters]] = {
 }
 
 
-@pytest.mark.parametrize("optimiser", Optimiser)
-def test_the_same_machine_redoes_honest_work_bit_for_bit(optimiser: Optimiser) -> None:
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_the_same_machine_redoes_honest_work_bit_for_bit(optimiser: str) -> None:
     job = job_of(optimiser)
     assert distance(job.trained(job.plan), job.redone(), job.before) == 0
 
 
-@pytest.mark.parametrize("optimiser", Optimiser)
-def test_rounding_does_not_convict(optimiser: Optimiser) -> None:
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_rounding_does_not_convict(optimiser: str) -> None:
     # The sums of a batch taken in another order.
     job = job_of(optimiser)
     reordered = np.random.default_rng(0).permuted(job.plan, axis=1)
@@ -118,8 +121,7 @@ def test_double_precision_does_not_convict() -> None:
     twin = Job(
         job_of().model.double(),
         {name: value.double() for name, value in job.before.items()},
-        job.x.double(),
-        job.y,
+        pairs(job.samples[:]["x"].double(), job.samples[:]["y"]),
         job.plan,
         job.training,
     )
@@ -133,16 +135,16 @@ def test_a_redo_leaves_the_model_its_mode_and_the_generator_alone() -> None:
     job.model.eval()
     before, state = parameters_of(job.model), torch.get_rng_state()
     job.redone()
-    losses(job.model, job.before, job.x, job.y)
+    losses(job.model, job.before, job.samples, LOSS)
     assert not job.model.training
     assert torch.equal(torch.get_rng_state(), state)
     for name, value in parameters_of(job.model).items():
         assert torch.equal(value, before[name])
 
 
-@pytest.mark.parametrize("optimiser", Optimiser)
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 @pytest.mark.parametrize("lie", LIES)
-def test_a_redo_convicts(lie: str, optimiser: Optimiser) -> None:
+def test_a_redo_convicts(lie: str, optimiser: str) -> None:
     job = job_of(optimiser)
     assert not honest(distance(LIES[lie](job), job.redone(), job.before))
 
@@ -150,7 +152,7 @@ def test_a_redo_convicts(lie: str, optimiser: Optimiser) -> None:
 def test_the_update_of_the_cycle_before_is_convicted() -> None:
     job = job_of()
     sent = job.trained(job.plan)
-    again = redone(job.model, sent, job.x, job.y, job.plan, job.training)
+    again = redone(job.model, sent, job.samples, job.plan, job.training)
     assert not honest(distance(sent, again, sent))
 
 
@@ -159,7 +161,7 @@ def test_halted_work_is_redone_as_far_as_it_went() -> None:
     batches = iter(range(20))
     put(job.before, job.model)
     did = train(
-        job.model, job.x, job.y, job.plan, job.training, lambda: next(batches) == 7
+        job.model, job.samples, job.plan, job.training, lambda: next(batches) == 7
     )
     claimed, part = parameters_of(job.model), job.plan[: did.batches]
     assert did.batches == 7
@@ -206,10 +208,11 @@ def test_suspicion_falls_on_who_did_not_train_on_its_own_samples(lie: str) -> No
 
 def test_losses_are_the_cross_entropy_of_each_sample() -> None:
     job = job_of()
-    logits = job.model(job.x).detach().double()
-    expected = logits.logsumexp(1) - logits[torch.arange(400), job.y]
+    x, y = job.samples[:].values()
+    logits = job.model(x).detach().double()
+    expected = logits.logsumexp(1) - logits[torch.arange(400), y]
     np.testing.assert_allclose(
-        losses(job.model, job.before, job.x, job.y), expected, rtol=1e-5, atol=1e-6
+        losses(job.model, job.before, job.samples, LOSS), expected, rtol=1e-5, atol=1e-6
     )
 
 

@@ -4,9 +4,11 @@ from torch import nn
 
 from melisma.errors import ConfigError
 from melisma.learning import devices, models
-from melisma.learning.batched import Lesson, engine_for, layered
+from melisma.learning.batched import engine_for
 from melisma.learning.data import EMBEDDED, load
 from melisma.learning.devices import multiplies_bfloat16, placed
+from melisma.learning.engines import Lesson, layered
+from melisma.learning.losses import numbers
 from melisma.learning.parameters import parameters_of
 from melisma.learning.settings import Hardware, Precision, Training
 
@@ -22,19 +24,18 @@ def test_bf16_is_refused_before_the_run_where_the_cpu_has_none(
 ) -> None:
     answer(monkeypatch, has_bfloat16=False)
     with pytest.raises(ConfigError, match=r"bf16 on 'cpu': .* --precision fp32, or"):
-        placed(DATA, models.build("TwoNN", 0), HALF)
+        placed(DATA, models.build("TwoNN", 0), numbers, HALF)
 
 
 def test_bf16_trains_layer_by_layer_where_the_cpu_has_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answer(monkeypatch, has_bfloat16=True)
-    data, model = placed(DATA, models.build("TwoNN", 0), HALF)
+    data, model = placed(DATA, models.build("TwoNN", 0), numbers, HALF)
     lesson = Lesson(
         model,
         parameters_of(model),
-        data.train_x,
-        data.train_y,
+        data.train,
         Training(),
         Precision.BF16,
     )
@@ -46,12 +47,12 @@ def test_a_model_that_is_no_chain_is_refused_before_the_run(
 ) -> None:
     answer(monkeypatch, has_bfloat16=True)
     with pytest.raises(ConfigError, match="bf16 is for models that are"):
-        placed(DATA, nn.Sequential(nn.Flatten(), nn.Tanh()), HALF)
+        placed(DATA, nn.Sequential(nn.Flatten(), nn.Tanh()), numbers, HALF)
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match="device 'cuda:99' cannot be used"):
-        placed(DATA, models.build("TwoNN", 0), Hardware(device="cuda:99"))
+        placed(DATA, models.build("TwoNN", 0), numbers, Hardware(device="cuda:99"))
 
 
 def test_a_torch_without_onednn_has_no_fast_bfloat16_on_the_cpu(

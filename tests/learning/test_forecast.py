@@ -6,11 +6,12 @@ from melisma.errors import ConfigError
 from melisma.learning.benchmark import Machine
 from melisma.learning.data import Dataset
 from melisma.learning.forecast import Forecast, forecast, operations_of, shard_size
+from melisma.learning.samples import pairs
 from melisma.learning.settings import Training
 
 X = torch.linspace(-1, 1, 200 * 3).view(200, 3).sin()
 Y = torch.arange(200) % 2
-DATA = Dataset("sines", X, Y, X, Y)
+DATA = Dataset("sines", pairs(X, Y), pairs(X, Y))
 
 
 def forecast_of(

@@ -11,19 +11,20 @@ from torch import nn
 from melisma.jobs.schema import AggregationTable, Job, TrainingTable
 from melisma.launch.simulate import build
 from melisma.learning import models
-from melisma.learning.batched import Chunk, Lesson, train_many
+from melisma.learning.batched import Chunk, train_many
+from melisma.learning.engines import Lesson
 from melisma.learning.parameters import parameters_of
+from melisma.learning.samples import pairs
 from melisma.learning.settings import (
     Hardware,
-    Optimiser,
     Precision,
     Rule,
     Training,
 )
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Ints
-from melisma.runs.records import evaluations
 from melisma.system.law import Mode
+from melisma.views.history import history
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="torch sees no GPU"
@@ -53,8 +54,8 @@ def plans_of(training: Training, learners: int) -> list[Ints]:
 
 def lesson(model: nn.Module, training: Training, device: str) -> Lesson:
     model = copy.deepcopy(model).to(device)
-    x, y = X.to(device), Y.to(device)
-    return Lesson(model, parameters_of(model), x, y, training)
+    samples = pairs(X.to(device), Y.to(device))
+    return Lesson(model, parameters_of(model), samples, training)
 
 
 def by_learner(chunks: list[Chunk]) -> dict[int, dict[str, torch.Tensor]]:
@@ -67,7 +68,7 @@ def by_learner(chunks: list[Chunk]) -> dict[int, dict[str, torch.Tensor]]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_are_those_of_the_cpu(name: str) -> None:
-    training = Training(optimiser=Optimiser.SGD, rate=0.05)
+    training = Training(rate=0.05)
     plans = plans_of(training, 60)
     here, there = (
         by_learner(list(train_many(lesson(MODELS[name], training, device), plans)))
@@ -102,7 +103,7 @@ def test_a_run_on_the_gpu_learns_as_one_on_the_cpu(rule: Rule) -> None:
         training=TrainingTable(rate=0.1),
     )
     here, there = (
-        [record.accuracy for record in evaluations(build(job, hardware).run())]
+        history(build(job, hardware).run()).metric
         for hardware in (Hardware(), Hardware(device="cuda"))
     )
     np.testing.assert_allclose(there, here, atol=0.01)
@@ -111,7 +112,7 @@ def test_a_run_on_the_gpu_learns_as_one_on_the_cpu(rule: Rule) -> None:
 def test_coded_training_on_the_gpu_goes_the_way_of_the_cpu() -> None:
     job = Job(scheme="coded", cycles=3, mode=Mode.PARALLEL)
     here, there = (
-        [record.accuracy for record in evaluations(build(job, hardware).run())]
+        history(build(job, hardware).run()).metric
         for hardware in (Hardware(), Hardware(device="cuda"))
     )
     np.testing.assert_allclose(there, here, atol=0.002)

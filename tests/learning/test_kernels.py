@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from melisma.learning import batched, kernels, models
-from melisma.learning.batched import Lesson
+from melisma.learning.engines import Lesson
 from melisma.learning.kernels import fast_kernels, onednn_is_slow, slowdown
 from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.samples import pairs
 from melisma.learning.settings import Precision, Training
 from melisma.learning.training import train
 from melisma.maths.arrays import Floats, Ints
@@ -18,6 +19,7 @@ from melisma.maths.arrays import Floats, Ints
 LINEAR = nn.Linear(4, 2)
 X = torch.rand(64, 1, 28, 28, generator=torch.Generator().manual_seed(1))
 Y = torch.randint(0, 10, (64,), generator=torch.Generator().manual_seed(2))
+SAMPLES = pairs(X, Y)
 
 
 def is_on() -> bool:
@@ -89,7 +91,7 @@ def test_convolutions_that_are_fast_in_onednn_keep_it(
 @pytest.mark.parametrize("precision", Precision)
 def test_products_in_bfloat16_stay_with_onednn(precision: Precision) -> None:
     model = models.build("TwoNN", 0)
-    lesson = Lesson(model, parameters_of(model), X, Y, Training(), precision)
+    lesson = Lesson(model, parameters_of(model), SAMPLES, Training(), precision)
     found = []
 
     def engine(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
@@ -109,6 +111,6 @@ def test_both_kinds_of_kernels_train_the_same(
     for is_slow in (True, False):
         monkeypatch.setattr(kernels, "onednn_is_slow", lambda slow=is_slow: slow)
         twin = copy.deepcopy(model)
-        train(twin, X, Y, plan, Training())
+        train(twin, SAMPLES, plan, Training())
         results.append(parameters_of(twin))
     torch.testing.assert_close(*results, atol=1e-6, rtol=1e-5)

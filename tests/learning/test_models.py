@@ -134,7 +134,7 @@ def test_what_cannot_be_counted_is_named() -> None:
 
 
 def test_samples_of_another_shape_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"does not take samples of shape \(3, 32"):
+    with pytest.raises(ConfigError, match=r"does not take samples of x: \(3, 32"):
         cycles_per_sample(build("CsaNet", 0), CIFAR)
 
 

@@ -76,7 +76,7 @@ def test_costs_are_counted_by_the_sample_collected() -> None:
         moved("a", 2, 0),
         moved("b", 2, 0, arrived=4, trained=4, process_cost=4.0),
         moved("a", 3, 10, discarded=10, error_cost=3.0),
-        Evaluated(cycle=2, time_s=2.0, task="fog", accuracy=0.5, loss=1.0),
+        Evaluated(cycle=2, time_s=2.0, task="fog", metrics={"accuracy": 0.5}, loss=1.0),
     ]
     found = told(records, problem, 3)
     assert found["process"] == pytest.approx(6.0 / 20)

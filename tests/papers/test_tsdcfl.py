@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from papers.claims import Claim
 from papers.kit import Data
 from papers.tsdcfl import MNIST, PAPER, small_cnn
@@ -47,8 +48,14 @@ from papers.tsdcfl_uploads import UploadsStudy, cycles_of
 
 from melisma.coding import Plan, two_stage
 from melisma.learning import data as datasets
+from melisma.learning.data import Dataset
+from melisma.learning.devices import placed
 from melisma.learning.gradients import gradient_sum
-from melisma.learning.models import build, outputs
+from melisma.learning.losses import LOSSES, numbers
+from melisma.learning.models import build, classes_of
+from melisma.learning.parameters import Model
+from melisma.learning.samples import Part
+from melisma.learning.settings import Hardware, Training
 
 STILL = replace(BED, jitter=0.0)
 SHORT = replace(BED, planned=5)
@@ -152,12 +159,16 @@ def test_stage_two_bears_two_stragglers_with_two_helpers_and_not_with_one() -> N
 # Training.
 
 
+def ready() -> tuple[Dataset, Model]:
+    return placed(datasets.load("mnist-5k"), build("TwoNN", 0), numbers, Hardware())
+
+
 @pytest.mark.parametrize("name", ["CR", "FR", "TSDCFL, M₁ = 4", "ours"])
 def test_decoded_gradients_are_the_plain_ones(name: str) -> None:
-    data, model = datasets.load("mnist-5k"), build("TwoNN", 0)
+    data, model = ready()
     scheme = planned((SHORT, name, 2))
     rows = np.random.default_rng(0).permutation(4000)[:768]
-    plain, _ = gradient_sum(model, data.train_x[rows], data.train_y[rows])
+    plain, _ = gradient_sum(model, Part(data.train, rows), LOSSES["cross-entropy"])
     for number, whole_s in enumerate(BED.whole_s(2, 6, 0, dead=True)):
         done = scheme.iteration(number, whole_s)
         ours = decoded(model, data, rows, done)
@@ -165,7 +176,7 @@ def test_decoded_gradients_are_the_plain_ones(name: str) -> None:
 
 
 def test_a_gradient_that_lacks_an_answer_is_another() -> None:
-    data, model = datasets.load("mnist-5k"), build("TwoNN", 0)
+    data, model = ready()
     done = planned((SHORT, "FR", 1)).iteration(0, BED.whole_s(1, 1, 0, dead=True)[0])
     weights = done.outcome.weights.copy()
     weights[np.flatnonzero(weights)[0]] = 0.0
@@ -202,7 +213,8 @@ def test_all_schemes_learn_alike_and_the_papers_is_faster_than_cyclic() -> None:
 
 
 def test_the_small_network_tells_ten_classes_of_colour_images_apart() -> None:
-    assert outputs(small_cnn(), (3, 32, 32)) == 10
+    few = {"x": torch.zeros(2, 3, 32, 32)}
+    assert classes_of(small_cnn(), few, Training()) == 10
 
 
 # Transmission.

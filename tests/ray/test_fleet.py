@@ -172,7 +172,7 @@ def called(
 def served() -> ServedTask:
     task = task_of(JOB)
     return ServedTask(
-        task.name, parameters_of(task.model), ShardStore(task.data, task.shard)
+        task.name, parameters_of(task.model), ShardStore(task.data.train, task.shard)
     )
 
 
@@ -334,7 +334,7 @@ def test_learners_train_on_what_lies_on_their_nodes(
         folder = tmp_path / "data" / name
         folder.mkdir(parents=True)
         rows = slice(100 * n, 100 * (n + 1))
-        save_own(data.train_x[rows], data.train_y[rows], folder)
+        save_own(data.train[rows], folder)
     job = changed(
         mode=Mode.FEDERATED, samples=None, shard=10, cycles=1, deadline=Seconds(4.0)
     )
@@ -377,7 +377,7 @@ def test_the_command_trains_by_the_nodes_own_bids_and_reports(
     address = ("--engine", "ray", "--address", cluster.address)
     ran = melisma("run", "tiny.toml", *address, "--json", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert len(json.loads(ran.stdout)["cycles"]["accuracy"]) == 2
+    assert len(json.loads(ran.stdout)["cycles"]["metrics"]["accuracy"]) == 2
     told = melisma("report", "runs/tiny", "--json", cwd=tmp_path)
     assert told.returncode == 0, told.stderr
     assert sorted(row["learner"] for row in json.loads(told.stdout)["learners"]) == [

@@ -188,7 +188,7 @@ TASKS = msgspec.structs.replace(
     shard=10,
     noise=0.0,
     deadline=Seconds(60.0),
-    task=(TaskTable(name="one"), TaskTable(name="two", samples=40)),
+    tasks=(TaskTable(name="one"), TaskTable(name="two", samples=40)),
 )
 
 

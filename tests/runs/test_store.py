@@ -38,7 +38,7 @@ from melisma.runs.store import (
 WEIGHTS = {"w": torch.zeros(1)}
 LARGE = {"w": torch.zeros(100_000)}
 HOW = {"engine": "simulation"}
-CYCLE = Evaluated(time_s=1.0, task="demo", cycle=1, accuracy=0.5, loss=1.0)
+CYCLE = Evaluated(time_s=1.0, task="demo", cycle=1, metrics={"mae": 0.5}, loss=1.0)
 
 
 def test_runs_of_one_name_are_numbered(tmp_path: Path) -> None:

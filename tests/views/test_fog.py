@@ -55,7 +55,11 @@ def happened() -> list[records.Record]:
         first.append(
             records.Allocated(**TASK, time_s=2.0, cycle=1, learner=name, **order)
         )
-    first.append(records.Evaluated(**TASK, time_s=2.0, cycle=1, accuracy=0.5, loss=1.0))
+    first.append(
+        records.Evaluated(
+            **TASK, time_s=2.0, cycle=1, metrics={"accuracy": 0.5}, loss=1.0
+        )
+    )
     return first
 
 

@@ -105,7 +105,7 @@ def test_a_learner_that_never_came_back_has_no_means() -> None:
     assert (total.lost, total.offences) == (1, 1)
 
 
-def test_a_cycle_that_was_cut_short_has_no_accuracy() -> None:
+def test_a_cycle_that_was_cut_short_has_no_metrics() -> None:
     happened = [
         order("a"),
         *back("a", 10.1, 10.2, 10.5),
@@ -120,13 +120,13 @@ def test_a_cycle_that_was_cut_short_has_no_accuracy() -> None:
             truancy=0.0,
             utilisation=0.25,
         ),
-        at(12.0, records.Evaluated, accuracy=0.9, loss=None),
+        at(12.0, records.Evaluated, metrics={"mae": 0.9}, loss=None),
         at(13.0, records.Allocated, 2, learner="a", samples=1, steps=1, predicted_s=1),
     ]
     first, second = ledger.cycles(happened, ledger.learner_cycles(happened))
     assert (first.learners, first.counted, first.samples) == (1, 1, 60)
-    assert (first.accuracy, first.loss, first.off_percent) == (0.9, None, 100.0)
-    assert (second.learners, second.counted, second.accuracy) == (1, 0, None)
+    assert (first.metrics, first.loss, first.off_percent) == ({"mae": 0.9}, None, 100.0)
+    assert (second.learners, second.counted, second.metrics) == (1, 0, {})
 
 
 def test_incidents_leave_out_who_was_there_from_the_start() -> None:

@@ -14,13 +14,16 @@ from melisma.jobs.files import load
 from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.simulate import build
 from melisma.runs import records
-from melisma.runs.records import Moved, Record
+from melisma.runs.records import ACCURACY, Metric, Moved, Record
 from melisma.runs.store import RECORDS
 from melisma.views import fog, ledger
 from melisma.views.document import Document, document
 from melisma.views.live_tables import LiveTables
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+#: A metric with the name of another column.
+ERROR = Metric("error", more_is_better=False)
 
 seconds = st.floats(0.0, 3.0)
 counts = st.integers(0, 500)
@@ -65,6 +68,11 @@ def runs(draw: st.DrawFn) -> list[Record]:
     """Cycles as an orchestrator writes them; the last may be cut short."""
     happened: list[Record] = []
     cycles = draw(st.integers(0, 4))
+    # Records of version 0.2 do not say what the metrics are.
+    metrics = draw(st.sampled_from([(), (ERROR,), (ERROR, ACCURACY)]))
+    if metrics and cycles:
+        began: dict[str, Any] = {"time_s": 4.0, "task": "t", "cycle": 1}
+        happened.append(records.Metrics(metrics=metrics, **began))
     for cycle in range(1, cycles + 1):
         about: dict[str, Any] = {"time_s": 4.0 * cycle, "task": "t", "cycle": cycle}
         if draw(st.booleans()):
@@ -88,7 +96,11 @@ def runs(draw: st.DrawFn) -> list[Record]:
             )
         )
         happened.append(
-            records.Evaluated(accuracy=0.5, loss=draw(maybe_seconds), **about)
+            records.Evaluated(
+                metrics={m.name: draw(maybe_seconds) for m in metrics or (ACCURACY,)},
+                loss=draw(maybe_seconds),
+                **about,
+            )
         )
     return happened
 
@@ -134,8 +146,11 @@ def check_cycles(shown: dict[str, Any], task: int, happened: list[Record]) -> No
     for cycle in expected:
         if cycle.cycle_s is not None:
             row = mine.pop(cycle.cycle)
+            values = row.pop("metrics")
             for name in row.keys() - {"task", "cycle", "cost", "deadline_s"}:
                 assert same(row[name], getattr(cycle, name)), (cycle.cycle, name)
+            for name in cycle.metrics:
+                assert same(values.get(name), cycle.metrics[name]), (cycle.cycle, name)
     # A cycle in which nobody had orders is a row of the page, and none of the ledger.
     assert not {row["counted"] for row in mine.values()} - {0}
 
@@ -191,15 +206,15 @@ def test_no_change_is_told_that_was_known(happened: list[Record], after: int) ->
 def run(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Job, Path]:
     """A real run of each kind."""
     job = load(EXAMPLES / f"{request.param}.toml")
-    tasks = tuple(msgspec.structs.replace(task, cycles=2) for task in job.task)
-    job = msgspec.structs.replace(job, cycles=2, task=tasks)
+    tasks = tuple(msgspec.structs.replace(task, cycles=2) for task in job.tasks)
+    job = msgspec.structs.replace(job, cycles=2, tasks=tasks)
     folder: Path = tmp_path_factory.mktemp(request.param)
     build(job).run(folder)
     return job, folder
 
 
 def files(job: Job, folder: Path) -> list[Path]:
-    tasks = [folder / task.name for task in tasks_of(job)] if job.task else [folder]
+    tasks = [folder / task.name for task in tasks_of(job)] if job.tasks else [folder]
     return [task / RECORDS for task in tasks]
 
 
@@ -287,7 +302,7 @@ def test_a_growing_run_is_read_on_where_it_was(
         page.take(shown)
     whole = document(folder)
     assert page.rest["position"] == whole["position"]
-    if not job.task:  # of several, positions and places go by who wrote first
+    if not job.tasks:  # of several, positions and places go by who wrote first
         del page.rest["run"], page.rest["epoch"], whole["run"], whole["epoch"]
         assert page == page_of(whole)
 

@@ -58,7 +58,7 @@ def happened(
             truancy=0.0,
             utilisation=0.625,
         )
-        yield at(t + 2.0, n, records.Evaluated, accuracy=0.875, loss=None)
+        yield at(t + 2.0, n, records.Evaluated, metrics={"accuracy": 0.875}, loss=None)
 
 
 def leave(folder: Path, rows: Iterable[Record], **job: Any) -> Path:
@@ -99,7 +99,7 @@ def test_the_page_holds_the_run_and_needs_no_other_file(written: Path) -> None:
     assert not re.search(r"https?://", (written / "report.html").read_text("utf-8"))
     assert shown["run"]["state"] == "finished"
     assert shown["learners"] == ["a", "b", EVIL]
-    assert shown["cycles"]["accuracy"] == [0.875, 0.875]
+    assert shown["cycles"]["metrics"]["accuracy"] == [0.875, 0.875]
     assert shown["turns"]["measured_s"] == [1.25, 1.25, None] * 2
 
 

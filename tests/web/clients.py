@@ -14,6 +14,7 @@ from melisma.jobs.files import dump
 from melisma.jobs.schema import Job
 from melisma.rpc.address import Address
 from melisma.runs import records
+from melisma.runs.records import ACCURACY, Metric
 from melisma.runs.store import CONFIG, RECORDS
 from melisma.views.web import Dashboard
 
@@ -94,20 +95,35 @@ def token_of(join_string: str) -> str:
 
 
 def write_run(
-    folder: Path, *, cycles: int = 3, done: int = 3, name: str = "a", **changes: Any
+    folder: Path,
+    *,
+    cycles: int = 3,
+    done: int = 3,
+    name: str = "a",
+    metrics: tuple[Metric, ...] = (),
+    **changes: Any,
 ) -> Path:
     """A run by hand: one learner, which is back after a second."""
     folder.mkdir(parents=True)
     job = Job(name="job", cycles=cycles, **changes)
     (folder / CONFIG).write_text(dump(job))
     with (folder / RECORDS).open("wb") as file:
-        for record in happened(done, name):
+        for record in happened(done, name, metrics):
             records.write(record, file)
     return folder
 
 
-def happened(cycles: int, name: str = "a") -> list[Any]:
+#: Made-up metrics: of the first less is better, the second is called as a column is.
+MAE, ERROR = Metric("mae", more_is_better=False), Metric("error", percent=True)
+
+
+def happened(
+    cycles: int, name: str = "a", metrics: tuple[Metric, ...] = ()
+) -> list[Any]:
+    """Records; the first of ``metrics`` is 6, 3, 2 …, the others are 10 %, 20 % …"""
     found: list[Any] = []
+    if metrics:
+        found += [records.Metrics(time_s=2.0, task="job", cycle=1, metrics=metrics)]
     for cycle in range(1, cycles + 1):
         for event, after_s, facts in (
             *([(records.Joined, 0.0, {})] if cycle == 1 else ()),
@@ -120,6 +136,10 @@ def happened(cycles: int, name: str = "a") -> list[Any]:
             found.append(event(time_s=2.0 * cycle + after_s, **about, **facts))
         end: dict[str, Any] = {"time_s": 2.0 * cycle + 1.0, "task": "job"}
         end["cycle"] = cycle
+        values: dict[str, float | None] = {
+            metric.name: cycle / 10 for metric in metrics or (ACCURACY,)
+        }
+        values |= {metric.name: 6.0 / cycle for metric in metrics[:1]}
         found += [
             records.Aggregated(
                 learners=1,
@@ -131,6 +151,6 @@ def happened(cycles: int, name: str = "a") -> list[Any]:
                 utilisation=1.0,
                 **end,
             ),
-            records.Evaluated(accuracy=cycle / 10, loss=1.0 / cycle, **end),
+            records.Evaluated(metrics=values, loss=1.0 / cycle, **end),
         ]
     return found

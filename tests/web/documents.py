@@ -12,12 +12,17 @@ KEYS = {
 }
 
 
-def rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    names = list(columns)
-    return [
+def rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of columns; of metrics, those with a value."""
+    metrics: dict[str, list[Any]] = columns.get("metrics", {})
+    names = [name for name in columns if name != "metrics"]
+    found = [
         dict(zip(names, row, strict=True))
-        for row in zip(*columns.values(), strict=True)
+        for row in zip(*(columns[name] for name in names), strict=True)
     ]
+    for n, row in enumerate(found if "metrics" in columns else ()):
+        row["metrics"] = {k: v[n] for k, v in metrics.items() if v[n] is not None}
+    return found
 
 
 class Page:

@@ -85,7 +85,7 @@ def events(task: str, learners: int, cycles: int) -> Iterator[bytes]:
             yield from _turn(f'"task":"{task}","cycle":{cycle}', cycle, learner)
         whole = f'"time_s":{cycle + 1},"task":"{task}","cycle":{cycle}'
         yield f'{{"event":"aggregated",{whole},{_MERGED}}}\n'.encode()
-        yield f'{{"event":"evaluated",{whole},"accuracy":0.5,"loss":1.0}}\n'.encode()
+        yield f'{{"event":"evaluated",{whole},{_TESTED}}}\n'.encode()
 
 
 def _turn(cycle: str, began_s: int, learner: int) -> Iterator[bytes]:
@@ -102,6 +102,7 @@ def _turn(cycle: str, began_s: int, learner: int) -> Iterator[bytes]:
     yield row("uploaded", 0.75 + 0.001 * learner)
 
 
+_TESTED = '"metrics":{"accuracy":0.5},"loss":1.0'
 _MERGED = (
     '"learners":196,"samples":17640,"cycle_s":0.95,"max_staleness":0,'
     '"mean_staleness":0.0,"truancy":0.0,"utilisation":0.8'

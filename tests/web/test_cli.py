@@ -42,7 +42,7 @@ def test_runs_are_listed_the_latest_first(runs: Path) -> None:
 
 def test_runs_are_listed_as_json(runs: Path) -> None:
     two, one = json.loads(melisma("runs", runs, "--json"))
-    assert (one["id"], one["accuracy"], two["cycles_done"]) == ("one", 0.3, 2)
+    assert (one["id"], one["value"], two["cycles_done"]) == ("one", 0.3, 2)
 
 
 def test_who_writes_a_run_is_seen(runs: Path) -> None:

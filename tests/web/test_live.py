@@ -101,8 +101,8 @@ def test_the_final_figures_are_those_of_the_records(tmp_path: Path) -> None:
         pair(),
         (is_a(Evaluated, 2), lambda v: answers.append(v.get("/api/runs/run"))),
     )
-    accuracies = [record.accuracy for record in of(Evaluated, happened)]
-    assert answers[0]["cycles"]["accuracy"] == pytest.approx(accuracies)
+    accuracies = [record.metrics["accuracy"] for record in of(Evaluated, happened)]
+    assert answers[0]["cycles"]["metrics"]["accuracy"] == pytest.approx(accuracies)
     assert answers[0]["run"]["state"] == "running"  # it is not over until it is
     assert document(tmp_path / "run")["run"]["state"] == "finished"
 
@@ -153,7 +153,10 @@ def test_metrics_are_what_prometheus_reads(tmp_path: Path) -> None:
     )
     samples = scraped(answers[0].decode())
     last = of(Evaluated, happened)[-1]
-    assert samples["melisma_accuracy", "gauge", "test"] == last.accuracy
+    assert (
+        samples["melisma_metric", "gauge", "test", "accuracy"]
+        == last.metrics["accuracy"]
+    )
     assert samples["melisma_cycle", "gauge", "test"] == 2
     assert samples["melisma_updates_total", "counter", "test", "counted"] == 4
     assert samples["melisma_learners_connected", "gauge"] == 2
@@ -348,13 +351,13 @@ def test_several_tasks_keep_their_deadlines_and_stop_together(tmp_path: Path) ->
     happened = live(TASKS, folder, pair(), (is_a(Allocated, 1), ask))
     (status, answer), whole = answers
     assert (status, "begin another run" in answer["error"]["message"]) == (409, True)
-    assert (whole["run"]["kind"], len(whole["tasks"])) == ("tasks", len(TASKS.task))
+    assert (whole["run"]["kind"], len(whole["tasks"])) == ("tasks", len(TASKS.tasks))
     begun = {(r.task, r.cycle) for r in of(Allocated, happened)}
     assert begun == {(r.task, r.cycle) for r in of(Evaluated, happened)}
     again = live(TASKS, folder, pair())
     done = {r.task: r.cycle for r in of(Evaluated, again)}
     assert document(folder)["run"]["state"] == "finished"
-    assert len(done) == len(TASKS.task)
+    assert len(done) == len(TASKS.tasks)
 
 
 def test_steering_over_tls_takes_the_printed_secret(tmp_path: Path) -> None:

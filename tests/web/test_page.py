@@ -155,7 +155,7 @@ def as_shown(accuracy: float) -> str:
 
 def final(folder: Path) -> float:
     last = seen(rows_of(folder), "evaluated", cycle=8)[0]
-    return float(last["accuracy"])
+    return float(last["metrics"]["accuracy"])
 
 
 def test_the_cycle_advances_and_the_timeline_grows(watched: Watched) -> None:

@@ -23,6 +23,7 @@ from melisma.jobs.files import dump
 from melisma.jobs.schema import Job
 from melisma.runs.records import Record
 from melisma.units import Seconds
+from melisma.views.history import history
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -139,7 +140,7 @@ def test_a_line_goes_through_the_accuracies(
     ]
     points = np.array(re.findall(r"[ML]([\d.]+) ([\d.]+)", line.get("d", "")), float)
     _, records = runs.read(made / "demo")
-    accuracies = [row.accuracy for row in records if hasattr(row, "accuracy")]
+    accuracies = history(records).metric
     # Pixels are a linear map of accuracies, upside down.
     assert np.corrcoef(points[:, 1], accuracies)[0, 1] == pytest.approx(-1.0, abs=1e-4)
     assert np.diff(points[:, 0], n=2) == pytest.approx(0.0, abs=0.02)

@@ -88,7 +88,7 @@ def write(folder: Path, learners: int, cycles: int) -> Path:
             note(
                 records.Evaluated,
                 1.1 * cycle,
-                accuracy=1 - quality,
+                metrics={"accuracy": 1 - quality},
                 loss=quality,
                 **end,
             )

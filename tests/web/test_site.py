@@ -42,7 +42,7 @@ def test_runs_are_listed_with_what_they_came_to(visitor: Visitor) -> None:
     assert answer["live"] is None
     one, two = sorted(answer["runs"], key=lambda run: run["id"])
     assert (one["id"], one["state"], one["cycles_done"]) == ("one", "finished", 3)
-    assert (one["accuracy"], one["loss"]) == (0.3, 1 / 3)
+    assert (one["value"], one["loss"]) == (0.3, 1 / 3)
     assert (one["time_s"], one["learners"]) == (7.0, 1)
     assert (two["state"], two["cycles_done"], two["cycles"]) == ("cut short", 2, 5)
 
@@ -52,7 +52,7 @@ def test_a_run_is_its_document(visitor: Visitor, runs: Path) -> None:
     del answer["epoch"], saved["epoch"]
     assert answer == saved
     assert [row["measured_s"] for row in rows(answer["turns"])] == [1.0] * 3
-    assert answer["cycles"]["accuracy"] == [0.1, 0.2, 0.3]
+    assert answer["cycles"]["metrics"]["accuracy"] == [0.1, 0.2, 0.3]
     assert answer["position"] == len(happened(3))
 
 

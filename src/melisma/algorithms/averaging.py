@@ -232,7 +232,7 @@ def share_out(
     drawn: Sequence[Ints | None] = [None] * len(shards)
     if own is None:
         rng = np.random.default_rng([task.seed, Stream.ROWS, cycle])
-        pieces = splits.shards(np.arange(len(task.data.train_y)), task.shard)
+        pieces = splits.shards(np.arange(len(task.data.train)), task.shard)
         turns = rng.permutation(len(pieces))
         drawn = [
             pieces[turns[places % len(turns)]].ravel()

@@ -49,7 +49,8 @@ class Coded:
     def __init__(self, task: Task, crew: Sums, coding: Coding) -> None:
         check_additive(task.model)
         self._crew, self._coder = crew, Coder(coding, task)
-        self._descent = Descent(task.model, rate=coding.rate, momentum=coding.momentum)
+        rate = task.training.rate
+        self._descent = Descent(task.model, rate=rate, momentum=coding.momentum)
         self._decoding: Decoding | None = None
 
     async def begin(self, log: CycleLog, *, patient: bool) -> Begun:
@@ -84,7 +85,9 @@ class Coded:
         better = None
         if decoding.used:
             gradient = await decoding.gradient()
-            better = self._descent.step(parameters, gradient / sum(map(len, parts)))
+            rate = log.task.training.at(log.cycle).rate
+            mean = gradient / sum(map(len, parts))
+            better = self._descent.step(parameters, mean, rate)
         self._coder.see(code, decoding.own, decoding.ended_s)
         _record(log, decoding)
         session.end()
@@ -108,7 +111,7 @@ class Coded:
 def _parts(task: Task, cycle: int, partitions: int) -> list[Ints]:
     """Rows of each partition: the cycle's shards in a shuffled round, cut evenly."""
     rng = np.random.default_rng([task.seed, Stream.ROWS, cycle])
-    pieces = splits.shards(np.arange(len(task.data.train_y)), task.shard)
+    pieces = splits.shards(np.arange(len(task.data.train)), task.shard)
     turns = rng.permutation(len(pieces))[: task.cycle_samples(None) // task.shard]
     return [pieces[places].ravel() for places in np.array_split(turns, partitions)]
 

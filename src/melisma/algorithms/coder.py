@@ -29,7 +29,6 @@ class Coding:
     code: str = "two-stage"  #: a name in CODES
     stragglers: int | None = None  #: that may be missing; None: as history predicts
     helpers: Helpers = "finished"
-    rate: float = 0.05
     momentum: float = 0.0
 
 

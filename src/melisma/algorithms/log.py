@@ -11,6 +11,7 @@ import numpy as np
 from melisma.algorithms.task import Plan, Task
 from melisma.errors import TrainingError
 from melisma.fleets.protocols import NOT_FINITE, Crew, Judges, Lost, Updates
+from melisma.learning.evaluation import Scores
 from melisma.learning.parameters import all_finite
 from melisma.maths.arrays import Floats
 from melisma.runs import records
@@ -41,6 +42,7 @@ class RunState:
         self.expelled: dict[str, str] = {}
         self.offences: Counter[str] = Counter()
         self.deadline_s: float | None = None  #: if it was changed
+        self.began = False  #: there are records
         self.done = 0  #: cycles
         self.broken = False  #: the model's loss was not finite after the last cycle
         for record in past:
@@ -48,6 +50,7 @@ class RunState:
 
     def see(self, record: records.Record) -> None:
         """Apply a record."""
+        self.began = True
         match record:
             case records.Joined(learner=name):
                 self.there.add(name)
@@ -216,9 +219,10 @@ class CycleLog:
             error=error,
         )
 
-    def evaluated(self, accuracy: float, loss: float) -> None:
-        """Record the model's accuracy and loss on the test set."""
-        self._cycle_wide(records.Evaluated, accuracy=accuracy, loss=_finite(loss))
+    def evaluated(self, scores: Scores) -> None:
+        """Record the model's metrics and loss on the test set."""
+        metrics = {name: _finite(value) for name, value in scores.metrics.items()}
+        self._cycle_wide(records.Evaluated, metrics=metrics, loss=_finite(scores.loss))
 
     def expel_offenders(self) -> None:
         """Expel learners that offended too often."""
@@ -249,9 +253,23 @@ class CycleLog:
     def _record(
         self, event: Callable[..., records.Record], time_s: float, **facts: Any
     ) -> None:
+        if not self._state.began:
+            self._metrics(time_s)
         record = event(time_s=time_s, task=self.task.name, cycle=self.cycle, **facts)
         self._state.see(record)
         self._to(record)
+
+    def _metrics(self, time_s: float) -> None:
+        """Record by what the model is evaluated, before anything else.
+
+        Not as the loop begins: a run that fails before its first record is removed.
+        """
+        self._state.began = True
+        metrics = tuple(
+            records.Metric(metric.name, metric.more_is_better, metric.percent)
+            for metric in self.task.metrics
+        )
+        self._record(records.Metrics, time_s, metrics=metrics)
 
 
 def _finite(value: float) -> float | None:

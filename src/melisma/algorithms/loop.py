@@ -14,8 +14,15 @@ from melisma.algorithms.log import CycleLog, RunState, Sink
 from melisma.algorithms.task import Plan, Task
 from melisma.errors import MelismaError
 from melisma.fleets.protocols import Crew
-from melisma.learning.evaluation import evaluate
-from melisma.learning.parameters import Parameters, all_finite, parameters_of, put
+from melisma.learning.evaluation import Scores, evaluate
+from melisma.learning.losses import loss_of
+from melisma.learning.parameters import (
+    Parameters,
+    all_finite,
+    parameters_of,
+    put,
+    state_of,
+)
 from melisma.runs.records import Expelled, Record, Steered
 from melisma.runs.store import RunWriter, ignore
 
@@ -27,8 +34,6 @@ FRUITLESS = 5
 #: How long a patient run waits for learners with which a plan is feasible, and the time
 #: between two tries.
 WAIT_S, POLL_S = 30.0, 1.0
-#: Accuracy and loss of a model that is not finite.
-_UNKNOWN = 0.0, math.nan
 
 
 class Outcome(NamedTuple):
@@ -126,16 +131,22 @@ async def train(
         if not scores and not outcome.idle and (not patient or fruitless == FRUITLESS):
             raise algorithm.fruitless(log)
         log.aggregated(outcome.plan, outcome.error)
-        log.evaluated(*(scores or _scores(task, parameters) or _UNKNOWN))
+        log.evaluated(scores or _scores(task, parameters) or _unknown(task))
         cycles.end(log, parameters | algorithm.state())
-    run.finish(parameters)
+    put(parameters, task.model)
+    run.finish(state_of(task.model))
     return parameters
+
+
+def _unknown(task: Task) -> Scores:
+    """Return what a model scores that is not finite."""
+    return Scores(dict.fromkeys((m.name for m in task.metrics), math.nan), math.nan)
 
 
 def _scores(
     task: Task, parameters: Parameters | None, *, finite_loss: bool = False
-) -> tuple[float, float] | None:
-    """Put a model in place; return its accuracy and loss, None if it is of no use.
+) -> Scores | None:
+    """Put a model in place; return its scores, None if it is of no use.
 
     It has to be finite. Of learners that may lie, huge updates that are finite make a
     model whose loss is not, and from which nobody can train on.
@@ -143,8 +154,8 @@ def _scores(
     if parameters is None or not all_finite(parameters):
         return None
     put(parameters, task.model)
-    accuracy, loss = evaluate(task.model, task.data.test_x, task.data.test_y)
-    return None if finite_loss and not math.isfinite(loss) else (accuracy, loss)
+    scores = evaluate(task.model, task.taken.test, loss_of(task.training), task.metrics)
+    return None if finite_loss and not math.isfinite(scores.loss) else scores
 
 
 async def replay(

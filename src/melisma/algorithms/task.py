@@ -8,12 +8,13 @@ import numpy as np
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets.protocols import Probed
 from melisma.learning.data import Dataset
+from melisma.learning.metrics import METRICS, Metric
 from melisma.learning.parameters import Model
-from melisma.learning.settings import Merging
+from melisma.learning.settings import Merging, Training
 from melisma.maths.arrays import Floats, Ints
 from melisma.system.problem import Allocation
 
-MEAN = Merging()
+MEAN, TRAINING = Merging(), Training()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,7 +23,7 @@ class Task:
 
     name: str
     model: Model
-    data: Dataset
+    data: Dataset  #: as it is stored
     scheme: str  #: a name in SCHEMES
     cycles: int
     deadline_s: float  #: of each cycle
@@ -33,6 +34,9 @@ class Task:
     least: int = 1  #: shards of a learner at least
     most: int | None = None  #: shards of a learner at most
     merging: Merging = MEAN
+    ready: Dataset | None = None  #: as the model takes it, where it is; None: as stored
+    training: Training = TRAINING
+    metrics: tuple[Metric, ...] = (METRICS["accuracy"],)  #: the first is *the* metric
 
     def __post_init__(self) -> None:
         for name in ("cycles", "shard", "steps"):
@@ -43,6 +47,11 @@ class Task:
                 f"{self.samples} samples a cycle, in shards of {self.shard}: give at "
                 "least one shard"
             )
+
+    @property
+    def taken(self) -> Dataset:
+        """The data as the model takes it."""
+        return self.ready or self.data
 
     def cycle_samples(self, own: Sequence[int] | None) -> int:
         """D, samples to train on in a cycle; ``own`` is the samples on each learner.
@@ -60,7 +69,7 @@ class Task:
 
     def there(self, own: Sequence[int] | None) -> int:
         """Return how many samples there are to train on, in whole shards."""
-        owned = [len(self.data.train_y)] if own is None else own
+        owned = [len(self.data.train)] if own is None else own
         # A learner's last samples may be too few for a shard.
         return sum(n - n % self.shard for n in owned)
 
@@ -81,7 +90,7 @@ class Task:
 
     def most_shards(self, learners: int, own: Sequence[int] | None) -> Ints:
         """Shards that each learner may take at most."""
-        samples = [len(self.data.train_y)] * learners if own is None else own
+        samples = [len(self.data.train)] * learners if own is None else own
         most = np.asarray(samples, dtype=np.int64) // self.shard
         return most if self.most is None else np.minimum(most, self.most)
 

@@ -11,6 +11,7 @@ from melisma.cli.options import JobFile, Json, Threads, read_job
 from melisma.cli.output import json_line, note
 from melisma.cli.progress import spinner
 from melisma.errors import ConfigError
+from melisma.learning.settings import DEVICE_VARIABLE
 
 if TYPE_CHECKING:
     from melisma import rpc
@@ -48,16 +49,42 @@ def join(
         ),
     ] = None,
     data: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            metavar="DIR", help="This device's own data, for jobs in federated mode."
+            metavar="PLACE",
+            help="This device's own data, for jobs in federated mode: a folder, a "
+            ".npz, .csv or .parquet file, module:function (docs/data.md).",
         ),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of --data to predict.",
+            show_default="the last",
+        ),
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,C",
+            help="Columns of --data to predict from.",
+            show_default="all others",
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            envvar=DEVICE_VARIABLE,
+            metavar="DEVICE",
+            help="What trains: auto, cpu, cuda or mps.",
+        ),
+    ] = "cpu",
     allow: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODULE:FACTORY",
-            help="Let jobs train this model of your own; repeatable.",
+            metavar="MODULE:FUNCTION",
+            help="Let jobs train this model or task of your own; repeatable.",
         ),
     ] = None,
     rate: Annotated[
@@ -107,8 +134,8 @@ def join(
 ) -> None:
     """Be a learner: connect to an orchestrator, and train what it sends until Ctrl-C.
 
-    The folder of --data has x.npy (images) and y.npy (classes), or the official files
-    of a known data set; its samples never leave the device without --share-data.
+    --data is a table, arrays, images by class, or the official files of a known data
+    set; its samples never leave the device without --share-data.
     """
     token = _token(token, token_file)
     if until_eof:
@@ -124,6 +151,9 @@ def join(
         name=name,
         token=token,
         data=data,
+        target=target,
+        features=features.split(",") if features else None,
+        device=device,
         allow=allow or (),
         rate=rate,
         bandwidth=bandwidth,
@@ -204,7 +234,7 @@ def benchmark(
     task = task_of(job)
     use_threads(threads)
     samples = task.cycle_samples(None)
-    shard = shard_size(job.shard, shards, len(task.data.train_y))
+    shard = shard_size(job.shard, shards, len(task.data.train))
     with spinner(f"{job.model}, {shards} shards of {shard}", as_json):
         result = forecast(
             task.model,

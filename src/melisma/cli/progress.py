@@ -21,11 +21,21 @@ def run_bar(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
         yield lambda record: None
         return
     from melisma.jobs.families import cycles_of
-    from melisma.runs.records import Allocated, Dropped, Evaluated, Uploaded
+    from melisma.runs.records import (
+        ACCURACY,
+        Allocated,
+        Dropped,
+        Evaluated,
+        Metric,
+        Metrics,
+        Uploaded,
+    )
+    from melisma.views import scores
 
     working: set[str] = set()
     back: set[str] = set()
     done: dict[str, int] = {}  # whole cycles of each task
+    metrics: dict[str, Metric] = {}  # *the* metric of each task
 
     with _bar() as progress:
         bar = progress.add_task(
@@ -44,14 +54,18 @@ def run_bar(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
                         working.add(name)
                 case Uploaded(learner=name) | Dropped(learner=name):
                     back.add(name)
-                case Evaluated(task=task, cycle=cycle, accuracy=accuracy):
+                case Metrics(task=task):
+                    metrics[task] = record.metrics[0]
+                    return
+                case Evaluated(task=task, cycle=cycle):
                     done[task] = cycle
-                    whose = f"{task}: " if job.task else ""
-                    state = f"{whose}accuracy {accuracy:.1%}"
+                    metric = metrics.get(task, ACCURACY)
+                    value = scores.text(metric, record.metrics.get(metric.name))
+                    state = f"{task}: {value}" if job.tasks else value
                     progress.update(bar, completed=sum(done.values()), state=state)
                     return
             state = f"cycle {record.cycle}: {len(back)} of {len(working)} back"
-            if not job.task:
+            if not job.tasks:
                 progress.update(bar, state=state)
 
         yield watch

@@ -38,7 +38,7 @@ def print_run(job: "Job", folder: Path, records: "list[Record]", as_json: bool) 
 
     head = {"job": job.name, "scheme": job.scheme, "seed": job.seed}
     head |= {"folder": str(folder), "state": summary(folder).state}
-    if job.task:
+    if job.tasks:
         _print_tasks(job, head, records, as_json)
         return
     if as_json:
@@ -57,15 +57,17 @@ def _print_tasks(
 ) -> None:
     """Print how each of several tasks was served."""
     from melisma.jobs.schema import tasks_of
-    from melisma.views.tasks import COLUMNS, served
+    from melisma.views.tasks import cells, served, titles
 
     tasks, refused = served(tasks_of(job), records)
     if as_json:
         json_line(head | {"tasks": tasks, "refused": refused})
         return
     table = table_of("", *tasks)
-    for column in COLUMNS:
-        table.add_row(column.title, *(column.text(task) for task in tasks.values()))
+    columns = [titles(tasks.values())]
+    columns += [cells(task, tasks.values()) for task in tasks.values()]
+    for row in zip(*columns, strict=True):
+        table.add_row(*row)
     show(table, "Tasks: means over their cycles")
     for name, reason in refused.items():
         line(f"{name} was refused: {reason}")
@@ -143,15 +145,18 @@ def _say_rest(rows: "Sequence[Any] | dict[str, Any]", what: str) -> None:
 
 
 def _show_cycles(course: "History") -> None:
+    from melisma.views import scores
+
     last = "collected" if course.collected else "staleness\n(epochs)"
-    titles = ("cycle", "time (s)", "accuracy (%)", "loss", "samples", last)
+    metrics = [scores.title(metric) for metric in course.kinds]
+    titles = ("cycle", "time (s)", *metrics, "loss", "samples", last)
     table = table_of(*titles, text_columns=0)
-    for i, accuracy in enumerate(course.accuracy):
+    for i in range(len(course.time_s)):
         table.add_row(
             str(i + 1),
             f"{course.time_s[i]:.2f}",
-            f"{100 * accuracy:.2f}",
-            f"{course.loss[i]:.3f}",
+            *(scores.cell(kind, course.metrics[kind.name][i]) for kind in course.kinds),
+            scores.plain(course.loss[i]),
             f"{course.samples[i]:,}",
             f"{(course.collected or course.max_staleness)[i]:,}",
         )

@@ -93,6 +93,8 @@ def simulate(
     ):
         records = simulation.run(folder, watch)
     print_run(job, folder, records, as_json)
+    if not as_json and (how := simulation.how()):
+        line(f"Trained {how}.")
 
 
 def run(

@@ -20,7 +20,7 @@ def report(run: RunFolder, as_json: Json = False) -> None:
 
     page = views.write(run)
     job, records = views.read(run)
-    if as_json and not job.task:
+    if as_json and not job.tasks:
         rows = views.account(job, records)
         json_line(
             {
@@ -57,7 +57,8 @@ def runs(
     if len(folders) == 1:
         _list_runs(folders[0], as_json)
         return
-    from melisma.views.final import ROWS, final
+    from melisma.views.final import final
+    from melisma.views.final import table as rows_of
 
     results = [final(folder) for folder in folders]
     if as_json:
@@ -66,8 +67,8 @@ def runs(
     from melisma.cli.tables import table_of
 
     table = table_of("", *(result.id for result in results))
-    for row in ROWS:
-        table.add_row(row.title, *(row.text(result) for result in results))
+    for row in rows_of(results):
+        table.add_row(*row)
     show(table)
 
 
@@ -85,20 +86,25 @@ def _list_runs(root: Path, as_json: bool) -> None:
         line(f"No runs in {root} yet.")
         return
     from melisma.cli.tables import table_of
+    from melisma.views import scores
 
+    # Where all runs have one metric, its name stands once, at the top.
+    kinds = {run.metric for run in summaries if run.metric}
+    title = scores.title(next(iter(kinds))) if len(kinds) == 1 else "metric"
+    text = scores.cell if len(kinds) == 1 else scores.text
     table = table_of(
-        *("run", "scheme", "state", "cycles", "accuracy\n(%)", "loss", "time\n(s)"),
-        *("learners", "when"),
+        *("run", "scheme", "state", "cycles", title.replace(" (", "\n("), "loss"),
+        *("time\n(s)", "learners", "when"),
         text_columns=3,
     )
     table.columns[-1].justify = "left"
     table.columns[-1].no_wrap = table.columns[2].no_wrap = True
     for run in summaries:
-        percent = None if run.accuracy is None else 100 * run.accuracy
+        value = text(run.metric, run.value) if run.metric else "–"
         table.add_row(
             *(run.id, run.scheme, run.state),
             f"{run.cycles_done:,}/{run.cycles:,}",
-            *(known(percent, 2), known(run.loss, 3), known(run.time_s, 1)),
+            *(value, scores.plain(run.loss), known(run.time_s, 1)),
             f"{run.learners:,}",
             f"{datetime.fromtimestamp(run.modified):%d %b %H:%M}",
         )

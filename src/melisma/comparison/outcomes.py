@@ -9,11 +9,17 @@ import msgspec
 import numpy as np
 
 from melisma.comparison.sweeps import Engine, Tick, in_turn
-from melisma.comparison.trials import Result, open_sweep, save, saved, simulated
+from melisma.comparison.trials import (
+    Result,
+    TaskFigure,
+    open_sweep,
+    save,
+    saved,
+    simulated,
+)
 from melisma.errors import ConfigError, LostError, TrainingError
 from melisma.jobs.columns import Column
 from melisma.jobs.families import (
-    Family,
     cycles_of,
     family_of,
     family_of_scheme,
@@ -23,8 +29,9 @@ from melisma.jobs.schema import Job
 from melisma.launch.simulate import build
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
+from melisma.runs.records import Metric
+from melisma.views import scores
 from melisma.views.history import History
-from melisma.views.tasks import COLUMNS as TASK_COLUMNS
 
 #: Called with the number of cycles to do; returns the tick to call as each ends.
 Begin = Callable[[int], Tick]
@@ -49,28 +56,55 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         """Return one figure of all runs, seeds × cycles."""
         return np.array([getattr(c, figure) for c in self.histories], dtype=np.float64)
 
+    @property
+    def kinds(self) -> tuple[Metric, ...]:
+        """The task's metrics; the first is *the* metric."""
+        return self.histories[0].kinds
+
+    def metric_over_seeds(self, metric: Metric) -> Floats:
+        """Return a metric of all runs as it is shown, seeds × cycles."""
+        values = [history.metrics[metric.name] for history in self.histories]
+        return scores.scale(metric) * np.array(values, dtype=np.float64)
+
+    def titles(self) -> list[str]:
+        """The titles of the figures: metrics and loss in the end, and the rest."""
+        columns = family_of_scheme(self.scheme).columns
+        return [*map(scores.title, self.kinds), *(column.title for column in columns)]
+
     def figures(self) -> list[Figure]:
         """The figures of the comparison's table."""
+        columns = family_of_scheme(self.scheme).columns
         return [
-            figure_of(self, column) for column in family_of_scheme(self.scheme).columns
+            *(_end(self, metric) for metric in self.kinds),
+            *(figure_of(self, column) for column in columns),
         ]
+
+
+def _end(outcome: Outcome, metric: Metric) -> Figure:
+    """Return a metric after the last cycle."""
+    mean, half = map(float, mean_interval(outcome.metric_over_seeds(metric)[:, -1]))
+    return Figure(mean, half, scores.digits(metric, mean))
 
 
 class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Results of several tasks under one scheme: figures for each seed."""
 
     scheme: str
-    runs: list[list[float]] = []  #: seeds × figures of all tasks together
+    runs: list[list[TaskFigure]] = []  #: seeds × figures
     failed: str = ""
+
+    def titles(self) -> list[str]:
+        """The titles of the figures: metrics in the end, and how tasks were served."""
+        return [figure.title for figure in self.runs[0]]
 
     def figures(self) -> list[Figure]:
         """The figures of the comparison's table."""
-        return [
-            Figure(float(mean), float(half), column.digits)
-            for (mean, half), column in zip(
-                map(mean_interval, np.array(self.runs).T), TASK_COLUMNS, strict=True
-            )
-        ]
+        found = []
+        for over_seeds in zip(*self.runs, strict=True):
+            mean, half = mean_interval(np.array([one.value for one in over_seeds]))
+            most = max(one.digits for one in over_seeds)
+            found.append(Figure(float(mean), float(half), most))
+        return found
 
 
 AnyOutcome = Outcome | TaskOutcome
@@ -118,13 +152,14 @@ def cells(outcome: AnyOutcome) -> list[str]:
 def figure_of(outcome: Outcome, column: Column) -> Figure:
     """Return the mean over seeds, with half of its 95 % interval."""
     if column.figure in _COSTS and not is_priced(outcome.scheme):
-        return Figure(math.nan, math.nan, column.digits)
+        return Figure(math.nan, math.nan, 0)
     values = outcome.over_seeds(column.figure)
     per_seed = values[:, -1] if column.at_end else values.mean(axis=1)
     if column.per:
         per_seed = values.sum(axis=1) / outcome.over_seeds(column.per).sum(axis=1)
-    mean, half = mean_interval(per_seed * column.scale)
-    return Figure(float(mean), float(half), column.digits)
+    mean, half = map(float, mean_interval(per_seed * column.scale))
+    digits = scores.plain_digits(mean) if column.digits is None else column.digits
+    return Figure(mean, half, digits)
 
 
 #: Figures that central training, the yardstick of a fog, does not have.
@@ -147,32 +182,30 @@ def compare(
     figures would cover fewer tasks. TrainingError if all fail, ConfigError if
     ``folder`` belongs to another comparison.
     """
-    families = _checked(job, schemes)
+    _check(job, schemes)
     # Errors of the job itself are raised once, before any run.
     build(msgspec.structs.replace(job, scheme=schemes[0]))
     results = _run_all(job, schemes, seeds, folder, engine, begin)
-    titles = [column.title for column in families[0].columns]
-    if job.task:
-        titles = [column.title for column in TASK_COLUMNS]
+    outcomes = [_outcome(job, scheme, runs) for scheme, runs in results.items()]
     return Comparison(
         job=job.name,
         seeds=_seeds(job, seeds),
-        titles=titles,
-        outcomes=[_outcome(job, scheme, runs) for scheme, runs in results.items()],
+        titles=next(outcome.titles() for outcome in outcomes if not outcome.failed),
+        outcomes=outcomes,
     )
 
 
 def _outcome(job: Job, scheme: str, runs: list[Result] | str) -> AnyOutcome:
     failed = runs if isinstance(runs, str) else ""
-    if job.task:
+    if job.tasks:
         figures = [run for run in runs if isinstance(run, list)]
         return TaskOutcome(scheme=scheme, failed=failed, runs=figures)
     histories = [run for run in runs if isinstance(run, History)]
     return Outcome(scheme=scheme, failed=failed, histories=histories)
 
 
-def _checked(job: Job, schemes: Sequence[str]) -> list[Family]:
-    """Return the schemes' families; ConfigError if they have no figures in common."""
+def _check(job: Job, schemes: Sequence[str]) -> None:
+    """Raise ConfigError if the schemes have no figures in common."""
     families = []
     for scheme in schemes:
         given = msgspec.structs.replace(job, scheme=scheme)
@@ -185,7 +218,6 @@ def _checked(job: Job, schemes: Sequence[str]) -> list[Family]:
                 f"{', '.join(schemes)}: the figures of {scheme} are not those of "
                 f"{schemes[0]}; compare them separately"
             )
-    return families
 
 
 def _seeds(job: Job, seeds: int) -> list[int]:

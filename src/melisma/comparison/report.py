@@ -21,9 +21,9 @@ from melisma.jobs.columns import FOG_COLUMNS
 from melisma.jobs.families import CENTRAL, FEDERATED, family_of_scheme, is_priced
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
-from melisma.views import offline, plots
+from melisma.views import offline, plots, scores
 
-RESULTS, PICTURE, PAGE = "comparison.json", "accuracy.png", "report.html"
+RESULTS, PICTURE, PAGE = "comparison.json", "comparison.png", "report.html"
 #: The second plot of a comparison of fog schemes.
 COSTS_PICTURE = "costs.png"
 
@@ -41,7 +41,7 @@ def _is_of_tasks(outcome: AnyOutcome) -> TypeGuard[TaskOutcome]:
 
 def _write_single(comparison: Comparison, config: str, folder: Path) -> None:
     shown = _single(comparison)
-    plots.save(folder / PICTURE, lambda figure: accuracy_figure(figure, comparison))
+    plots.save(folder / PICTURE, lambda figure: metric_figure(figure, comparison))
     if priced(comparison):
         plots.save(
             folder / COSTS_PICTURE, lambda figure: costs_figure(figure, comparison)
@@ -49,7 +49,8 @@ def _write_single(comparison: Comparison, config: str, folder: Path) -> None:
     curves = [_curve(outcome) for outcome in shown]
     costs = [_costs(outcome) for outcome in priced(comparison)]
     facts = _page(comparison, config, _notes(comparison))
-    _leave(comparison, facts | {"curves": curves, "costs": costs}, folder)
+    facts |= {"metric": shown[0].kinds[0], "curves": curves, "costs": costs}
+    _leave(comparison, facts, folder)
 
 
 def _single(comparison: Comparison) -> list[Outcome]:
@@ -87,8 +88,8 @@ def _page(comparison: Comparison, config: str, notes: str) -> dict[str, object]:
 
 
 def _curve(outcome: Outcome) -> dict[str, object]:
-    """Return mean accuracy in % with half of its interval, by cycle and by time."""
-    mean, half = mean_interval(100.0 * outcome.over_seeds("accuracy"))
+    """Return the mean of *the* metric with half of its interval, by cycle and time."""
+    mean, half = mean_interval(outcome.metric_over_seeds(outcome.kinds[0]))
     return {
         "scheme": outcome.scheme,
         "cycle": _cycles(outcome).tolist(),
@@ -114,9 +115,9 @@ def _write_tasks(comparison: Comparison, config: str, folder: Path) -> None:
     """Write results, plot and page of a job with several tasks into ``folder``."""
     plots.save(folder / PICTURE, lambda figure: tasks_figure(figure, comparison))
     notes = (
-        "All tasks together: accuracy is the mean over tasks, in the end; the rest are "
-        "means over cycles, halted learners counted until the deadline. Cost is of one "
-        "cycle of each task."
+        "All tasks together: a metric is the mean over tasks, in the end, or each "
+        "task's own where not all have it; the rest are means over cycles, halted "
+        "learners counted until the deadline. Cost is of one cycle of each task."
     )
     _leave(comparison, _page(comparison, config, notes), folder)
 
@@ -142,11 +143,12 @@ def tasks_figure(figure: Figure, comparison: Comparison) -> None:
         ax.margins(x=0.15)
 
 
-def accuracy_figure(figure: Figure, comparison: Comparison) -> None:
-    """Draw test accuracy against cycles, and against time on the learners' clock."""
+def metric_figure(figure: Figure, comparison: Comparison) -> None:
+    """Draw *the* metric against cycles, and against time on the learners' clock."""
+    metric = _single(comparison)[0].kinds[0]
     by_cycle, by_time = figure.subplots(1, 2, sharey=True)
     plots.curves(by_cycle, _lines(comparison, _cycles))
-    by_cycle.set(title="By cycle", xlabel="cycle", ylabel="test accuracy (%)")
+    by_cycle.set(title="By cycle", xlabel="cycle", ylabel=scores.axis(metric))
     plots.curves(by_time, _lines(comparison, _times_s))
     by_time.set(title="By time", xlabel="time on the learners' clock (s)")
 
@@ -167,7 +169,7 @@ def costs_figure(figure: Figure, comparison: Comparison) -> None:
 
 
 def _cycles(outcome: Outcome) -> Floats:
-    return np.arange(1.0, len(outcome.histories[0].accuracy) + 1)
+    return np.arange(1.0, len(outcome.histories[0].metric) + 1)
 
 
 def _times_s(outcome: Outcome) -> Floats:
@@ -179,7 +181,7 @@ def _lines(comparison: Comparison, x: Callable[[Outcome], Floats]) -> list[plots
         plots.Line(
             outcome.scheme,
             x(outcome),
-            *mean_interval(100.0 * outcome.over_seeds("accuracy")),
+            *mean_interval(outcome.metric_over_seeds(outcome.kinds[0])),
         )
         for outcome in _single(comparison)
     ]
@@ -196,17 +198,22 @@ def caption(comparison: Comparison) -> str:
 def _notes(comparison: Comparison) -> str:
     """Explain the figures."""
     schemes = [outcome.scheme for outcome in comparison.outcomes]
+    kinds = _single(comparison)[0].kinds
+    less = [kind.name for kind in kinds if not kind.more_is_better]
+    ends = "Metrics and loss are of the last cycle"
+    if less:
+        ends += f" (of {' and '.join(less)} less is better)"
     if family_of_scheme(schemes[0]).columns is not FOG_COLUMNS:
         return (
-            "Accuracy and loss are of the last cycle, the rest means over cycles. "
+            f"{ends}, the rest means over cycles. "
             "Staleness is the difference between learners in epochs."
         )
     notes = {
         FEDERATED: f"{FEDERATED} averages after every slot: its cycles are shorter. ",
-        CENTRAL: f"{CENTRAL} is a yardstick of accuracy, without costs. ",
+        CENTRAL: f"{CENTRAL} is a yardstick, without costs. ",
     }
     return (
-        "Accuracy and loss are of the last cycle. Costs and shares are sums over all "
-        "slots, per sample collected; the unit cost is all costs together. "
+        f"{ends}. Costs and shares are sums over all slots, per sample collected; "
+        "the unit cost is all costs together. "
         + "".join(notes.get(scheme, "") for scheme in schemes)
     )

@@ -9,13 +9,14 @@ A run is returned as the bytes of its files, since the machine that did it may n
 able to write here. They take less memory than the run itself did.
 """
 
+import math
 import shutil
 import socket
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import tomli_w
@@ -27,15 +28,25 @@ from melisma.jobs.files import dump
 from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.simulate import build
 from melisma.runs.files import CHECKPOINT, PREVIOUS
-from melisma.runs.records import Evaluated, Record
+from melisma.runs.records import Evaluated, Metric, Record
+from melisma.views import scores
 from melisma.views.history import History, history
-from melisma.views.tasks import COLUMNS, served, together
+from melisma.views.tasks import COLUMNS, Served, end_title, served, together
 
 SWEEP = "sweep.toml"
 _RESULT = "result"
 
-#: A run's history, or the figures of several tasks together.
-Result = History | list[float]
+
+class TaskFigure(NamedTuple):
+    """A figure of several tasks: of all together, or of one where they differ."""
+
+    title: str
+    value: float  #: NaN: there is none
+    digits: int  #: to print
+
+
+#: A run's history, or the figures of several tasks.
+Result = History | list[TaskFigure]
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,13 +85,32 @@ def simulated(job: Job, tick: Tick) -> Trial:
 
 def _figures(job: Job, records: list[Record]) -> Result | str:
     """Return a run's result, or which tasks were refused."""
-    if not job.task:
+    if not job.tasks:
         return history(records)
     jobs = tasks_of(job)
-    _, refused = served(jobs, records)
+    tasks, refused = served(jobs, records)
     if refused:
         return "; ".join(f"{name} was refused: {why}" for name, why in refused.items())
-    return [column.of(together(jobs, records)) for column in COLUMNS]
+    every = together(jobs, records)
+    return [
+        *_metrics("", every, every.kinds),
+        *(
+            figure
+            for name, task in tasks.items()
+            for own in [[kind for kind in task.kinds if kind not in every.kinds]]
+            for figure in _metrics(f"{name}: ", task, own)
+        ),
+        *(TaskFigure(c.title, c.of(every), c.digits) for c in COLUMNS),
+    ]
+
+
+def _metrics(
+    prefix: str, served: Served, kinds: Sequence[Metric]
+) -> Iterator[TaskFigure]:
+    for kind in kinds:
+        value = served.metrics[kind.name]
+        shown = math.nan if value is None else scores.scale(kind) * value
+        yield TaskFigure(prefix + end_title(kind), shown, scores.digits(kind, shown))
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from melisma.fleets.batches import batch_order, first_batches, samples_in
-from melisma.fleets.messages import TaskSpec, TrainRequest, Update
+from melisma.fleets.messages import TrainRequest, Update
 from melisma.learning.checks import (
     Gap,
     Losses,
@@ -28,8 +28,11 @@ from melisma.learning.checks import (
     suspicion,
     usual,
 )
+from melisma.learning.losses import loss_of, transform_of
 from melisma.learning.parameters import Model, Parameters
-from melisma.learning.shards import Examples, ShardStore, unpacked
+from melisma.learning.samples import Arrays, Samples, joined
+from melisma.learning.settings import Training
+from melisma.learning.shards import ShardStore
 from melisma.maths.arrays import Ints
 
 log = logging.getLogger("melisma.orchestrator")
@@ -50,11 +53,17 @@ class Audit:
     """
 
     def __init__(
-        self, model: Model, store: ShardStore, spec: TaskSpec, share: float
+        self,
+        model: Model,
+        store: ShardStore,
+        training: Training,
+        *,
+        seed: int,
+        share: float,
     ) -> None:
         check_repeatable(model)
         self._model, self._store = model, store
-        self._seed, self._training = spec.seed, spec.training
+        self._seed, self._training = seed, training
         self._share, self._chance = share, np.random.default_rng()
         self._gaps: deque[Gap] = deque(maxlen=REMEMBERED)
 
@@ -99,10 +108,10 @@ class Audit:
         return suspicion(seen, usual(self._gaps))
 
     def _losses(self, keys: list[str], update: Update, sent: Parameters) -> Losses:
-        examples = self._examples(keys)
+        examples, loss = self._examples(keys), loss_of(self._training)
         return Losses(
-            losses(self._model, sent, *examples),
-            losses(self._model, update.parameters, *examples),
+            losses(self._model, sent, examples, loss),
+            losses(self._model, update.parameters, examples, loss),
         )
 
     def _distance(
@@ -114,17 +123,16 @@ class Audit:
     ) -> float | None:
         """Redo an update; None if that takes too long."""
         until = time.monotonic() + LONGEST_REDO * request.deadline_s
-        x, y = self._examples(request.keys)
         ours = redone_unless(
             lambda: time.monotonic() > until,
             self._model,
             sent,
-            x,
-            y,
+            self._examples(request.keys),
             plan,
-            self._training,
+            self._training.at(request.cycle),
         )
         return None if ours is None else distance(update.parameters, ours, sent)
 
-    def _examples(self, keys: list[str]) -> Examples:
-        return unpacked(self._store.take(keys))
+    def _examples(self, keys: list[str]) -> Samples:
+        shards = joined(self._store.take(keys))
+        return Arrays(transform_of(self._training)(shards))

@@ -28,7 +28,8 @@ from melisma.fleets.remotes import Remotes
 from melisma.fleets.roster import Roster
 from melisma.fleets.served import ServedTask
 from melisma.learning.parameters import Parameters
-from melisma.learning.shards import Shard
+from melisma.learning.samples import length
+from melisma.learning.shards import Shard, check_shard
 
 #: How much longer than a slot its answer may take: a share of it, or seconds.
 GRACE, GRACE_S = 0.25, 0.5
@@ -68,12 +69,13 @@ class RelayServer:
     @rpc.expose(idempotent=True)
     async def relay(self, task: str, slot: int, to: str, shard: Shard) -> None:
         """Deliver samples of the caller; ConfigError if they are not in the plan."""
-        sender, (x, y) = rpc.current().caller, shard
-        if slot != self._slot or len(y) > self._planned(task, sender, to):
+        check_shard(shard)
+        sender, number = rpc.current().caller, length(shard)
+        if slot != self._slot or number > self._planned(task, sender, to):
             raise ConfigError(
-                f"{len(y)} samples for {to} in slot {slot} are not in the plan"
+                f"{number} samples for {to} in slot {slot} are not in the plan"
             )
-        await self._call(to, "deliver", task, slot, sender, (x, y))
+        await self._call(to, "deliver", task, slot, sender, shard)
 
     def _planned(self, task: str, sender: str, to: str) -> int:
         planned = self._moves[sender].sent.get(to, 0) if sender in self._moves else 0

@@ -19,6 +19,7 @@ The orchestrator calls a learner:
 A learner calls the orchestrator:
 
     parameters(task, cycle)   the model of that cycle
+    frozen(task)              the parameters that no cycle changes
     shards(task, keys)        data, by the hash of its content
     filler(task, size)        that many bytes, for benchmarks and background downloads
     address(task, to)         where another device takes samples directly
@@ -51,7 +52,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A task, as learners prepare for it."""
 
     task: str
-    model: str  #: a name that the learner knows
+    model: str  #: a name that the learner knows; of no use where a recipe is
     seed: int
     training: Training
     shard: int  #: samples in a shard
@@ -59,6 +60,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     private: bool  #: learners do not report speeds and times (decentralised schemes)
     steps: int = 1  #: passes over the samples of a slot (fog)
     moving: bool = False  #: samples are sent between devices (fog)
+    base: str = ""  #: hash of the frozen parameters, if there are any
+    recipe: str = ""  #: the task that makes model and loss, a name the learner knows
     drifted: bool = False  #: report speeds as they have drifted since the benchmark
 
 

@@ -1,7 +1,7 @@
 """What learners fetch from the orchestrator: models and shards, by task."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class ServedTask:
     parameters: Parameters
     store: ShardStore
     cycle: int = 0
+    frozen: Parameters = field(default_factory=dict)  #: that no cycle changes
 
     @property
     def model_bytes(self) -> int:
@@ -62,6 +63,11 @@ class ModelServer:
         if cycle != served.cycle:
             raise TrainingError(f"cycle {cycle} is over: this is cycle {served.cycle}")
         return served.parameters
+
+    @rpc.expose(idempotent=True)
+    def frozen(self, task: str) -> Parameters:
+        """Return the parameters that no cycle changes."""
+        return self._of(task).frozen
 
     @rpc.expose(idempotent=True)
     def shards(self, task: str, keys: list[str]) -> list[Shard]:

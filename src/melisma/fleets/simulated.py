@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from melisma.errors import ConfigError
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Probed, Report, Updates
-from melisma.learning.batched import Lesson, train_many
-from melisma.learning.data import Dataset
-from melisma.learning.parameters import Model, Parameters
+from melisma.learning.batched import choice_for, train_many
+from melisma.learning.engines import Lesson
+from melisma.learning.parameters import Model, Parameters, parameters_of
+from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Floats, Ints
@@ -62,7 +63,7 @@ class SimulatedLearners:
         law: DelayLaw,
         *,
         model: Model,
-        data: Dataset,
+        samples: Samples,
         training: Training,
         seed: int,
         conditions: Conditions | None = None,
@@ -79,11 +80,11 @@ class SimulatedLearners:
         #: Compute gradients; else time passes and models stay as they are.
         self.learning = not (conditions and conditions.timing)
         self._coming: _Chance | None = None
-        self._model, self._data, self._training = model, data, training
+        self._model, self._samples, self._training = model, samples, training
         self._conditions = conditions or Conditions()
         self._rng = np.random.default_rng([seed, Stream.FLEET])
         self._hardware = hardware
-        self._now_s = 0.0
+        self._now_s, self._cycle = 0.0, 0
 
     def now_s(self) -> float:
         """Virtual seconds since the run began."""
@@ -125,7 +126,7 @@ class SimulatedLearners:
         """Each learner's own bound on its shards (DAB, Eq. 5)."""
         problem = Problem.of(
             (await self.law()).per_shard(shard),
-            samples=len(self._data.train_y) // shard,
+            samples=len(self._samples) // shard,
             deadline_s=deadline_s,
         )
         return dab(problem, steps=steps).samples
@@ -157,6 +158,7 @@ class SimulatedLearners:
     ) -> AsyncIterator[Updates | Lost]:
         """Train for real, in the order in which the updates would arrive."""
         orders = [order for order in orders if order.samples]
+        self._cycle += 1
         prices = self._price(orders, deadline_s)
         arrival = np.argsort(prices.uploaded_s, kind="stable")
         if self._conditions.late == Late.DROP:
@@ -186,14 +188,7 @@ class SimulatedLearners:
         if not self.learning:
             yield _unlearnt(prices, orders, arrival, parameters)
             return
-        lesson = Lesson(
-            self._model,
-            parameters,
-            self._data.train_x,
-            self._data.train_y,
-            self._training,
-            self._hardware.precision,
-        )
+        lesson = self._lesson(parameters)
         for chunk in train_many(lesson, plans, self._hardware.threads):
             reports = [
                 prices.report(i, orders[i].learner, loss)
@@ -202,6 +197,19 @@ class SimulatedLearners:
                 )
             ]
             yield Updates(reports, chunk.parameters)
+
+    def _lesson(self, parameters: Parameters) -> Lesson:
+        return Lesson(
+            self._model,
+            parameters,
+            self._samples,
+            self._training.at(self._cycle),
+            self._hardware.precision,
+        )
+
+    def how(self) -> str:
+        """Say how learners are trained here, and why not faster."""
+        return str(choice_for(self._lesson(parameters_of(self._model))))
 
     def expel(self, name: str, reason: str) -> None:
         """Exclude a learner from the next cycle on."""

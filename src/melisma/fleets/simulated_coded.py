@@ -14,9 +14,10 @@ from melisma.errors import ConfigError
 from melisma.fleets.protocols import Lost
 from melisma.fleets.sums import Answer, Work
 from melisma.fleets.virtual import VirtualCrew
-from melisma.learning.data import Dataset
 from melisma.learning.gradients import gradient_sum, size_of
+from melisma.learning.losses import Loss
 from melisma.learning.parameters import Model, Parameters, put
+from melisma.learning.samples import Part, Samples
 from melisma.maths.arrays import Floats, Ints
 from melisma.system.law import DelayLaw
 from melisma.system.streams import Stream
@@ -49,7 +50,8 @@ class SimulatedWorkers(VirtualCrew):
         law: DelayLaw,
         *,
         model: Model,
-        data: Dataset,
+        samples: Samples,
+        loss: Loss,
         seed: int,
         noise: float = 0.0,
         straggling: Straggling = NOBODY,
@@ -61,7 +63,7 @@ class SimulatedWorkers(VirtualCrew):
             )
         super().__init__(names, law)
         self._noise, self._straggling = noise, straggling
-        self.model, self.data = model, data
+        self.model, self.samples, self.loss = model, samples, loss
         self._rng = np.random.default_rng([seed, Stream.STRAGGLERS])
         self._air = Uploads(workers=len(names), channels=channels) if channels else None
 
@@ -151,12 +153,12 @@ class VirtualSession:
 
     async def total(self, answers: Sequence[Answer], weights: Floats) -> Floats:
         """Σ weight · answer. Each part's gradient is computed once, for all."""
-        model, data = self._crew.model, self._crew.data
+        model, samples = self._crew.model, self._crew.samples
         rows = np.zeros((len(answers), size_of(model)))
         if not self._crew.learning:
             return np.zeros(size_of(model))
         for part, holders in _by_part([answer.work for answer in answers]):
-            vector, _ = gradient_sum(model, data.train_x[part], data.train_y[part])
+            vector, _ = gradient_sum(model, Part(samples, part), self._crew.loss)
             for i, coefficient in holders:
                 rows[i] += coefficient * vector
         return np.asarray(combine(weights, list(rows)))

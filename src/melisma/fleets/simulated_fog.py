@@ -12,9 +12,10 @@ import numpy as np
 from melisma.fleets.moves import Done, Move
 from melisma.fleets.protocols import Lost, Report, Updates
 from melisma.fleets.virtual import VirtualCrew
-from melisma.learning.batched import Lesson, train_many
-from melisma.learning.data import Dataset
-from melisma.learning.parameters import Model, Parameters
+from melisma.learning.batched import choice_for, train_many
+from melisma.learning.engines import Lesson
+from melisma.learning.parameters import Model, Parameters, parameters_of
+from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Ints
@@ -31,7 +32,7 @@ class SimulatedDevices(VirtualCrew):
         law: DelayLaw,
         *,
         model: Model,
-        data: Dataset,
+        samples: Samples,
         own_rows: Sequence[Ints],
         training: Training,
         steps: int,
@@ -43,15 +44,16 @@ class SimulatedDevices(VirtualCrew):
         shuffled = [self._rng.permutation(rows) for rows in own_rows]
         self._own = dict(zip(names, shuffled, strict=True))
         self._steps, self._hardware = steps, hardware
-        self._model, self._data, self._training = model, data, training
+        self._model, self._samples, self._training = model, samples, training
         self._inbox: dict[str, list[Ints]] = {name: [] for name in names}
-        self._began_s = 0.0
+        self._began_s, self._cycle = 0.0, 0
 
     async def start(
         self, parameters: Parameters, slot: int, deadline_s: float
     ) -> list[Lost]:
         """Begin a cycle; no simulated device fails."""
         self._began_s, self._parameters = self._now_s, parameters
+        self._cycle += 1
         self._plans: dict[str, list[Ints]] = {name: [] for name in self.learners}
         self._trained = dict.fromkeys(self.learners, 0)
         return []
@@ -76,13 +78,21 @@ class SimulatedDevices(VirtualCrew):
         self._now_s += slot_s
         return dict(done)
 
+    def _lesson(self, parameters: Parameters) -> Lesson:
+        return Lesson(
+            *(self._model, parameters, self._samples),
+            *(self._training.at(self._cycle), self._hardware.precision),
+        )
+
+    def how(self) -> str:
+        """Say how devices are trained here, and why not faster."""
+        return str(choice_for(self._lesson(parameters_of(self._model))))
+
     async def finish(self, deadline_s: float) -> AsyncIterator[Updates | Lost]:
         """Train all slots of the cycle for real."""
         busy = [k for k, name in enumerate(self.learners) if self._plans[name]]
         plans = [np.concatenate(self._plans[self.learners[k]]) for k in busy]
-        x, y = self._data.train_x, self._data.train_y
-        precision = self._hardware.precision
-        lesson = Lesson(self._model, self._parameters, x, y, self._training, precision)
+        lesson = self._lesson(self._parameters)
         after_s = self._now_s - self._began_s
         if not self.learning:
             return

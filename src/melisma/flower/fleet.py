@@ -252,13 +252,17 @@ class FlowerLearners:
 
     def _content(self, node: int, model: ArrayRecord) -> RecordDict:
         timing = self._timings.get(node, Timing(deadline_s=self._deadline_s))
-        return RecordDict(
+        content = RecordDict(
             {
                 messages.SPEC: messages.config_of(self._spec),
                 messages.TIMING: messages.config_of(timing),
                 messages.PARAMETERS: model,
             }
         )
+        status = self._statuses.get(node)
+        if status and not status.complete:
+            content[messages.FROZEN] = messages.arrays_of(self._served.frozen)
+        return content
 
     def _shards(self, keys: Sequence[str]) -> ArrayRecord:
         return messages.shards_in(self._served.store.take(keys))

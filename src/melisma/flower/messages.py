@@ -27,7 +27,8 @@ from flwr.common.config import unflatten_dict
 from melisma.errors import DataError
 from melisma.fleets.messages import Speeds, Update
 from melisma.learning.parameters import Parameters
-from melisma.learning.shards import Shard, joined
+from melisma.learning.samples import joined, length
+from melisma.learning.shards import Shard, check_shard
 from melisma.learning.tensors import from_array, to_array
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
@@ -35,7 +36,7 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 #: Names of the records in a message.
 SPEC, TIMING, REQUEST = "spec", "timing", "request"
 UPDATE, STATUS = "update", "status"
-PARAMETERS, SHARDS = "parameters", "shards"
+PARAMETERS, SHARDS, FROZEN = "parameters", "shards", "frozen"
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     samples: int | None = None  #: of its own data (federated)
     bid: int | None = None  #: shards that it would take in the next cycle (private)
     speeds: Speeds | None = None
+    complete: bool = True  #: has the frozen parameters of the task's model
 
 
 def config_of(struct: msgspec.Struct) -> ConfigRecord:
@@ -119,9 +121,8 @@ def update_of(content: RecordDict) -> Update:
 
 
 def shards_in(shards: Sequence[Shard]) -> ArrayRecord:
-    """Return shards as two arrays: Flower fetches every array by itself."""
-    x, y = joined(shards)
-    return arrays_of({"x": x, "y": y})
+    """Return shards as one: Flower fetches every array by itself."""
+    return arrays_of(joined(shards))
 
 
 def shards_of(content: RecordDict, size: int) -> list[Shard]:
@@ -129,11 +130,10 @@ def shards_of(content: RecordDict, size: int) -> list[Shard]:
     if SHARDS not in content.array_records:
         return []
     tensors = tensors_of(content, SHARDS)
-    if {*tensors} != {"x", "y"} or len(tensors["x"]) != len(tensors["y"]):
-        raise DataError("shards of a message: expected images x, and a class y of each")
+    check_shard(tensors)
     return [
-        (tensors["x"][first : first + size], tensors["y"][first : first + size])
-        for first in range(0, len(tensors["y"]), size)
+        {name: tensor[first : first + size] for name, tensor in tensors.items()}
+        for first in range(0, length(tensors), size)
     ]
 
 

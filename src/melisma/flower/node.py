@@ -27,7 +27,9 @@ from melisma.flower.job import configured
 from melisma.flower.messages import NodeStatus, Timing
 from melisma.jobs.building import own_rows
 from melisma.learner.background import BackgroundLoad, State
-from melisma.learner.device import Device, WarmTask
+from melisma.learner.bases import is_held
+from melisma.learner.device import Device
+from melisma.learner.learner import made, warm
 from melisma.learner.source import Caller
 from melisma.learner.speed import Speed
 from melisma.learner.training import LocalTraining
@@ -35,7 +37,8 @@ from melisma.learning import data, models
 from melisma.learning.benchmark import Line, time_training
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters
-from melisma.learning.shards import Shard, unpacked
+from melisma.learning.samples import Arrays, Part, joined, transformed
+from melisma.learning.shards import Shard
 from melisma.maths.arrays import Bytes
 from melisma.units import SamplesPerSecond
 
@@ -82,12 +85,17 @@ class MessageSource:
 
     model: Parameters
     by_key: Mapping[str, Shard]
+    base: Parameters  #: the frozen part, if it came
 
     def parameters(
         self, task: str, cycle: int, within_s: float | None = None
     ) -> Parameters:
         """Return the model of the message's cycle."""
         return self.model
+
+    def frozen(self, task: str, within_s: float | None = None) -> Parameters:
+        """Return the parameters that no cycle changes; none if they did not come."""
+        return self.base
 
     def shards(
         self, task: str, keys: list[str], within_s: float | None = None
@@ -115,12 +123,12 @@ class Exchange:
             background=BackgroundLoad([State(samples_per_s=_rate(node))]),
             clock=time.monotonic,
         )
-        model = models.build(self._spec.model, self._spec.seed)
+        model, training = made(self._spec)
         if self._spec.federated:
-            models.check_fits(model, self._device.data())
+            models.check_fits(model, self._device.data(), training)
         self.memory = _remembered(context) or Memory(Speed(models.model_bytes(model)))
         self.memory.observe(self._timing)
-        self._task = WarmTask(self._spec, model, self.memory.speed)
+        self._task = warm(self._device, self._spec, model, training, self.memory.speed)
         # Loading and building come with every message, as its transit does.
         self._began = time.monotonic()
 
@@ -133,15 +141,14 @@ class Exchange:
         if speed.link is None or speed.measured:
             return
         if self._spec.federated:
-            x, y = self._device.data().train_x, self._device.data().train_y
+            samples = self._device.data().train
         else:
-            x, y = unpacked(messages.shards_of(self._content, size))
-        most = min(BENCHMARKED * size, len(y))
+            samples = Arrays(joined(messages.shards_of(self._content, size)))
+        most = min(BENCHMARKED * size, len(samples))
         speed.compute = time_training(
             self._task.model,
-            x,
-            y,
-            self._spec.training,
+            transformed(samples, self._task.transform),
+            self._task.training,
             sizes=sorted({max(1, most // 2), most}),
             clock=self._device.clock,
             before_batch=self._device.background.throttle(self._spec.task).batch,
@@ -157,7 +164,10 @@ class Exchange:
         request = msgspec.structs.replace(request, deadline_s=deadline_s)
         shards = messages.shards_of(self._content, self._spec.shard)
         by_key = dict(zip(request.keys, shards, strict=True))
-        caller = Caller(MessageSource(self.parameters, by_key))
+        base: Parameters = {}
+        if messages.FROZEN in self._content.array_records:
+            base = messages.tensors_of(self._content, messages.FROZEN)
+        caller = Caller(MessageSource(self.parameters, by_key, base))
         training = LocalTraining(self._device, self._task, request, caller)
         training.fetch_model()
         training.train(training.examples(request.keys, request.samples))
@@ -189,8 +199,14 @@ class Exchange:
             bid = speed.bid(spec.shard, self._timing.deadline_s, spec.steps)
         elif speed.measured:
             speeds = speed.report()
-        own = len(self._device.data().train_y) if spec.federated else None
-        return NodeStatus(name=self._device.name, samples=own, bid=bid, speeds=speeds)
+        own = len(self._device.data().train) if spec.federated else None
+        return NodeStatus(
+            name=self._device.name,
+            samples=own,
+            bid=bid,
+            speeds=speeds,
+            complete=not spec.base or is_held(self._task.model, spec.base),
+        )
 
 
 def query(message: Message, context: Context) -> Message:
@@ -242,5 +258,4 @@ def _own_data(node: UserConfig, run_config: UserConfig) -> Dataset:
     folder = Path(job.data.folder) if job.data.folder else None
     whole = data.load(job.data.name, folder)
     rows = (own_rows(job, whole, parts) or [])[part]
-    x, y = whole.train_x, whole.train_y
-    return Dataset(whole.name, x[rows], y[rows], x[:0], y[:0])
+    return Dataset(whole.name, Part(whole.train, rows), Part(whole.train, rows[:0]))

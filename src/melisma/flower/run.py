@@ -7,8 +7,9 @@ from melisma.flower.fleet import FlowerLearners
 from melisma.flower.job import configured
 from melisma.jobs.live_task import LiveTask
 from melisma.launch.serve import orchestrate_on
-from melisma.runs.records import Evaluated, Record
+from melisma.runs.records import ACCURACY, Evaluated, Metrics, Record
 from melisma.runs.store import run_folder
+from melisma.views import scores
 
 
 def run(grid: Grid, run_config: UserConfig) -> None:
@@ -30,10 +31,16 @@ def run(grid: Grid, run_config: UserConfig) -> None:
             audit=task.audit(),
         )
 
+    metric = ACCURACY
+
     def say(record: Record) -> None:
+        nonlocal metric
+        if isinstance(record, Metrics):
+            metric = record.metrics[0]
         if isinstance(record, Evaluated):
             done = f"cycle {record.cycle} of {job.cycles}"
-            print(f"{done}: accuracy {record.accuracy:.1%} after {record.time_s:.0f} s")
+            value = scores.text(metric, record.metrics.get(metric.name))
+            print(f"{done}: {value} after {record.time_s:.0f} s")
 
     with run_folder(config.runs, job.name) as folder:
         orchestrate_on(learners_of, job, folder, say, engine="flower")

@@ -12,7 +12,6 @@ from melisma.jobs.building import (
     own_rows,
     state_law,
     task_on,
-    training_of,
     workload_of,
 )
 from melisma.jobs.live_task import LiveTask
@@ -35,8 +34,8 @@ def learners_of(job: Job, hardware: Hardware) -> tuple[Task, SimulatedLearners]:
         names_of(job),
         law if is_uncertain else law.expected(gamma),
         model=task.model,
-        data=task.data,
-        training=training_of(job),
+        samples=task.taken.train,
+        training=task.training,
         seed=job.seed,
         conditions=Conditions(
             probability=gamma if is_uncertain else None,

@@ -11,12 +11,24 @@ from melisma.algorithms.control import Control
 from melisma.algorithms.loop import Algorithm, train
 from melisma.algorithms.task import Task
 from melisma.errors import ConfigError
-from melisma.jobs.schema import Job, LearnersTable, Split, probabilities
+from melisma.jobs.schema import (
+    Job,
+    LearnersTable,
+    Split,
+    TrainingTable,
+    probabilities,
+)
 from melisma.learning import data, models, splits
 from melisma.learning.data import Dataset
 from melisma.learning.devices import placed
+from melisma.learning.evaluation import evaluate
+from melisma.learning.losses import loss_of, transform_of
+from melisma.learning.optimisers import check_optimiser
 from melisma.learning.parameters import Model
+from melisma.learning.samples import Arrays, Transformed, transformed
 from melisma.learning.settings import Hardware, Merging, Training
+from melisma.learning.task import Task as GivenTask
+from melisma.learning.task import find
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs.store import RunWriter
 from melisma.system.cell import Channel
@@ -42,15 +54,24 @@ class Prepared(NamedTuple):
 
 def task_of(job: Job) -> Task:
     """Load and build what is to be trained; ConfigError or DataError if wrong."""
-    dataset = data.load(
-        job.data.name, Path(job.data.folder) if job.data.folder else None
-    )
-    model = models.build(job.model, job.seed)
-    models.check_fits(model, dataset)
+    given = given_task(job)
+    model, training, dataset = given.build(job.seed), training_of(job), dataset_of(job)
+    check_optimiser(training)
+    models.check_fits(model, dataset, training)
+    transform, metrics = transform_of(training), given.judges()
+    # A metric that fails does so before the first cycle.
+    evaluate(model, Arrays(transform(dataset.test[:2])), loss_of(training), metrics)
     return Task(
         name=job.name,
         model=model,
         data=dataset,
+        ready=replace(
+            dataset,
+            train=Transformed(dataset.train, transform),
+            test=transformed(dataset.test, transform),
+        ),
+        training=training,
+        metrics=metrics,
         scheme=job.scheme,
         cycles=job.cycles,
         deadline_s=float(job.deadline),
@@ -76,8 +97,9 @@ def task_of(job: Job) -> Task:
 def task_on(hardware: Hardware, job: Job) -> Task:
     """Load and build a task on the device that trains it; ConfigError if it cannot."""
     task = task_of(job)
-    data, model = placed(task.data, task.model, hardware)
-    return replace(task, data=data, model=model)
+    transform = transform_of(task.training)
+    ready, model = placed(task.data, task.model, transform, hardware)
+    return replace(task, ready=ready, model=model)
 
 
 def names_of(job: Job) -> list[str]:
@@ -89,19 +111,62 @@ def names_of(job: Job) -> list[str]:
     ]
 
 
+def given_task(job: Job) -> GivenTask:
+    """Return the task that a job names, or the one that its own words describe."""
+    if job.task is None:
+        return GivenTask(model=job.model, loss=job.loss, metrics=job.metrics or ())
+    usual = Job()
+    for key in ("model", "loss", "metrics"):
+        if getattr(job, key) != getattr(usual, key):
+            raise ConfigError(
+                f"task = {job.task!r} says what {key} is: leave {key} out of the job"
+            )
+    if job.data.train is not None:
+        raise ConfigError(f"task = {job.task!r} has data: leave data.train out")
+    return find(job.task)
+
+
+def dataset_of(job: Job) -> Dataset:
+    """Load a job's data; ConfigError or DataError if that fails."""
+    table = job.data
+    if job.task is not None:
+        return given_task(job).dataset(job.task)
+    if table.train is None:
+        return data.load(table.name, Path(table.folder) if table.folder else None)
+    return data.load_files(
+        table.train,
+        table.test,
+        target=table.target,
+        features=table.features,
+        seed=job.seed,
+    )
+
+
 def training_of(job: Job) -> Training:
-    """Return how every learner of a job trains."""
-    table = job.training
-    return Training(optimiser=table.optimiser, rate=table.rate, batch=table.batch)
+    """Return how every learner of a job trains; ConfigError if that cannot be.
+
+    What the job does not say, the task that it names does.
+    """
+    training, table = given_task(job).training(), job.training
+    usual, said = TrainingTable(), dict[str, Any]()
+    for key in ("optimiser", "rate", "batch", "clip", *_SCHEDULE):
+        if job.task is None or getattr(table, key) != getattr(usual, key):
+            said[key] = getattr(table, key)
+    arguments = training.arguments | table.arguments
+    if table.momentum:
+        arguments |= {"momentum": table.momentum}
+    return replace(training, cycles=job.cycles, arguments=arguments, **said)
+
+
+_SCHEDULE = ("schedule", "warmup", "floor", "decay")
 
 
 def workload_of(job: Job, model: Model, dataset: Dataset) -> Workload:
     """Return sizes and cost: from the job, else counted from model and data."""
-    shape = tuple(dataset.train_x.shape[1:])
     table = job.workload
     cycles = table.cycles or 0.0
     if not table.cycles and any(group.clock for group in job.learners):
-        cycles = float(models.cycles_per_sample(model, shape))
+        cycles = float(models.cycles_per_sample(model, dataset.input_shape))
     sample_bytes = table.sample_size or float(dataset.sample_bytes)
     model_bytes = table.model_size or float(models.model_bytes(model))
     return Workload(
@@ -183,13 +248,12 @@ def own_rows(
         return None
     learners = learners or sum(group.count for group in job.learners)
     rng = np.random.default_rng([job.seed, Stream.SPLIT])
-    labels = dataset.train_y.cpu().numpy()
     match job.data.split:
         case Split.IID:
-            return splits.iid(len(labels), learners, rng)
+            return splits.iid(len(dataset.train), learners, rng)
         case Split.DIRICHLET:
             return splits.dirichlet(
-                labels, learners, job.data.alpha, rng, least=job.shard
+                dataset.labels(), learners, job.data.alpha, rng, least=job.shard
             )
         case Split.LABELS:
-            return splits.label_skew(labels, learners, job.data.classes, rng)
+            return splits.label_skew(dataset.labels(), learners, job.data.classes, rng)

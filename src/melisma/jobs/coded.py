@@ -11,6 +11,7 @@ from melisma.fleets.simulated_coded import SimulatedWorkers, Straggling
 from melisma.jobs.building import Prepared, names_of, state_law, task_on, workload_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job
+from melisma.learning.losses import loss_of
 from melisma.learning.settings import HERE, Hardware, Precision
 
 
@@ -20,7 +21,6 @@ def coding_of(job: Job) -> Coding:
         code=job.scheme.partition(":")[2] or job.code,
         stragglers=job.stragglers,
         helpers=job.helpers,
-        rate=job.training.rate,
         momentum=job.training.momentum,
     )
 
@@ -50,7 +50,8 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
         names_of(job),
         law.expected(gamma),
         model=task.model,
-        data=task.data,
+        samples=task.taken.train,
+        loss=loss_of(task.training),
         seed=job.seed,
         noise=job.noise,
         straggling=straggling_of(job),

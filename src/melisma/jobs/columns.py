@@ -9,14 +9,14 @@ class Column(NamedTuple):
     title: str
     figure: str  #: a field of History
     scale: float = 1.0
-    digits: int = 2
+    digits: int | None = 2  #: None: as many as tell something
     at_end: bool = False  #: of the last cycle; else the mean over cycles
     per: str = ""  #: another field; then both are summed over cycles, and divided
 
 
+#: Behind the metrics in the end, which are the task's own.
 COLUMNS = (
-    Column("accuracy (%)", "accuracy", scale=100.0, at_end=True),
-    Column("loss (nats)", "loss", digits=3, at_end=True),
+    Column("loss", "loss", digits=None, at_end=True),
     Column("samples per cycle", "samples", digits=0),
     Column("cycle time (s)", "cycle_s", digits=3),
     Column("staleness, max", "max_staleness", digits=1),
@@ -27,7 +27,7 @@ COLUMNS = (
 
 #: Of a fog; costs are those of a sample that is collected.
 FOG_COLUMNS = (
-    *COLUMNS[:2],
+    *COLUMNS[:1],
     Column("unit cost", "cost", digits=3, per="collected"),
     Column("process cost", "process_cost", digits=3, per="collected"),
     Column("transfer cost", "transfer_cost", digits=3, per="collected"),

@@ -17,7 +17,6 @@ import msgspec
 from melisma.errors import ConfigError, unknown
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.schema import Job, Moving, tasks_of
-from melisma.learning.settings import Optimiser
 from melisma.schemes import SCHEMES, find, summary
 from melisma.system.law import Mode
 from melisma.units import Seconds
@@ -65,7 +64,7 @@ class Family(NamedTuple):
 
 def family_of(job: Job) -> Family:
     """Return the row of a job."""
-    return FAMILIES["tasks"] if job.task else family_of_scheme(job.scheme)
+    return FAMILIES["tasks"] if job.tasks else family_of_scheme(job.scheme)
 
 
 def family_of_scheme(scheme: str) -> Family:
@@ -125,9 +124,9 @@ def check_coded(job: Job) -> None:
         raise unknown("scheme", job.scheme, names)
     if job.mode != Mode.PARALLEL:
         raise ConfigError("coded training needs mode 'parallel': shards have copies")
-    if job.training.optimiser != Optimiser.SGD:
+    if job.training.optimiser.lower() != "sgd":
         raise ConfigError(
-            f"coded training with {job.training.optimiser.value!r}: use 'sgd', with "
+            f"coded training with {job.training.optimiser!r}: use 'sgd', with "
             "training.momentum if you like"
         )
     if job.stragglers is not None and job.stragglers < 0:
@@ -151,7 +150,7 @@ _FOG = {
     "fog:windows": "Plans by the averages of the window before.",
     "fog:rolling": "Plans anew in each slot, by the averages so far.",
     "fog:federated": "Moves no data, and averages models after every slot.",
-    "fog:central": "One device trains on all data: a yardstick of accuracy.",
+    "fog:central": "One device trains on all data: a yardstick of what can be learned.",
 }
 
 
@@ -169,9 +168,9 @@ def check_fog(job: Job) -> None:
             f"mode = {job.mode.value!r}: devices of a fog collect data themselves: "
             "give mode = 'federated'"
         )
-    if job.training.optimiser != Optimiser.SGD:
+    if job.training.optimiser.lower() != "sgd":
         raise ConfigError(
-            f"a fog with {job.training.optimiser.value!r}: use 'sgd', which keeps no "
+            f"a fog with {job.training.optimiser!r}: use 'sgd', which keeps no "
             "state between slots"
         )
     if job.checks:
@@ -289,7 +288,7 @@ FAMILIES = {
             name="tasks",
             kind="tasks",
             title="Several tasks (docs/multitask.md)",
-            needs='[[task]] tables, mode = "parallel"',
+            needs='[[tasks]] tables, mode = "parallel"',
             module="melisma.jobs.multitask",
             schemes=lambda: TASKS,
             usual=("med", "mmtt", "med-probe", "mmtt-ideal"),

@@ -4,6 +4,7 @@ An unknown key, a wrong type or a bad unit is a ConfigError that names the file,
 and the fix.
 """
 
+import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ import msgspec
 import tomli_w
 
 from melisma.errors import ConfigError
-from melisma.jobs.schema import Job, StatesFile
+from melisma.jobs.schema import Job, StatesFile, TrainingTable
 from melisma.jobs.table import Table, explain, quantity
 
 File = TypeVar("File", Job, StatesFile)
@@ -44,9 +45,42 @@ def _load(path: Path, kind: type[File], what: str) -> File:
     return _convert(raw, kind, str(path))
 
 
+def _as_of_today(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a job with tasks and arguments where they belong.
+
+    Version 0.2 wrote several tasks as ``[[task]]``. An optimiser's arguments may stand
+    in ``[training]`` itself.
+    """
+    job = dict(raw)
+    if isinstance(job.get("task"), list):
+        job["tasks"] = job.pop("task")
+    tables = [job, *(t for t in job.get("tasks", ()) if isinstance(t, dict))]
+    for table in tables:
+        if isinstance(table.get("training"), dict):
+            table["training"] = _with_arguments(table["training"])
+    return job
+
+
+def _with_arguments(training: dict[str, Any]) -> dict[str, Any]:
+    """Return a table in which what is no key of it is an argument of the optimiser.
+
+    What looks like a misspelt key stays, to be refused.
+    """
+    known = TrainingTable.__struct_fields__
+    arguments = {
+        key: value
+        for key, value in training.items()
+        if key not in known and not difflib.get_close_matches(key, known, 1, 0.7)
+    }
+    if not arguments:
+        return training
+    kept = {key: value for key, value in training.items() if key not in arguments}
+    return kept | {"arguments": kept.get("arguments", {}) | arguments}
+
+
 def _convert(raw: Mapping[str, object], kind: type[File], where: str) -> File:
     try:
-        return msgspec.convert(raw, kind, dec_hook=quantity)
+        return msgspec.convert(_as_of_today(raw), kind, dec_hook=quantity)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {explain(error, kind)}") from error
 

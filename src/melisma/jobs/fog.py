@@ -34,7 +34,6 @@ from melisma.jobs.building import (
     own_rows,
     state_law,
     task_on,
-    training_of,
     workload_of,
 )
 from melisma.jobs.families import CENTRAL
@@ -180,9 +179,9 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
         names,
         law.expected(gamma),
         model=task.model,
-        data=task.data,
+        samples=task.taken.train,
         own_rows=rows,
-        training=training_of(job),
+        training=task.training,
         steps=job.steps,
         seed=job.seed,
         hardware=hardware,

@@ -8,11 +8,12 @@ from melisma.fleets.live import LiveLearners
 from melisma.fleets.messages import TaskSpec
 from melisma.fleets.roster import Announcement, Roster
 from melisma.fleets.served import ServedTask
-from melisma.jobs.building import task_of, training_of
+from melisma.jobs.building import task_of
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job
-from melisma.learning.parameters import parameters_of
+from melisma.learning.parameters import digest, frozen_of, parameters_of
 from melisma.learning.shards import ShardStore
+from melisma.learning.task import plain
 from melisma.runs.store import RunWriter
 from melisma.schemes import DECENTRALISED
 from melisma.system.law import Mode
@@ -41,9 +42,15 @@ class LiveTask:
             task = replace(task, merging=replace(task.merging, most_share=MOST_SHARE))
         run.restore(task.model)
         done = run.checkpoint
-        store = ShardStore(task.data, task.shard)
+        store = ShardStore(task.data.train, task.shard)
         cycle = done.cycle if done else 0
-        served = ServedTask(job.name, parameters_of(task.model), store, cycle=cycle)
+        served = ServedTask(
+            job.name,
+            parameters_of(task.model),
+            store,
+            cycle=cycle,
+            frozen=frozen_of(task.model),
+        )
         return cls(job, task, served, run)
 
     @property
@@ -65,14 +72,16 @@ class LiveTask:
             task=job.name,
             model=job.model,
             seed=job.seed,
-            training=training_of(job),
+            training=plain(self.task.training),
+            recipe=job.task or "",
             shard=self.task.shard,
             federated=job.mode == Mode.FEDERATED,
             private=job.scheme in DECENTRALISED,
             steps=job.steps,
             moving=family_of(job).moves_data,
+            base=digest(self.served.frozen) if self.served.frozen else "",
         )
-        shards = len(self.task.data.train_y) // self.task.shard
+        shards = len(self.task.data.train) // self.task.shard
         benchmark = self.served.store.first(min(BENCHMARK_SHARDS, shards))
         return Announcement(spec=spec, benchmark=benchmark)
 
@@ -80,8 +89,13 @@ class LiveTask:
         """Return the audit of its updates, if the job has checks."""
         if not self.job.checks:
             return None
-        spec = self.announcement.spec
-        return Audit(self.task.model, self.served.store, spec, self.job.checks)
+        return Audit(
+            self.task.model,
+            self.served.store,
+            self.task.training,
+            seed=self.job.seed,
+            share=self.job.checks,
+        )
 
     def learners(self, roster: Roster, began_s: float) -> LiveLearners:
         """Return its crew, from the learners that joined."""

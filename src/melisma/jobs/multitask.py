@@ -62,7 +62,9 @@ class PreparedTasks:
         """Run all tasks on one virtual clock."""
         entries = [
             Entry(task=task, crew=crew, run=runs[task.name], arrives_s=float(t.arrives))
-            for task, crew, t in zip(self.tasks, self.crews, self.job.task, strict=True)
+            for task, crew, t in zip(
+                self.tasks, self.crews, self.job.tasks, strict=True
+            )
         ]
         await TaskScheduler(
             entries,
@@ -138,7 +140,7 @@ async def live(
         known_live(job.scheme, states, benchmarks.tasks, benchmarks, observed),
         solver_of(job.scheme, states),
     )
-    arrives_s = {table.name: float(table.arrives) for table in job.task}
+    arrives_s = {table.name: float(table.arrives) for table in job.tasks}
     entries = [
         Entry(
             task=live_task.task,

@@ -13,7 +13,7 @@ from melisma.coding.two_stage import Helpers
 from melisma.errors import ConfigError, unknown
 from melisma.jobs.table import Table
 from melisma.learner.background import Activity
-from melisma.learning.settings import Late, Optimiser, Rule
+from melisma.learning.settings import Argument, Late, Rule, Schedule
 from melisma.registry import reference
 from melisma.schemes import name_of
 from melisma.system.law import Mode
@@ -44,6 +44,10 @@ class DataTable(Table, frozen=True, kw_only=True):
 
     name: str = "mnist-5k"
     folder: str | None = None  #: where its files are; else the cache, else a download
+    train: str | None = None  #: one's own in its place: a file, folder, module:function
+    test: str | float | None = None  #: the same to test with, or a share of ``train``
+    target: str | None = None  #: the column of a table to predict; the last if None
+    features: tuple[str, ...] | None = None  #: columns to predict from; all others
     split: Split = Split.IID
     alpha: float = 0.5  #: of the Dirichlet split: smaller is more unequal
     classes: int = 2  #: of each learner in the label split
@@ -52,10 +56,17 @@ class DataTable(Table, frozen=True, kw_only=True):
 class TrainingTable(Table, frozen=True, kw_only=True):
     """How every learner trains."""
 
-    optimiser: Optimiser = Optimiser.SGD
+    optimiser: str = "sgd"  #: any of torch.optim, by name
     rate: float = 0.05
     batch: int = 32
     momentum: float = 0.0  #: of coded training
+    clip: float | None = None  #: largest norm of a batch's gradient
+    schedule: Schedule = Schedule.CONSTANT  #: of the rate, over cycles
+    warmup: int = 0  #: cycles over which the rate rises to its full value
+    floor: float = 0.0  #: share of the rate that is left in the end
+    decay: float = 0.95  #: factor of each cycle, where it falls exponentially
+    #: The optimiser's, which may stand in the table itself.
+    arguments: dict[str, Argument] = msgspec.field(default_factory=dict)
 
 
 class StragglingTable(Table, frozen=True, kw_only=True):
@@ -232,7 +243,10 @@ class TaskTable(Table, frozen=True, kw_only=True):
 
     name: str
     arrives: Seconds = Seconds(0.0)
+    task: str | None = None
     model: str | None = None
+    loss: str | None = None
+    metrics: tuple[str, ...] | None = None
     cycles: int | None = None
     deadline: Seconds | None = None
     samples: int | None = None
@@ -260,7 +274,10 @@ class Job(Table, frozen=True, kw_only=True):
 
     name: str = "demo"
     scheme: str = "csa"
+    task: str | None = None  #: module:function of a Task: model, data, loss, metrics
     model: str = "TwoNN"  #: a name in MODELS, or module:factory
+    loss: str = "cross-entropy"  #: a name in LOSSES
+    metrics: tuple[str, ...] | None = None  #: names in METRICS; the first counts
     mode: Mode = Mode.PARALLEL
     cycles: int = 10
     deadline: Seconds = Seconds(1.0)  #: of a cycle
@@ -285,14 +302,22 @@ class Job(Table, frozen=True, kw_only=True):
     aggregation: AggregationTable = AggregationTable()
     workload: WorkloadTable = WorkloadTable()
     channel: ChannelTable = ChannelTable()
-    task: tuple[TaskTable, ...] = ()  #: several that share the learners
+    tasks: tuple[TaskTable, ...] = ()  #: several that share the learners
     budget: float | None = None  #: of all tasks together, for a cycle of each
     learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
 
     def __post_init__(self) -> None:
         # A function is stored as the name by which it can be found again.
-        given: dict[str, Any] = {"scheme": self.scheme, "model": self.model}
-        for key, named in (("scheme", name_of), ("model", reference)):
+        given: dict[str, Any] = {
+            "scheme": self.scheme,
+            "model": self.model,
+            "task": self.task,
+        }
+        for key, named in (
+            ("scheme", name_of),
+            ("model", reference),
+            ("task", reference),
+        ):
             if callable(given[key]):
                 msgspec.structs.force_setattr(self, key, named(given[key]))
         Table.__post_init__(self)
@@ -325,17 +350,17 @@ class Job(Table, frozen=True, kw_only=True):
 
 def tasks_of(job: Job) -> list[Job]:
     """Return each task as a job of its own; the job itself if it is a single task."""
-    if not job.task:
+    if not job.tasks:
         return [job]
     return [
         msgspec.structs.replace(
             job,
-            task=(),
+            tasks=(),
             **{
                 key: value
                 for key in table.__struct_fields__
                 if key != "arrives" and (value := getattr(table, key)) is not None
             },
         )
-        for table in job.task
+        for table in job.tasks
     ]

@@ -12,7 +12,7 @@ the loop free meanwhile.
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
@@ -283,13 +283,18 @@ def join(
     data: Path | str | None = None,
     allow: tuple[str, ...] = (),
     share_data: bool = False,
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    device: str = "cpu",
     threads: int = 1,
 ) -> None:
     """Be a learner of the orchestrator at ``address``, until it closes or Ctrl-C.
 
-    ``data`` is a folder with this device's own data, which never leaves it unless
-    ``share_data``: then, in a fog, some of its samples go to other devices. ``allow``
-    lists this device's own models, ``module:factory``, that jobs may use.
+    ``data`` is this device's own data (`docs/data.md`), which never leaves it unless
+    ``share_data``: then, in a fog, some of its samples go to other devices; ``target``
+    and ``features`` are columns of a table. ``allow`` lists this device's own models
+    and tasks, ``module:function``, that jobs may use. It trains on ``device``: "cpu",
+    "cuda", "mps" or "auto".
     """
     anywhere(
         joining.join,
@@ -298,6 +303,9 @@ def join(
         data=data,
         allow=allow,
         share_data=share_data,
+        target=target,
+        features=features,
+        device=device,
         threads=threads,
     )
 
@@ -309,6 +317,9 @@ async def join_async(
     data: Path | str | None = None,
     allow: tuple[str, ...] = (),
     share_data: bool = False,
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    device: str = "cpu",
     threads: int = 1,
 ) -> None:
     """`join`, with the event loop free meanwhile; cancelled, it disconnects."""
@@ -320,6 +331,9 @@ async def join_async(
         data=data,
         allow=allow,
         share_data=share_data,
+        target=target,
+        features=features,
+        device=device,
         threads=threads,
         joined=lambda name, connection: connected.set_result(connection),
     )

@@ -14,7 +14,7 @@ from melisma.launch.local import background_of
 from melisma.learner.background import BackgroundLoad, State
 from melisma.learner.fog import FogLearner
 from melisma.learner.service import FogService
-from melisma.learning.data import load_own
+from melisma.learning.data import Dataset, load_own
 from melisma.learning.training import use_threads
 from melisma.units import BytesPerSecond, SamplesPerSecond
 
@@ -34,15 +34,20 @@ def join(
     states: Path | None = None,
     listen: str | None = None,
     share_data: bool = False,
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    device: str = "cpu",
     threads: int = 1,
     quiet: bool = True,
     joined: Callable[[str, rpc.Connection], None] = lambda name, connection: None,
 ) -> None:
     """Be a learner of the orchestrator at ``address``, until Ctrl-C.
 
-    ``data`` is a folder with this device's own data, which never leaves it unless
-    ``share_data``: then, in a fog, some of its samples go to other devices. ``allow``
-    lists this device's own models, ``module:factory``, that jobs may use. ``rate`` and
+    ``data`` is this device's own data (`docs/data.md`), which never leaves it unless
+    ``share_data``: then, in a fog, some of its samples go to other devices; ``target``
+    and ``features`` are columns of a table. ``allow`` lists this device's own models
+    and tasks, ``module:function``, that jobs may use. It trains on ``device``: "cpu",
+    "cuda", "mps" or "auto". ``rate`` and
     ``bandwidth`` throttle this learner, as does a file of ``states``. ``joined`` is
     called with the learner's name and its connection, which ends this when closed.
     """
@@ -54,10 +59,11 @@ def join(
     use_threads(threads)
     learner = FogLearner(
         name=name,
-        own=load_own(Path(data).expanduser()) if data else None,
+        own=_own(data, target, features),
         background=_load_on(name, rate, bandwidth, states),
         allowed=allow,
         share_data=share_data,
+        device=device,
     )
     if not quiet:
         logging.basicConfig(format="%(message)s")
@@ -69,6 +75,17 @@ def join(
     ):
         joined(name, connection)
         connection.wait()
+
+
+def _own(
+    data: Path | str | None, target: str | None, features: Sequence[str] | None
+) -> Dataset | None:
+    """Load a device's own data, if there is any."""
+    if data is None:
+        if target or features:
+            raise ConfigError("--target and --features are columns of --data: give it")
+        return None
+    return load_own(data, target=target, features=features)
 
 
 def _load_on(

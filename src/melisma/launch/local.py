@@ -150,7 +150,7 @@ def own_data(job: Job, names: Sequence[str]) -> Iterator[Path | None]:
         dealt = own_rows(job, dataset, len(names)) or ()
         for name, rows in zip(names, dealt, strict=True):
             Path(root, name).mkdir()
-            save_own(dataset.train_x[rows], dataset.train_y[rows], Path(root, name))
+            save_own(dataset.train[rows], Path(root, name))
         yield Path(root)
 
 
@@ -170,10 +170,11 @@ def join_command(
         command += ["--states", str(owner)]
     if family_of(job).moves_data:
         command += ["--share-data"]  # a part of the job's own data set
-    for model in sorted({task.model for task in tasks_of(job)}):
-        if ":" in model:  # the user's own, as the job file is
-            check_importable("model", model)
-            command += ["--allow", model]
+    for task in tasks_of(job):
+        what, name = ("task", task.task) if task.task else ("model", task.model)
+        if ":" in name:  # the user's own, as the job file is
+            check_importable(what, name)
+            command += ["--allow", name]
     return [*command, "--quiet"]
 
 

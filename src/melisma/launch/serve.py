@@ -88,7 +88,7 @@ def orchestrate(
         ready(server)
         asyncio.run(family.builder.live(job, tasks, roster, control, services))
         records = [record for run in runs.values() for record in run.records]
-    for folder in [*folders_of(job, run_folder), *([run_folder] if job.task else [])]:
+    for folder in [*folders_of(job, run_folder), *([run_folder] if job.tasks else [])]:
         _write_report(folder)
     return records
 

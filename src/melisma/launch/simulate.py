@@ -38,6 +38,12 @@ class Simulation:
     built: Any  #: as its family builds it; a `Trainable`
     hardware: Hardware
 
+    def how(self) -> str:
+        """Say how learners are trained, where there is a choice, and why so."""
+        crews = getattr(self.built, "crews", None) or [self.built.crew]
+        ways = [crew.how() for crew in crews if hasattr(crew, "how")]
+        return "; ".join(dict.fromkeys(ways))
+
     def run(
         self,
         folder: Path | None = None,
@@ -90,15 +96,15 @@ def opened(
     start = {"melisma": __version__} | start
     with ExitStack() as stack:
         runs = {}
-        if folder and job.task:
+        if folder and job.tasks:
             started(folder)
             stack.enter_context(_kept_with_its_runs(folder))
         for task in tasks_of(job):
-            own = folder / task.name if folder and job.task else folder
+            own = folder / task.name if folder and job.tasks else folder
             runs[task.name] = stack.enter_context(
                 RunWriter.open(own, dump(task), start=start, watch=watch, seldom=seldom)
             )
-        if folder and job.task:
+        if folder and job.tasks:
             write_start(folder, dump(job), start)
         yield runs
 

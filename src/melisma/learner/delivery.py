@@ -15,6 +15,7 @@ from melisma import rpc
 from melisma.errors import ConfigError, DataError, RpcError
 from melisma.learner import orders
 from melisma.learner.source import Relay
+from melisma.learning.samples import length
 from melisma.learning.shards import Shard
 
 log = logging.getLogger("melisma.learner")
@@ -96,7 +97,10 @@ class Inbox:
         window.check(shard)
         with self._lock:
             kept = {**self._shards, (task, slot, sender): shard}
-            sizes = {key: x.nbytes + y.nbytes for key, (x, y) in kept.items()}
+            sizes = {
+                key: sum(part.nbytes for part in shard.values())
+                for key, shard in kept.items()
+            }
             if len({name for _, _, name in kept}) > orders.MOST_NEIGHBOURS:
                 raise DataError(f"no room: {orders.MOST_NEIGHBOURS} devices send here")
             for most, held in (
@@ -123,7 +127,7 @@ class Inbox:
                 for sender, most in expected.items()
                 if (task, slot, sender) in self._shards
             ]
-        return [(x[:most], y[:most]) for (x, y), most in here]
+        return [{n: v[:most] for n, v in shard.items()} for shard, most in here]
 
 
 class Routes:
@@ -142,7 +146,7 @@ class Routes:
         within_s: float,
     ) -> bool | None:
         """Deliver samples: True: directly, False: by the orchestrator, None: not."""
-        what = f"{task}, slot {slot}: {len(shard[1])} samples of this device go to {to}"
+        what = f"{task}, slot {slot}: {length(shard)} samples of this device go to {to}"
         try:
             if connection := self._connection(relay, task, to):
                 log.info("%s, directly", what)

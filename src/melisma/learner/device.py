@@ -9,11 +9,15 @@ import numpy as np
 from melisma.errors import ConfigError, DataError
 from melisma.fleets.messages import TaskSpec
 from melisma.learner.background import BackgroundLoad
+from melisma.learner.bases import complete
 from melisma.learner.source import Source
 from melisma.learner.speed import Speed
 from melisma.learner.throttle import Throttle
 from melisma.learning.data import Dataset
+from melisma.learning.devices import CPU, TorchDevice
 from melisma.learning.parameters import Model, Parameters, check_of
+from melisma.learning.samples import Transform
+from melisma.learning.settings import Training
 from melisma.learning.shards import Cache, Shard, check_fetched
 from melisma.maths.arrays import Bytes
 
@@ -30,6 +34,7 @@ class Device:
     own: Dataset | None
     background: BackgroundLoad
     clock: Callable[[], float]
+    trains_on: TorchDevice = CPU
     cache: Cache = field(default_factory=lambda: Cache(CACHE_BYTES))
 
     def data(self) -> Dataset:
@@ -49,7 +54,10 @@ class WarmTask:
     spec: TaskSpec
     model: Model
     speed: Speed
+    training: Training  #: as the spec says, with functions of the task's own
+    transform: Transform  #: of samples, onto the device that trains
     idle: bool = False  #: no work came since it was last asked for its speed or bid
+    complete: bool = False  #: the model has the frozen part that the spec names
     loaded: int | None = None  #: cycle whose parameters the model has, unchanged
     newest: object = None  #: the latest piece of work; older ones stop
 
@@ -64,7 +72,7 @@ class Link:
         self, device: Device, task: WarmTask, source: Source, most_s: float
     ) -> None:
         self._device, self._source, self._task = device, source, task.spec.task
-        self._model, self._shard = task.model, task.spec.shard
+        self._warm, self._model, self._shard = task, task.model, task.spec.shard
         name, size_bytes = self._task, task.speed.model_bytes
         device.background.begin(most_s, lambda: source.filler(name, size_bytes))
 
@@ -75,10 +83,20 @@ class Link:
 
     def parameters(self, cycle: int, within_s: float | None = None) -> Parameters:
         """Fetch the model of a cycle; CallTimeout if that takes too long."""
+        self._complete(within_s)
         return self._timed(
             lambda: self._source.parameters(self._task, cycle, within_s),
             lambda model: check_of(self._model, model),
         )
+
+    def _complete(self, within_s: float | None) -> None:
+        """Fetch the frozen part of the model, unless it is here."""
+        base = self._warm.spec.base
+        if base and not self._warm.complete:
+            complete(
+                self._model, base, lambda: self._source.frozen(self._task, within_s)
+            )
+            self._warm.complete = True
 
     def shards(self, keys: list[str], within_s: float | None = None) -> list[Shard]:
         """Fetch shards; CallTimeout if that takes too long."""

@@ -14,11 +14,13 @@ from melisma.fleets.messages import (
 )
 from melisma.learner import orders
 from melisma.learner.delivery import Inbox, Routes
+from melisma.learner.device import WarmTask
 from melisma.learner.learner import Learner
 from melisma.learner.slots import Slots
 from melisma.learner.source import Caller, Relay
 from melisma.learning import models
-from melisma.learning.parameters import Model
+from melisma.learning.files import check_labels
+from melisma.learning.losses import target_of
 from melisma.learning.shards import Shard, check_like
 
 
@@ -46,7 +48,7 @@ class FogLearner(Learner):
         ready = super().prepare(spec)
         task = self._tasks[spec.task]
         if spec.moving and task is not before:
-            self.inbox.open(spec.task, self._check_of(task.model))
+            self.inbox.open(spec.task, self._check_of(task))
         return ready
 
     def start(self, name: str, cycle: int, slot: int, caller: Caller) -> None:
@@ -68,7 +70,7 @@ class FogLearner(Learner):
         """Collect, send and train until the slot ends."""
         task = self._prepared(orders.task_of(request, SlotRequest))
         slots = self._slots(request.task, request.cycle)
-        own = len(self._device.data().train_y)
+        own = len(self._device.data().train)
         orders.check_slot(request, task.spec, own, slots.due)
         slots.due += 1
         with self._alone(task) as replaced:
@@ -98,10 +100,18 @@ class FogLearner(Learner):
             raise Unprepared(f"{self.name} has not started cycle {cycle}")
         return slots
 
-    def _check_of(self, model: Model) -> Callable[[Shard], None]:
-        shape = self._device.data().train_x.shape[1:]
-        classes = models.outputs(model, shape)
-        return lambda shard: check_like(shard, shape, classes)
+    def _check_of(self, task: WarmTask) -> Callable[[Shard], None]:
+        """Return what raises DataError for samples unlike this device's own."""
+        own = self._device.data()
+        fields, few = own.fields, task.transform(own.train[:2])
+        classes = models.classes_of(task.model, few, task.training)
+
+        def check(shard: Shard) -> None:
+            check_like(shard, fields)
+            if classes is not None:
+                check_labels(target_of(shard), classes, "samples of another device")
+
+        return check
 
     def close(self) -> None:
         """Close the connections to other devices."""

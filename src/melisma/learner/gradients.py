@@ -6,8 +6,10 @@ from melisma.fleets.messages import Gradient, GradientRequest
 from melisma.learner.device import Device, Link, WarmTask, bytes_of
 from melisma.learner.source import Source
 from melisma.learning.gradients import gradient_sum, size_of
+from melisma.learning.losses import loss_of
 from melisma.learning.parameters import put
-from melisma.learning.shards import Shard, unpacked
+from melisma.learning.samples import Arrays, joined
+from melisma.learning.shards import Shard
 
 #: Longest that the background load lasts meanwhile.
 BACKGROUND_S = 60.0
@@ -40,11 +42,14 @@ class Summation:
     def add(self, part: int) -> float:
         """Add one part's gradient; return the seconds that took."""
         began = self._clock()
-        x, y = unpacked([self._shards[key] for key in self._request.parts[part]])
-        self._link.throttle.batch(len(y))
-        vector, _ = gradient_sum(self._task.model, x, y)
+        shards = [self._shards[key] for key in self._request.parts[part]]
+        samples = Arrays(self._task.transform(joined(shards)))
+        self._link.throttle.batch(len(samples))
+        vector, _ = gradient_sum(
+            self._task.model, samples, loss_of(self._task.training)
+        )
         self._total += self._request.coefficients[part] * vector
-        self._samples += len(y)
+        self._samples += len(samples)
         return self._clock() - began
 
     def gradient(self) -> Gradient:

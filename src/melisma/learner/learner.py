@@ -37,7 +37,13 @@ from melisma.learner.training import LocalTraining
 from melisma.learning import models
 from melisma.learning.benchmark import time_training, time_transfers
 from melisma.learning.data import Dataset
-from melisma.learning.shards import unpacked
+from melisma.learning.devices import device_of, onto
+from melisma.learning.losses import transform_of
+from melisma.learning.parameters import Model
+from melisma.learning.samples import Arrays, fields_of, joined, transformed
+from melisma.learning.settings import Training
+from melisma.learning.shards import bytes_of as bytes_of_sample
+from melisma.learning.task import find, merged
 from melisma.learning.training import Session
 
 log = logging.getLogger("melisma.learner")
@@ -60,6 +66,22 @@ class Probe:
     first: Future[None]  #: done with the first part
 
 
+def made(spec: TaskSpec) -> tuple[Model, Training]:
+    """Make the model of a task, and how it is trained; ConfigError if that fails."""
+    if not spec.recipe:
+        return models.build(spec.model, spec.seed), spec.training
+    recipe = find(spec.recipe)
+    return recipe.build(spec.seed), merged(recipe.training(), spec.training)
+
+
+def warm(
+    device: Device, spec: TaskSpec, model: Model, training: Training, speed: Speed
+) -> WarmTask:
+    """Return a task whose model lies on the device that trains it."""
+    transform = onto(device.trains_on, transform_of(training))
+    return WarmTask(spec, model.to(device.trains_on), speed, training, transform)
+
+
 class Learner:
     """Trains on request, on shards that it fetches or on its own data."""
 
@@ -71,12 +93,17 @@ class Learner:
         allowed: Sequence[str] = (),
         background: BackgroundLoad | None = None,
         clock: Callable[[], float] = time.monotonic,
+        device: str = "cpu",
     ) -> None:
         self.name = name
         self._device = Device(
-            name=name, own=own, background=background or BackgroundLoad(), clock=clock
+            name=name,
+            own=own,
+            background=background or BackgroundLoad(),
+            clock=clock,
+            trains_on=device_of(device),
         )
-        self._models = {*models.MODELS, *allowed}
+        self._known = {*models.MODELS, *allowed}
         self._tasks: OrderedDict[str, WarmTask] = OrderedDict()
         self._probes: dict[str, Probe] = {}
         self._working = threading.Lock()
@@ -87,14 +114,16 @@ class Learner:
         A model's name is looked up in a list, never imported because a caller named it.
         """
         orders.check_spec(spec)
-        if spec.model not in self._models:
-            raise unknown("model", spec.model, self._models)
+        what, name = ("task", spec.recipe) if spec.recipe else ("model", spec.model)
+        if name not in self._known:
+            raise unknown(what, name, self._known)
         task = self._tasks.get(spec.task)
         if task is None or task.spec != spec:
-            model = models.build(spec.model, spec.seed)
+            model, training = made(spec)
             if spec.federated:
-                models.check_fits(model, self._device.data())
-            task = WarmTask(spec, model, Speed(models.model_bytes(model)))
+                models.check_fits(model, self._device.data(), training)
+            speed = Speed(models.model_bytes(model))
+            task = warm(self._device, spec, model, training, speed)
             self._tasks[spec.task] = task
             self._probes.pop(spec.task, None)
         task.loaded = None  # another run may have had a cycle of the same number
@@ -103,7 +132,7 @@ class Learner:
             self._forget(self._tasks.popitem(last=False)[0])
         return Ready(
             measured=task.speed.measured,
-            samples=len(self._device.data().train_y) if spec.federated else None,
+            samples=len(self._device.data().train) if spec.federated else None,
             speeds=self._told(spec),
         )
 
@@ -128,17 +157,16 @@ class Learner:
 
             speed.link = time_transfers(fetch, halves, clock=device.clock)
             if spec.federated:
-                x, y = device.data().train_x, device.data().train_y
-                speed.sample_bytes = x[0].numel() + 1 if spec.moving else 0
+                samples = device.data().train
             else:
-                x, y = unpacked(device.cache.get(keys, link.shards))
-                speed.sample_bytes = x[0].numel() + 1
+                samples = Arrays(joined(device.cache.get(keys, link.shards)))
+            travels = spec.moving or not spec.federated
+            speed.sample_bytes = bytes_of_sample(fields_of(samples)) if travels else 0
             speed.compute = time_training(
                 task.model,
-                x,
-                y,
-                spec.training,
-                sizes=sorted({min(n * spec.shard, len(y)) for n in halves}),
+                transformed(samples, task.transform),
+                task.training,
+                sizes=sorted({min(n * spec.shard, len(samples)) for n in halves}),
                 clock=device.clock,
                 before_batch=link.throttle.batch,
             )
@@ -322,7 +350,7 @@ class Learner:
     def _ordered(self, request: TrainRequest) -> WarmTask:
         """Return the task of an order to train, which is checked."""
         task = self._prepared(orders.task_of(request, TrainRequest))
-        own = len(self._device.data().train_y) if task.spec.federated else None
+        own = len(self._device.data().train) if task.spec.federated else None
         orders.check_train(request, task.spec, own)
         return task
 

@@ -7,8 +7,9 @@ and answers of learners are judged by ``fleets.judge``.
 """
 
 import math
+import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import TypeVar
 
@@ -21,7 +22,9 @@ from melisma.fleets.messages import (
     TaskSpec,
     TrainRequest,
 )
-from melisma.learning.settings import Late, Optimiser, Training
+from melisma.learning.losses import loss_of
+from melisma.learning.optimisers import check_optimiser
+from melisma.learning.settings import Late, Schedule, Training
 from melisma.rpc.address import Address
 from melisma.rpc.tokens import check_name
 
@@ -63,6 +66,10 @@ def check_spec(spec: object) -> None:
     _check_training(spec.training)
     _check_whole("shard", spec.shard, 1, MOST_SHARD)
     _check_whole("steps", spec.steps, 1, MOST_PASSES)
+    if spec.base and not re.fullmatch("[0-9a-f]{64}", spec.base):
+        raise ConfigError(f"base {_shown(spec.base)}: give a SHA-256")
+    if spec.recipe:
+        _check_text("recipe", spec.recipe)
     for name in ("federated", "private", "moving"):
         check_flag(name, getattr(spec, name))
     if spec.moving and not spec.federated:
@@ -72,8 +79,18 @@ def check_spec(spec: object) -> None:
 def _check_training(training: object) -> None:
     if not isinstance(training, Training):
         raise _not_a("Training", training)
-    if training.optimiser not in list(Optimiser):
-        raise ConfigError(f"optimiser {_shown(training.optimiser)} is not known")
+    for name in ("optimiser", "loss"):
+        _check_text(name, getattr(training, name))
+    check_optimiser(training)
+    loss_of(training)
+    if training.schedule not in list(Schedule):
+        raise ConfigError(f"schedule {_shown(training.schedule)} is not known")
+    for name in ("warmup", "cycles"):
+        _check_whole(name, getattr(training, name), 0, MOST_CYCLES)
+    for name in ("floor", "decay"):
+        _check_number(name, getattr(training, name), least=-1.0, most=1.0)
+    if training.clip is not None:
+        _check_number("clip", training.clip)
     _check_number("learning rate", training.rate, most=float(np.finfo("f4").max))
     _check_whole("batch", training.batch, 1, MOST_BATCH)
     check_flag("shuffle", training.shuffle)
@@ -182,8 +199,8 @@ def check_delivery(slot: object, sender: object, shard: object) -> None:
     """Check samples of another device, as far as any task has them."""
     _check_whole("slot", slot, 0, MOST_CYCLES)
     check_device(sender)
-    if not isinstance(shard, Sequence) or len(shard) != 2:
-        raise _not_a("pair of images and classes", shard)
+    if not isinstance(shard, Mapping):
+        raise _not_a("shard", shard)
 
 
 def check_address(address: object) -> None:

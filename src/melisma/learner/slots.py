@@ -12,8 +12,9 @@ from melisma.learner.delivery import Inbox, Routes
 from melisma.learner.device import Device, Link, WarmTask
 from melisma.learner.source import Caller, Relay, Source
 from melisma.learner.speed import safely
-from melisma.learning.parameters import parameters_of, put
-from melisma.learning.shards import Examples, Shard, joined, packed, unpacked
+from melisma.learning.parameters import put, sendable
+from melisma.learning.samples import Arrays, Samples, joined, transformed
+from melisma.learning.shards import Shard
 from melisma.learning.training import Session, batch_plan
 from melisma.system.streams import Stream
 
@@ -38,12 +39,10 @@ class Slots:
         put(Link(device, task, source, 0.0).parameters(cycle), task.model)
         task.loaded = None  # training changes it
         self._downloaded_s = device.clock() - self._began
-        self._session = Session(task.model, task.spec.training)
+        self._session = Session(task.model, task.training.at(cycle))
         seed = [task.spec.seed, Stream.SPLIT, zlib.crc32(device.name.encode())]
         #: The order in which this device collects its own data.
-        self._order = np.random.default_rng(seed).permutation(
-            len(device.data().train_y)
-        )
+        self._order = np.random.default_rng(seed).permutation(len(device.data().train))
 
     def slot(
         self,
@@ -55,14 +54,12 @@ class Slots:
         """Send samples and train on the others until the slot ends."""
         end = self._device.clock() + safely(request.ends_s)
         link = Link(self._device, self._task, caller.source, request.ends_s)
-        own = self._device.data()
+        own = self._device.data().train
         rows = self._order[request.skipped : request.skipped + request.collected]
         parts = np.split(rows, np.cumsum([request.kept, *request.sent.values()]))
         self._inbox.advance(request.task, request.slot)
         arrived = self._inbox.take(request.task, request.slot - 1, request.arrived)
-        outgoing = [
-            packed(own.train_x[part], own.train_y[part]) for part in parts[1:-1]
-        ]
+        outgoing = [own[part] for part in parts[1:-1]]
         shards = dict(zip(request.sent, outgoing, strict=True))
         sending = _Sending(
             lambda to, shard, within_s: self._routes.send(
@@ -73,8 +70,8 @@ class Slots:
             end,
             self._device.clock,
         )
-        kept = packed(own.train_x[parts[0]], own.train_y[parts[0]])
-        examples = unpacked([kept, *arrived])
+        due = Arrays(joined([own[parts[0]], *arrived]))
+        examples = transformed(due, self._task.transform)
         trained = self._train(examples, request.slot, link, end, cancelled)
         sending.join(max(0.0, end - self._device.clock()))
         delivered = dict(sending.delivered)
@@ -90,7 +87,7 @@ class Slots:
 
     def _train(
         self,
-        examples: Examples,
+        examples: Samples,
         slot: int,
         link: Link,
         end: float,
@@ -99,8 +96,8 @@ class Slots:
         """Train until ``end``; return how many new samples were seen."""
         spec, clock = self._task.spec, self._device.clock
         rng = batch_order(spec.seed, slot, self._device.name)
-        rows = np.arange(len(examples[1]))
-        plan = batch_plan(rows, spec.steps, spec.training, rng)
+        rows = np.arange(len(examples))
+        plan = batch_plan(rows, spec.steps, self._task.training, rng)
         sizes, batch = (plan >= 0).sum(axis=1).tolist(), 0
 
         def halt() -> bool:
@@ -112,7 +109,7 @@ class Slots:
             return clock() >= end
 
         before, passes, began = self._session.trained(), self._session.passes, clock()
-        self._session.train(*examples, plan, halt)
+        self._session.train(examples, plan, halt)
         self._task.speed.trained(self._session.passes - passes, clock() - began)
         return self._session.trained().samples - before.samples
 
@@ -122,7 +119,7 @@ class Slots:
         update = Update(
             **self._session.trained().fields(),
             cycle=self.cycle,
-            parameters=parameters_of(self._task.model),
+            parameters=sendable(self._task.model),
             downloaded_s=self._downloaded_s,
             trained_s=clock() - self._began,
         )
@@ -157,6 +154,6 @@ class _Sending(threading.Thread):
         for to, shard in self._shards.items():
             began = self._clock()
             directly = self._send(to, shard, self._within_s)
-            self._link.sent(sum(part.nbytes for part in shard), began)
+            self._link.sent(sum(part.nbytes for part in shard.values()), began)
             if directly is not None:
                 self.delivered[to] = directly

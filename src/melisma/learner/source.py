@@ -23,6 +23,9 @@ class Source(Protocol):
     ) -> Parameters:
         """Fetch the model of a cycle."""
 
+    def frozen(self, task: str, within_s: float | None = None) -> Parameters:
+        """Fetch the parameters that no cycle changes."""
+
     def shards(
         self, task: str, keys: list[str], within_s: float | None = None
     ) -> list[Shard]:
@@ -69,6 +72,11 @@ class RpcSource:
         """Fetch the model of a cycle."""
         model: Parameters = self._function("parameters", within_s)(task, cycle)
         return model
+
+    def frozen(self, task: str, within_s: float | None = None) -> Parameters:
+        """Fetch the parameters that no cycle changes."""
+        frozen: Parameters = self._function("frozen", within_s)(task)
+        return frozen
 
     def shards(
         self, task: str, keys: list[str], within_s: float | None = None

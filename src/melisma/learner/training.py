@@ -15,9 +15,10 @@ from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.learner.device import Device, Link, WarmTask
 from melisma.learner.source import Caller
 from melisma.learner.speed import safely
-from melisma.learning.parameters import parameters_of, put
+from melisma.learning.parameters import put, sendable
+from melisma.learning.samples import Arrays, Part, Samples, joined, transformed
 from melisma.learning.settings import Late
-from melisma.learning.shards import Examples, Shard, unpacked
+from melisma.learning.shards import Shard
 from melisma.learning.training import Session, batch_plan
 from melisma.maths.arrays import Ints
 
@@ -35,7 +36,7 @@ class LocalTraining:
         self._link = Link(device, task, caller.source, request.deadline_s)
         self._rng = batch_order(task.spec.seed, request.cycle, device.name)
         self.cancelled = caller.gave_up  #: asked before each batch
-        self._session = Session(task.model, task.spec.training)
+        self._session = Session(task.model, task.training.at(request.cycle))
         self._training_s = 0.0
         self._fetched_bytes: list[int] = []
         self._fetching_s = 0.0
@@ -49,17 +50,19 @@ class LocalTraining:
         put(model, self._task.model)
         self._task.loaded = None  # training changes it
 
-    def examples(self, keys: list[str], samples: int) -> Examples:
+    def examples(self, keys: list[str], samples: int) -> Samples:
         """Return data to train on: these shards, or some of the device's own."""
+        transform = self._task.transform
         if not self._task.spec.federated:
-            return unpacked(self._device.cache.get(keys, self._shards))
-        own = self._device.data()
-        rows = self._rng.permutation(len(own.train_y))[:samples]
-        return own.train_x[rows], own.train_y[rows]
+            shards = self._device.cache.get(keys, self._shards)
+            return transformed(Arrays(joined(shards)), transform)
+        own = self._device.data().train
+        rows = self._rng.permutation(len(own))[:samples]
+        return transformed(Part(own, rows), transform)
 
     def train(
         self,
-        examples: Examples,
+        examples: Samples,
         each: Callable[[Session], object] = lambda session: None,
     ) -> int:
         """Train on one part until it is done or the deadline nears.
@@ -68,8 +71,8 @@ class LocalTraining:
         each as often as it was.
         """
         began = self._clock()
-        rows, steps = np.arange(len(examples[1])), self.request.steps
-        plan = batch_plan(rows, steps, self._task.spec.training, self._rng)
+        rows, steps = np.arange(len(examples)), self.request.steps
+        plan = batch_plan(rows, steps, self._task.training, self._rng)
         halts = self._halt((plan >= 0).sum(axis=1))
 
         def halt() -> bool:
@@ -77,7 +80,7 @@ class LocalTraining:
             return halts()
 
         before = self._session.passes
-        self._session.train(*examples, plan, halt)
+        self._session.train(examples, plan, halt)
         passes, took_s = self._session.passes - before, self._clock() - began
         self._task.speed.trained(passes, took_s)
         self._training_s += took_s
@@ -108,7 +111,7 @@ class LocalTraining:
         update = Update(
             **self._session.trained().fields(),
             cycle=self.request.cycle,
-            parameters=parameters_of(self._task.model),
+            parameters=sendable(self._task.model),
             downloaded_s=None if private else trained_s - self._training_s,
             trained_s=None if private else trained_s,
         )

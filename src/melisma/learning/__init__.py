@@ -10,22 +10,31 @@ if TYPE_CHECKING:
     from melisma.learning.devices import placed
     from melisma.learning.evaluation import evaluate
     from melisma.learning.gradients import Descent, gradient_sum
+    from melisma.learning.losses import LOSSES, numbers
+    from melisma.learning.metrics import METRICS
     from melisma.learning.parameters import Model, parameters_of, put
+    from melisma.learning.samples import Arrays, Part, pairs
     from melisma.learning.settings import HERE, Late, Training
     from melisma.learning.training import use_threads
 
 __all__ = [
     "HERE",
+    "LOSSES",
+    "METRICS",
+    "Arrays",
     "Dataset",
     "Descent",
     "Late",
     "Model",
+    "Part",
     "Training",
     "benchmark",
     "data",
     "evaluate",
     "gradient_sum",
     "models",
+    "numbers",
+    "pairs",
     "parameters_of",
     "placed",
     "put",
@@ -38,7 +47,10 @@ offer(
     devices="placed",
     evaluation="evaluate",
     gradients="Descent gradient_sum",
+    losses="LOSSES numbers",
+    metrics="METRICS",
     parameters="Model parameters_of put",
+    samples="Arrays Part pairs",
     settings="HERE Late Training",
     training="use_threads",
 )

@@ -26,9 +26,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor, nn
+from torch import nn
 
 from melisma.errors import ConfigError
+from melisma.learning.samples import Samples
 from melisma.learning.settings import Training
 from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Floats
@@ -87,8 +88,7 @@ def fit(amounts: ArrayLike, seconds: ArrayLike) -> Line:
 
 def time_training(
     model: nn.Module,
-    x: Tensor,
-    y: Tensor,
+    samples: Samples,
     training: Training,
     *,
     sizes: Sequence[int],
@@ -104,18 +104,17 @@ def time_training(
     every size is within the data.
     """
     _check_sizes(sizes, repeats)
-    if max(sizes) > len(y):
+    if max(sizes) > len(samples):
         raise ConfigError(
-            f"a benchmark on {max(sizes)} samples: there are {len(y)}; take fewer"
+            f"a benchmark on {max(sizes)} samples: there are {len(samples)}; take fewer"
         )
-    with _warm_pass(model, x, y, training, before_batch) as work:
+    with _warm_pass(model, samples, training, before_batch) as work:
         return _line(lambda n: work(n, 1), sizes, repeats, clock)
 
 
 def time_cycle(
     model: nn.Module,
-    x: Tensor,
-    y: Tensor,
+    samples: Samples,
     training: Training,
     *,
     steps: int,
@@ -126,9 +125,9 @@ def time_cycle(
     ``time_training`` predicts it by its line at steps · samples. Again a copy is
     trained, after a warm-up.
     """
-    with _warm_pass(model, x, y, training, None) as work:
+    with _warm_pass(model, samples, training, None) as work:
         began = clock()
-        work(len(y), steps)
+        work(len(samples), steps)
         return clock() - began
 
 
@@ -219,8 +218,7 @@ def machine() -> Machine:
 @contextmanager
 def _warm_pass(
     model: nn.Module,
-    x: Tensor,
-    y: Tensor,
+    samples: Samples,
     training: Training,
     before_batch: Callable[[int], None] | None,
 ) -> Iterator[Callable[[int, int], int]]:
@@ -236,11 +234,11 @@ def _warm_pass(
                 before_batch(next(counts))
             return False
 
-        train(twin, x, y, plan, training, halt)
+        train(twin, samples, plan, training, halt)
         return n
 
     with torch.random.fork_rng(devices=[]):
-        work(min(WARM_UP * training.batch, len(y)), 1)
+        work(min(WARM_UP * training.batch, len(samples)), 1)
         yield work
 
 

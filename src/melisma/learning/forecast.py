@@ -5,6 +5,8 @@ Transfers are left out: `melisma join` measures them where there is a network.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from melisma.errors import ConfigError
 from melisma.learning.benchmark import (
     Machine,
@@ -14,8 +16,10 @@ from melisma.learning.benchmark import (
     time_training,
 )
 from melisma.learning.data import Dataset
+from melisma.learning.losses import transform_of
 from melisma.learning.models import cycles_per_sample
 from melisma.learning.parameters import Model
+from melisma.learning.samples import Part, transformed
 from melisma.learning.settings import Training
 
 #: Samples of a shard, where a job has none: the papers' number.
@@ -66,7 +70,7 @@ def shard_size(given: int, shards: int, samples: int) -> int:
 def operations_of(model: Model, data: Dataset) -> float | None:
     """Return operations to train on a sample once, None where a layer's are unknown."""
     try:
-        return float(cycles_per_sample(model, data.train_x.shape[1:]))
+        return float(cycles_per_sample(model, data.input_shape))
     except ConfigError:
         return None
 
@@ -89,15 +93,15 @@ def forecast(
     ``operations`` are for one pass over one sample. With ``check`` the cycle is trained
     and timed as well.
     """
-    x, y, before = data.train_x, data.train_y, machine()
+    ready, before = transformed(data.train, transform_of(training)), machine()
     sizes = [shards // 2 * shard, shards * shard]
-    line = time_training(model, x, y, training, sizes=sizes, repeats=repeats)
+    line = time_training(model, ready, training, sizes=sizes, repeats=repeats)
     score = flops()
     work = steps * samples
     trained_s = None
     if check:
-        x, y = x[:samples], y[:samples]
-        trained_s = time_cycle(model, x, y, training, steps=steps)
+        cycle = Part(ready, np.arange(samples))
+        trained_s = time_cycle(model, cycle, training, steps=steps)
     return Forecast(
         samples_per_s=line.rate,
         shards_per_s=line.rate / shard,

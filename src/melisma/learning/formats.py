@@ -22,7 +22,7 @@ from melisma.errors import DataError
 Bytes = NDArray[np.uint8]
 
 #: Training images and labels, test images and labels.
-Arrays = tuple[Bytes, Bytes, Bytes, Bytes]
+FileArrays = tuple[Bytes, Bytes, Bytes, Bytes]
 
 CLASSES = 10  #: of each data set here; labels run from 0 to 9
 
@@ -48,7 +48,7 @@ def holds_idx(folder: Path) -> bool:
     return all(_idx_file(folder, file).is_file() for file in IDX_FILES)
 
 
-def idx_set(folder: Path) -> Arrays:
+def idx_set(folder: Path) -> FileArrays:
     """Read the four IDX files of ``folder``; raise DataError if one is damaged."""
     train_x, train_y, test_x, test_y = (_idx_file(folder, f) for f in IDX_FILES)
     return *idx_examples(train_x, train_y), *idx_examples(test_x, test_y)
@@ -65,7 +65,7 @@ def holds_cifar(folder: Path) -> bool:
     return bool(_train_batches(folder)) and (folder / CIFAR_FILES[-1]).is_file()
 
 
-def cifar_set(folder: Path) -> Arrays:
+def cifar_set(folder: Path) -> FileArrays:
     """Read the batches that ``folder`` has; raise DataError if one is damaged."""
     batches = [cifar_examples(path) for path in _train_batches(folder)]
     train_x, train_y = (np.concatenate(part) for part in zip(*batches, strict=True))

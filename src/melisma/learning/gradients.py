@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import nn
 
 from melisma.errors import ConfigError, DataError
 from melisma.learning.checks import check_repeatable
 from melisma.learning.kernels import fast_kernels
-from melisma.learning.parameters import Model, Parameters
+from melisma.learning.losses import Loss
+from melisma.learning.parameters import Model, Parameters, trained
+from melisma.learning.samples import Samples
 from melisma.maths.arrays import Floats
 
 #: Samples in one forward and backward pass; bounds the memory.
@@ -32,30 +33,33 @@ def check_additive(model: Model) -> None:
             )
 
 
-def gradient_sum(model: Model, x: Tensor, y: Tensor) -> tuple[NDArray[Any], float]:
+def gradient_sum(
+    model: Model, samples: Samples, loss: Loss
+) -> tuple[NDArray[Any], float]:
     """Return the sums over samples of gradients, as a float32 vector, and of losses."""
     model.train()
     model.zero_grad(set_to_none=True)
     total = 0.0
     with fast_kernels(model):
-        for start in range(0, len(y), _TOGETHER):
-            part = slice(start, start + _TOGETHER)
-            loss = cross_entropy(model(x[part]), y[part], reduction="sum")
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
+        for start in range(0, len(samples), _TOGETHER):
+            each = loss(model, samples[start : start + _TOGETHER])
+            together = each.sum()
+            together.backward()  # type: ignore[no-untyped-call]
+            total += float(together.detach())
     return _vector(model), total
 
 
 def _vector(model: nn.Module) -> NDArray[Any]:
     parts = [
-        torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()
+        torch.zeros_like(p) if p.grad is None else p.grad
+        for p in trained(model).values()
     ]
     return torch.cat([part.reshape(-1) for part in parts]).cpu().numpy()
 
 
 def size_of(model: Model) -> int:
     """Return the length of a gradient vector."""
-    return sum(parameter.numel() for parameter in model.parameters())
+    return sum(parameter.numel() for parameter in trained(model).values())
 
 
 class Descent:
@@ -64,14 +68,19 @@ class Descent:
     def __init__(self, model: Model, *, rate: float, momentum: float) -> None:
         if not 0 <= momentum < 1:
             raise ConfigError(f"momentum {momentum}: give a number from 0 to below 1")
-        self._shapes = {name: p.shape for name, p in model.named_parameters()}
+        self._shapes = {name: p.shape for name, p in trained(model).items()}
         self._rate, self._momentum = rate, momentum
         self._velocity: Floats = np.zeros(size_of(model))
 
-    def step(self, parameters: Parameters, gradient: Floats) -> Parameters:
-        """Return the parameters after a step along a mean gradient."""
+    def step(
+        self, parameters: Parameters, gradient: Floats, rate: float | None = None
+    ) -> Parameters:
+        """Return the parameters after a step along a mean gradient.
+
+        ``rate`` takes the place of the usual one for this step.
+        """
         self._velocity = self._momentum * self._velocity + gradient
-        moved = self._rate * self._velocity
+        moved = (self._rate if rate is None else rate) * self._velocity
         return {
             name: parameters[name] - part.to(parameters[name])
             for name, part in self._parts(moved).items()

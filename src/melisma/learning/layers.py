@@ -46,12 +46,12 @@ def _is_plain(layer: nn.Module) -> bool:
 
 
 def forward(model: nn.Module, theta: Parameters, x: Tensor) -> Tensor:
-    """Logits, learners × samples × classes.
+    """Outputs, learners × samples × the shape of an output.
 
-    ``theta`` is a stack, and ``x`` is learners × samples × channels × height × width.
+    ``theta`` is a stack, and ``x`` is learners × samples × the shape of a sample.
     """
-    a = x.transpose(1, 2)
-    for name, layer in model.named_children():
+    a = x.transpose(1, 2) if x.ndim > 3 else x
+    for name, layer in model.named_modules(remove_duplicate=False):
         match layer:
             case nn.Conv2d():
                 W, b = theta[f"{name}.weight"], theta[f"{name}.bias"]
@@ -61,12 +61,15 @@ def forward(model: nn.Module, theta: Parameters, x: Tensor) -> Tensor:
                 a = pooled.view(*a.shape[:3], *pooled.shape[2:])
             case nn.ReLU():
                 a = a.relu()
-            case nn.Flatten():
+            case nn.Flatten() if a.ndim > 3:
                 a = a.transpose(1, 2).flatten(2)
             case nn.Linear():
                 W, b = theta[f"{name}.weight"], theta[f"{name}.bias"]
-                a = torch.baddbmm(b.unsqueeze(1), a, W.transpose(1, 2))
-    return a
+                rows = torch.baddbmm(
+                    b.unsqueeze(1), a.flatten(1, -2), W.transpose(1, 2)
+                )
+                a = rows.view(*a.shape[:-1], -1)
+    return a.transpose(1, 2) if a.ndim > 3 else a
 
 
 def _convolved(a: Tensor, W: Tensor, b: Tensor, padding: Any) -> Tensor:

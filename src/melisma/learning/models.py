@@ -31,8 +31,20 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from melisma.errors import ConfigError, unknown
+from melisma.errors import ConfigError, MelismaError, unknown
 from melisma.learning.data import Dataset
+from melisma.learning.files import check_labels
+from melisma.learning.losses import (
+    Loss,
+    Supervised,
+    checked,
+    loss_of,
+    target_name,
+    transform_of,
+)
+from melisma.learning.parameters import trained
+from melisma.learning.samples import INPUTS, Batch, column, length
+from melisma.learning.settings import Training
 from melisma.registry import imported
 
 Factory = Callable[[], nn.Module]
@@ -107,13 +119,15 @@ MODELS: dict[str, Factory] = {
 }
 
 
-def build(name: str, seed: int) -> nn.Module:
+def build(name: str | Factory | nn.Module, seed: int) -> nn.Module:
     """Make a model by its name in MODELS or by the ``module:factory`` path of your own.
+
+    A function that makes one, or a model that is copied, does as well.
 
     The same seed gives the same parameters, and torch's own generator is left as it
     was. Raise ConfigError if there is no such model.
     """
-    factory = MODELS[name] if name in MODELS else _factory(name)
+    factory = _factory(name)
     # ``torch.manual_seed`` would reach the generators of all accelerators as well.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -126,8 +140,14 @@ def build(name: str, seed: int) -> nn.Module:
     return model
 
 
-def _factory(name: str) -> Factory:
-    """Import the callable at a ``module:factory`` path."""
+def _factory(name: str | Factory | nn.Module) -> Factory:
+    """Return what makes a model, imported from a ``module:factory`` path."""
+    if isinstance(name, nn.Module):
+        return partial(copy.deepcopy, name)
+    if not isinstance(name, str):
+        return name
+    if name in MODELS:
+        return MODELS[name]
     if ":" not in name:
         raise unknown("model", name, [*MODELS, "module:factory"])
     factory = imported("model", name)
@@ -147,8 +167,8 @@ def _check_needs_no_arguments(name: str, factory: Callable[..., nn.Module]) -> N
 
 
 def parameter_count(model: nn.Module) -> int:
-    """Weights and biases."""
-    return sum(parameter.numel() for parameter in model.parameters())
+    """Weights and biases that are trained."""
+    return sum(parameter.numel() for parameter in trained(model).values())
 
 
 def model_bytes(model: nn.Module) -> int:
@@ -186,31 +206,55 @@ def cycles_per_sample(model: nn.Module, input_shape: Sequence[int]) -> int:
                 f"the operations of {type(layer).__name__} cannot be counted, only "
                 f"those of {', '.join(kind.__name__ for kind in _COUNTED)}"
             )
-    _logits(probe, input_shape)
+    _tried(_outputs, probe, {INPUTS: torch.zeros(1, *input_shape)})
     return operations
 
 
-def check_fits(model: nn.Module, data: Dataset) -> None:
-    """Raise ConfigError unless ``model`` has a logit for each class of the data set."""
-    logits = _logits(copy.deepcopy(model).eval(), data.train_x.shape[1:])
-    if logits.ndim != 2 or logits.shape[1] < data.classes:
+def check_fits(model: nn.Module, data: Dataset, training: Training) -> None:
+    """Raise ConfigError unless the loss of the model on this data can be computed.
+
+    Two samples are tried, and the labels of all are looked at.
+    """
+    few, probe = transform_of(training)(data.train[:2]), copy.deepcopy(model).eval()
+    each = checked(_tried(loss_of(training), probe, few), length(few))
+    if not each.isfinite().all():
         raise ConfigError(
-            f"the model gives {tuple(logits.shape[1:])} values for a sample, and "
-            f"{data.name} has {data.classes} classes: use a model with one logit each"
+            f"the loss of the untrained model on the first samples of {data.name} is "
+            f"{each.tolist()}: it has to be finite"
         )
+    classes = classes_of(model, few, training)
+    if classes is not None:
+        check_labels(column(data.train, target_name(few)), classes, data.name)
 
 
-def outputs(model: nn.Module, input_shape: Sequence[int]) -> int:
-    """Return how many classes a model tells apart."""
-    return int(_logits(copy.deepcopy(model).eval(), input_shape).shape[1])
+def classes_of(model: nn.Module, few: Batch, training: Training) -> int | None:
+    """Return how many classes a model tells apart; None if the loss has no classes."""
+    loss = loss_of(training)
+    if not isinstance(loss, Supervised) or not loss.by_class:
+        return None
+    outputs = _tried(_outputs, copy.deepcopy(model).eval(), few)
+    return int(outputs.shape[1]) if outputs.ndim > 1 else 0
 
 
-def _logits(model: nn.Module, input_shape: Sequence[int]) -> Tensor:
+def _outputs(model: nn.Module, batch: Batch) -> Tensor:
+    outputs: Tensor = model(batch[INPUTS])
+    return outputs
+
+
+def _tried(loss: Loss, model: nn.Module, batch: Batch) -> Tensor:
+    """Return what a loss returns; ConfigError if it fails."""
     try:
         with torch.no_grad():
-            logits: Tensor = model(torch.zeros(1, *input_shape))
-    except RuntimeError as error:
+            return loss(model, batch)
+    except MelismaError:
+        raise
+    except Exception as error:  # the user's own code may raise anything
+        kinds = ", ".join(
+            f"{name}: {tuple(value.shape[1:])} {value.dtype}".replace("torch.", "")
+            for name, value in batch.items()
+        )
+        reason = str(error).splitlines()[0] if str(error) else ""
         raise ConfigError(
-            f"the model does not take samples of shape {tuple(input_shape)}: {error}"
+            f"the model does not take samples of {kinds}: {type(error).__name__}: "
+            f"{reason[:200]}"
         ) from error
-    return logits

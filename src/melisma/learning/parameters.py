@@ -23,22 +23,51 @@ Parameters = dict[str, Tensor]
 DIGEST = "sha256"
 
 
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that training changes; tied ones once, by the first name.
+
+    Frozen ones stay as they are.
+    """
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
 def parameters_of(model: nn.Module) -> Parameters:
-    """Return copies of the parameters and the real-valued buffers."""
-    state = model.state_dict()
-    return {
-        name: value.detach().clone()
-        for name, value in state.items()
-        if value.is_floating_point()
+    """Return copies of what training changes: parameters, and real-valued buffers."""
+    return {name: value.detach().clone() for name, value in _changing(model).items()}
+
+
+def sendable(model: nn.Module) -> Parameters:
+    """Return `parameters_of` in the memory of the CPU."""
+    return {n: v.detach().to("cpu", copy=True) for n, v in _changing(model).items()}
+
+
+def _changing(model: nn.Module) -> dict[str, Tensor]:
+    state = model.state_dict()  # without buffers that are not to be kept
+    buffers = {
+        name: value
+        for name, value in model.named_buffers()
+        if name in state and value.is_floating_point()
     }
+    return {**trained(model), **buffers}
+
+
+def frozen_of(model: nn.Module) -> Parameters:
+    """Return the parameters that training leaves as they are, uncopied."""
+    return {
+        name: value.detach()
+        for name, value in model.named_parameters()
+        if not value.requires_grad
+    }
+
+
+def state_of(model: nn.Module) -> Parameters:
+    """Return copies of all of a model, as ``load_state_dict`` takes it."""
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 def check_of(model: nn.Module, parameters: object) -> None:
     """Raise DataError unless these are tensors of the model's names and shapes."""
-    state = model.state_dict()
-    expected = {
-        n: value.shape for n, value in state.items() if value.is_floating_point()
-    }
+    expected = {name: value.shape for name, value in _changing(model).items()}
     found = parameters if isinstance(parameters, dict) else {}
     shapes = {
         name: value.shape
@@ -54,7 +83,7 @@ def misfit(parameters: Parameters, model: nn.Module) -> str | None:
 
     Further tensors beside the model's own are no misfit.
     """
-    for name, value in parameters_of(model).items():
+    for name, value in _changing(model).items():
         if name not in parameters:
             return f"there is no {name!r}"
         if parameters[name].shape != value.shape:
@@ -123,11 +152,13 @@ def write_unfinished(
     return unfinished
 
 
-def digest(parameters: Parameters, notes: Mapping[str, str]) -> str:
+def digest(parameters: Parameters, notes: Mapping[str, str] | None = None) -> str:
     """Return the SHA-256 of names, types, shapes, values and notes."""
     names = sorted(parameters)
     shapes = [(n, str(parameters[n].dtype), [*parameters[n].shape]) for n in names]
-    summed = hashlib.sha256(json.dumps([shapes, sorted(notes.items())]).encode())
+    summed = hashlib.sha256(
+        json.dumps([shapes, sorted((notes or {}).items())]).encode()
+    )
     for name in names:
         flat = parameters[name].detach().cpu().contiguous().reshape(-1)
         summed.update(flat.view(torch.uint8).numpy().data)

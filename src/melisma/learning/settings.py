@@ -2,17 +2,10 @@
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from melisma.errors import ConfigError
-
-
-class Optimiser(StrEnum):
-    """The optimiser of local training; its state lasts for one cycle."""
-
-    SGD = "sgd"
-    ADAM = "adam"
 
 
 class Rule(StrEnum):
@@ -52,20 +45,84 @@ DEVICE_VARIABLE = "MELISMA_DEVICE"
 HERE = Hardware(device=os.environ.get(DEVICE_VARIABLE, "cpu"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """How every learner trains."""
+class Schedule(StrEnum):
+    """How the learning rate changes over cycles."""
 
-    optimiser: Optimiser = Optimiser.SGD
+    CONSTANT = "constant"
+    LINEAR = "linear"  #: falls evenly, to its floor after the last cycle
+    COSINE = "cosine"  #: falls along half a wave, to its floor after the last
+    EXPONENTIAL = "exponential"  #: by the same factor in each cycle
+
+
+#: A value of an optimiser's argument, as TOML and messages have it.
+Argument = bool | int | float | list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How every learner trains: plain data, with functions by their names."""
+
+    optimiser: str = "sgd"  #: of torch.optim; its state lasts for one cycle
     rate: float = 0.05  #: learning rate
     batch: int = 32  #: samples in a batch
     shuffle: bool = True  #: a new order in every pass
+    arguments: dict[str, Argument] = field(default_factory=dict)  #: the optimiser's
+    loss: str = "cross-entropy"  #: a name in `learning.losses.LOSSES`
+    clip: float | None = None  #: largest norm of a batch's gradient
+    schedule: Schedule = Schedule.CONSTANT
+    cycles: int = 1  #: of the whole run, over which the rate falls
+    warmup: int = 0  #: cycles over which the rate rises to its full value
+    floor: float = 0.0  #: share of the rate that is left in the end
+    decay: float = 0.95  #: factor of each cycle, where it falls exponentially
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
             raise ConfigError(f"learning rate {self.rate}: give a number above 0")
         if self.batch < 1:
             raise ConfigError(f"batch of {self.batch} samples: give at least 1")
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ConfigError(f"clip = {self.clip}: give a finite number above 0")
+        if not 0 <= self.floor <= 1:
+            raise ConfigError(f"floor = {self.floor}: give a share from 0 to 1")
+        if not 0 < self.decay <= 1:
+            raise ConfigError(f"decay = {self.decay}: give a factor from 0 to 1")
+        if self.warmup < 0 or self.cycles < 1:
+            raise ConfigError(
+                f"warmup = {self.warmup} of {self.cycles} cycles: give 0 or more"
+            )
+
+    def at(self, cycle: int) -> "Training":
+        """Return the training of a cycle, from 1 up: with the rate that is due then."""
+        share = self._share(cycle)
+        return self if share == 1 else replace(self, rate=share * self.rate)
+
+    def _share(self, cycle: int) -> float:
+        """Return the share of the rate that is due in a cycle.
+
+        >>> falling = Training(schedule=Schedule.LINEAR, cycles=6, warmup=2)
+        >>> [round(falling._share(cycle), 2) for cycle in range(1, 7)]
+        [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+        """
+        cycle = max(1, cycle)
+        if cycle <= self.warmup:
+            return cycle / self.warmup
+        begun = cycle - self.warmup - 1
+        past = begun / max(begun + 1, self.cycles - self.warmup)
+        match self.schedule:
+            case Schedule.LINEAR:
+                return 1 - (1 - self.floor) * past
+            case Schedule.COSINE:
+                wave = (1 + math.cos(math.pi * past)) / 2
+                return self.floor + (1 - self.floor) * wave
+            case Schedule.EXPONENTIAL:
+                return max(self.floor, self.decay**begun)
+        return 1.0
+
+    @property
+    def is_plain_sgd(self) -> bool:
+        """Whether a step is w ← w − rate·gradient and nothing else."""
+        plain = self.optimiser.lower() == "sgd" and not any(self.arguments.values())
+        return plain and self.clip is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

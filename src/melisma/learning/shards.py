@@ -1,52 +1,33 @@
-"""The training set in shards as they are sent: a byte a value, keyed by content."""
+"""The training set in shards as they are sent: batches, keyed by their content."""
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from melisma.errors import DataError
-from melisma.learning.data import Dataset
+from melisma.learning.samples import Batch, Field, Samples, length
+from melisma.learning.tensors import to_array
 from melisma.maths.arrays import Ints
 
-#: Images and classes of one shard, as bytes.
-Shard = tuple[Tensor, Tensor]
-#: Images from 0 to 1 and their classes, ready to train on.
-Examples = tuple[Tensor, Tensor]
+#: Some samples, in the types in which they are stored.
+Shard = Batch
+
+#: Values of a sample, and characters of a name, at most.
+MOST_FIELDS, MOST_CHARACTERS = 256, 255
 
 
-def packed(x: Tensor, y: Tensor) -> Shard:
-    """Return images from 0 to 1 and their classes as bytes."""
-    return (x * 255).round().to(torch.uint8), y.to(torch.uint8)
-
-
-def unpacked(shards: Sequence[Shard]) -> Examples:
-    """Return the images and classes of several shards, ready to train on."""
-    x = torch.cat([x for x, _ in shards]).float() / 255
-    return x, torch.cat([y for _, y in shards]).long()
-
-
-def joined(shards: Sequence[Shard]) -> Shard:
-    """Return several shards as one."""
-    return torch.cat([x for x, _ in shards]), torch.cat([y for _, y in shards])
-
-
-def check_like(shard: Shard, shape: Sequence[int], classes: int) -> None:
-    """Raise DataError unless these are bytes of images of a shape, and classes."""
-    x, y = shard
-    for part in (x, y):
-        if not isinstance(part, Tensor) or part.dtype != torch.uint8:
-            raise DataError("images and classes of a shard must be bytes")
-    if tuple(x.shape[1:]) != tuple(shape) or tuple(y.shape) != tuple(x.shape[:1]):
-        raise DataError(
-            f"images {tuple(x.shape)} with classes {tuple(y.shape)}: expected images "
-            f"of {tuple(shape)}, and a class for each"
-        )
-    if len(y) and int(y.max()) >= classes:
-        raise DataError(f"class {int(y.max())}: there are 0 to {classes - 1}")
+def check_like(shard: object, fields: Mapping[str, Field]) -> None:
+    """Raise DataError unless these are samples with such fields."""
+    check_shard(shard)
+    found = {
+        name: Field(str(value.dtype).removeprefix("torch."), tuple(value.shape[1:]))
+        for name, value in shard.items()  # type: ignore[attr-defined]
+    }
+    if found != dict(fields):
+        raise DataError(f"samples of {_told(found)}: expected {_told(fields)}")
 
 
 def check_fetched(shards: object, number: int, size: int) -> None:
@@ -57,36 +38,56 @@ def check_fetched(shards: object, number: int, size: int) -> None:
     if not isinstance(shards, list) or len(shards) != number:
         raise DataError(f"{number} shards were asked for, and others came")
     for shard in shards:
-        if not _is_shard(shard) or not 1 <= len(shard[1]) <= size:
-            raise DataError(f"a shard has to be {size} images and classes, as bytes")
-    if len({tuple(x.shape[1:]) for x, _ in shards}) > 1:
-        raise DataError("the shards that came have images of several shapes")
+        check_shard(shard)
+        if not 1 <= length(shard) <= size:
+            raise DataError(
+                f"a shard has {length(shard)} samples: {size} were expected"
+            )
+    kinds = [
+        {name: (value.dtype, value.shape[1:]) for name, value in shard.items()}
+        for shard in shards
+    ]
+    if any(kind != kinds[0] for kind in kinds):
+        raise DataError("the shards that came have samples of several kinds")
 
 
-def _is_shard(shard: object) -> bool:
-    if not isinstance(shard, tuple) or len(shard) != 2:
-        return False
-    if not all(isinstance(p, Tensor) and p.dtype == torch.uint8 for p in shard):
-        return False
-    x, y = shard
-    return x.ndim > 1 and tuple(y.shape) == tuple(x.shape[:1])
+def check_shard(shard: object) -> None:
+    """Raise DataError unless this is a batch: tensors by name, with as many rows."""
+    if not isinstance(shard, dict) or not 1 <= len(shard) <= MOST_FIELDS:
+        raise DataError("a shard has to be tensors by name")
+    for name, value in shard.items():
+        if not isinstance(name, str) or not 1 <= len(name) <= MOST_CHARACTERS:
+            raise DataError("a shard has to be tensors by name")
+        if not isinstance(value, Tensor) or not value.ndim or value.is_complex():
+            raise DataError("a shard has to be tensors of real numbers, a row a sample")
+    if len({len(value) for value in shard.values()}) > 1:
+        raise DataError("the tensors of a shard differ in their numbers of samples")
+
+
+def _told(fields: Mapping[str, Field]) -> str:
+    return ", ".join(f"{n}: {f.dtype} {f.shape}" for n, f in fields.items())[:200]
 
 
 def key_of(shard: Shard) -> str:
     """Return the hash of a shard's content."""
     digest = hashlib.sha256()
-    for part in shard:
-        digest.update(repr(tuple(part.shape)).encode())
-        digest.update(part.contiguous().numpy().tobytes())
+    for name in sorted(shard):
+        kind, memory = to_array(shard[name])
+        digest.update(repr((name, kind, memory.shape)).encode())
+        digest.update(np.ascontiguousarray(memory).data)
     return digest.hexdigest()[:32]
 
 
-class ShardStore:
-    """All shards of a training set, cut, hashed and kept on first use."""
+def bytes_of(fields: Mapping[str, Field]) -> int:
+    """Return the bytes of one sample on the wire."""
+    return sum(field.nbytes for field in fields.values())
 
-    def __init__(self, data: Dataset, size: int) -> None:
-        self._data, self._size = data, size
-        self._shards: dict[int, Shard] = {}
+
+class ShardStore:
+    """All shards of a training set, cut and hashed on first use."""
+
+    def __init__(self, samples: Samples, size: int) -> None:
+        self._samples, self._size = samples, size
         self._keys: dict[int, str] = {}
         self._places: dict[str, int] = {}
 
@@ -100,14 +101,14 @@ class ShardStore:
 
     def all(self) -> list[str]:
         """Return the keys of all whole shards."""
-        return self.first(len(self._data.train_y) // self._size)
+        return self.first(len(self._samples) // self._size)
 
     def others(
         self, keys: Iterable[str], number: int, rng: np.random.Generator
     ) -> list[str]:
         """Return the keys of up to ``number`` shards that are not among ``keys``."""
         known = {self._places[key] for key in keys}
-        whole = len(self._data.train_y) // self._size
+        whole = len(self._samples) // self._size
         free = [place for place in range(whole) if place not in known]
         return [self._key(int(place)) for place in rng.permutation(free)[:number]]
 
@@ -126,12 +127,8 @@ class ShardStore:
         return self._keys[place]
 
     def _cut(self, place: int) -> Shard:
-        if place not in self._shards:
-            rows = slice(place * self._size, (place + 1) * self._size)
-            self._shards[place] = packed(
-                self._data.train_x[rows], self._data.train_y[rows]
-            )
-        return self._shards[place]
+        """Return a shard: views of what is in memory, else read from disk."""
+        return self._samples[place * self._size : (place + 1) * self._size]
 
 
 class Cache:
@@ -170,4 +167,4 @@ class Cache:
 
 
 def _bytes(shard: Shard) -> int:
-    return sum(part.nbytes for part in shard)
+    return sum(part.nbytes for part in shard.values())

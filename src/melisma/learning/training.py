@@ -6,11 +6,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import nn
 
+from melisma.learning.devices import synchronise
 from melisma.learning.kernels import fast_kernels
-from melisma.learning.settings import Optimiser, Training
+from melisma.learning.losses import loss_of, mean_loss
+from melisma.learning.optimisers import optimiser_for
+from melisma.learning.samples import Batch, Samples, length
+from melisma.learning.settings import Training
 from melisma.maths.arrays import Ints
 
 
@@ -50,14 +53,16 @@ class Session:
     """Trains a model in place, in one or several calls, with one optimiser."""
 
     def __init__(self, model: nn.Module, training: Training) -> None:
-        self._model, self._step = model, _optimiser(model, training)
+        self._model, self._clip = model, training.clip
+        self._trained = [p for p in model.parameters() if p.requires_grad]
+        self._step = optimiser_for(self._trained, training)
+        self._loss_of = loss_of(training)
         self._loss, self._passes = torch.tensor(0.0), 0
         self._batches, self._samples, self._due = 0, 0, 0
 
     def train(
         self,
-        x: Tensor,
-        y: Tensor,
+        samples: Samples,
         plan: Ints,
         halt: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -69,18 +74,21 @@ class Session:
             for batch in plan:
                 if halt():
                     break
-                self._train_batch(x, y, torch.from_numpy(batch[batch >= 0]))
+                self._train_batch(samples[batch[batch >= 0]])
                 batches += 1
         self._batches += batches
         self._samples += np.unique(plan[:batches][plan[:batches] >= 0]).size
 
-    def _train_batch(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+    def _train_batch(self, batch: Batch) -> None:
         self._step.zero_grad()
-        loss = cross_entropy(self._model(x[rows]), y[rows])
+        loss = mean_loss(self._loss_of, self._model, batch)
         loss.backward()  # type: ignore[no-untyped-call]
+        if self._clip is not None:
+            nn.utils.clip_grad_norm_(self._trained, self._clip)
         self._step.step()
-        self._loss = self._loss + loss.detach() * len(rows)
-        self._passes += len(rows)
+        synchronise(loss.device)
+        self._loss = self._loss + loss.detach() * length(batch)
+        self._passes += length(batch)
 
     @property
     def passes(self) -> int:
@@ -99,8 +107,7 @@ class Session:
 
 def train(
     model: nn.Module,
-    x: Tensor,
-    y: Tensor,
+    samples: Samples,
     plan: Ints,
     training: Training,
     halt: Callable[[], bool] = lambda: False,
@@ -110,16 +117,10 @@ def train(
     A halted model keeps what it has learnt: its update is partial, not lost.
     """
     session = Session(model, training)
-    session.train(x, y, plan, halt)
+    session.train(samples, plan, halt)
     return session.trained()
 
 
 def use_threads(threads: int) -> None:
     """Let torch use ``threads`` cores."""
     torch.set_num_threads(threads)
-
-
-def _optimiser(model: nn.Module, training: Training) -> torch.optim.Optimizer:
-    if training.optimiser == Optimiser.ADAM:
-        return torch.optim.Adam(model.parameters(), lr=training.rate)
-    return torch.optim.SGD(model.parameters(), lr=training.rate)

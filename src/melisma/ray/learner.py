@@ -84,6 +84,12 @@ class RaySource:
         model: Parameters = _fetched("parameters", reference, within_s)
         return model
 
+    def frozen(self, task: str, within_s: float | None = None) -> Parameters:
+        """Fetch the parameters that no cycle changes."""
+        reference = self.model_server.frozen.remote(task)
+        frozen: Parameters = _fetched("frozen", reference, within_s)
+        return frozen
+
     def shards(
         self, task: str, keys: list[str], within_s: float | None = None
     ) -> list[Shard]:

@@ -128,15 +128,45 @@ class Aggregated(Event, frozen=True, kw_only=True, tag="aggregated"):
     error: float | None = None  #: of a decoded gradient, ‖aB − 1‖ / √K; 0: exact
 
 
+class Metric(msgspec.Struct, frozen=True, gc=False):
+    """What a figure of the test set is called, and how it is read."""
+
+    name: str
+    more_is_better: bool = True
+    percent: bool = False  #: shown as a percentage: 0.875 as 87.5 %
+
+
+#: The metric of runs that do not say which they have: those of version 0.2.
+ACCURACY = Metric("accuracy", percent=True)
+
+
+class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
+    """By which metrics the task's model is evaluated; a run's first record."""
+
+    metrics: tuple[Metric, ...]  #: the first is *the* metric
+
+
 class Evaluated(Event, frozen=True, kw_only=True, tag="evaluated"):
     """The model was evaluated on the test set."""
 
-    accuracy: float
+    metrics: dict[str, float | None] = {}  #: in the task's order; None: not finite
     loss: float | None  #: None: not finite
+    #: Of a record of version 0.2; it is moved into `metrics`, and never written.
+    old_accuracy: float | msgspec.UnsetType = msgspec.field(
+        default=msgspec.UNSET, name="accuracy"
+    )
+
+    def __post_init__(self) -> None:
+        """Move the accuracy of a record of version 0.2 into the metrics."""
+        if isinstance(self.old_accuracy, float):
+            metrics = {ACCURACY.name: self.old_accuracy}
+            msgspec.structs.force_setattr(self, "metrics", metrics)
+            msgspec.structs.force_setattr(self, "old_accuracy", msgspec.UNSET)
 
 
 Record = (
     Refused
+    | Metrics
     | Joined
     | Left
     | Expelled
@@ -196,6 +226,17 @@ def decode(lines: bytes) -> list[Record]:
         return _DECODER.decode_lines(lines)
     except msgspec.DecodeError as error:
         raise DataError(f"not records: {error}") from error
+
+
+def metrics_by_task(records: Iterable[Record]) -> dict[str, tuple[Metric, ...]]:
+    """Return the metrics of each task that was evaluated, or said which it has."""
+    found: dict[str, tuple[Metric, ...]] = {}
+    for record in records:
+        if isinstance(record, Metrics):
+            found[record.task] = record.metrics
+        elif isinstance(record, Evaluated):
+            found.setdefault(record.task, (ACCURACY,))
+    return found
 
 
 def evaluations(records: Iterable[Record]) -> list[Evaluated]:

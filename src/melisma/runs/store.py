@@ -35,7 +35,7 @@ from melisma.learning.parameters import (
 from melisma.runs.checkpoint import Checkpoint
 from melisma.runs.files import CHECKPOINT, CONFIG, MODEL, PREVIOUS, RECORDS, START
 from melisma.runs.lock import lock
-from melisma.runs.records import Record, evaluations, line_of, read
+from melisma.runs.records import Metrics, Record, evaluations, line_of, read
 from melisma.runs.start import started, write_start, write_text, writing
 
 __all__ = [
@@ -69,7 +69,9 @@ class RunWriter:
     ``past`` are the records up to the checkpoint from which the run resumes. Every
     record is flushed and every cycle checkpointed, since real devices cannot repeat
     lost work; a simulation can, and is checkpointed ``seldom``. Unless the process is
-    killed, the last whole cycle is checkpointed however the run ends.
+    killed, the last whole cycle is checkpointed however the run ends. ``watch`` is
+    called with every record that is noted, and first with the past's `Metrics`, which
+    say how the others are read.
     """
 
     def __init__(self, past: list[Record] | None = None, watch: Watch = ignore) -> None:
@@ -121,6 +123,9 @@ class RunWriter:
         if self.checkpoint:
             self._summed = self.checkpoint.check_records(folder)
             self.past = read(folder / RECORDS, self.checkpoint.records_bytes)
+            for record in self.past:
+                if isinstance(record, Metrics):
+                    self._watch(record)
         else:
             _check_unfinished(folder)
             self._cut()

@@ -34,7 +34,7 @@ def read(folder: Path) -> tuple[Job, list[Record]]:
     if not (folder / CONFIG).is_file():
         raise DataError(f"{folder} is no run: there is no {CONFIG} in it")
     job = load(folder / CONFIG)
-    if not job.task:
+    if not job.tasks:
         return job, records.read(folder / RECORDS)
     folders = [folder / task.name for task in tasks_of(job)]
     return job, [

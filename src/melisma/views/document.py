@@ -40,7 +40,7 @@ def encoded(folder: Path) -> bytes:
 
 def folders_of(job: Job, folder: Path) -> list[Path]:
     """Return the folder of each task's records."""
-    return [folder / task.name for task in tasks_of(job)] if job.task else [folder]
+    return [folder / task.name for task in tasks_of(job)] if job.tasks else [folder]
 
 
 @contextmanager
@@ -134,7 +134,7 @@ class Document:
                 changes = rows.since(after)
                 if after == 0:
                     changes["run"] = self.header(state)
-                if after == 0 or rows.steered > after:
+                if after == 0 or rows.tasks_changed > after:
                     changes["tasks"] = self._task_headers()
             changes |= {"after": after, "epoch": self.epoch}
             return changes | {"position": rows.position}
@@ -146,6 +146,7 @@ class Document:
                 "scheme": task.scheme,
                 "cycles": task.cycles,
                 "deadline_s": progress.deadline_s,
+                "metrics": progress.metrics,
             }
             for task, progress in zip(self.tasks, self.rows.progress, strict=True)
         ]

@@ -1,6 +1,7 @@
 """A run's figures by cycle, for TensorBoard and MLflow."""
 
 import os
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -14,12 +15,14 @@ from melisma.runs.files import RECORDS
 from melisma.views.document import document
 
 SCALARS = (
-    *("accuracy", "loss", "cycle_s", "counted", "samples", "max_staleness"),
+    *("loss", "cycle_s", "counted", "samples", "max_staleness"),
     *("mean_staleness", "truancy", "utilisation", "error", "cost", "deadline_s"),
 )
 DATABASE = "mlflow.db"
 #: Most metrics that MLflow accepts in one call.
 AT_ONCE = 1000
+#: What the name of a metric may not have in MLflow.
+_NOT_IN_MLFLOW = re.compile(r"[^\w.\-/: ]")
 
 
 class Scalar(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,16 +37,23 @@ class Scalar(msgspec.Struct, frozen=True, kw_only=True):
 def scalars(contents: dict[str, Any]) -> Iterator[Scalar]:
     """Yield every known figure of a document."""
     tasks, cycles = contents["tasks"], contents["cycles"]
+    metrics = {_scalar_name(n): values for n, values in cycles["metrics"].items()}
+    columns = metrics | {name: cycles[name] for name in SCALARS}
     for row, (task, cycle) in enumerate(
         zip(cycles["task"], cycles["cycle"], strict=True)
     ):
         prefix = f"{tasks[task]['name']}/" if len(tasks) > 1 else ""
-        for name in SCALARS:
-            value, time_s = cycles[name][row], cycles["time_s"][row]
+        for name, values in columns.items():
+            value, time_s = values[row], cycles["time_s"][row]
             if value is not None and time_s is not None:
                 yield Scalar(
                     name=prefix + name, value=value, cycle=cycle, time_s=time_s
                 )
+
+
+def _scalar_name(metric: str) -> str:
+    """Return a metric's name, told apart from a figure that has the same."""
+    return f"metric_{metric}" if metric in SCALARS else metric
 
 
 def to_tensorboard(run: Path, folder: Path) -> int:
@@ -81,7 +91,10 @@ def to_mlflow(run: Path, folder: Path) -> int:
     client.log_batch(created.info.run_id, params=params)
     metrics = [
         entities.Metric(
-            scalar.name, scalar.value, _ms(began + scalar.time_s), scalar.cycle
+            _NOT_IN_MLFLOW.sub("_", scalar.name),
+            scalar.value,
+            _ms(began + scalar.time_s),
+            scalar.cycle,
         )
         for scalar in figures
     ]

@@ -8,8 +8,11 @@ from typing import Any
 
 import msgspec
 
+from melisma.runs.records import Metric
+from melisma.views import scores
 from melisma.views.document import document
 from melisma.views.ledger import COUNTED, SITS_OUT, UNDER_WAY
+from melisma.views.tasks import end_title
 
 
 class Final(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +23,8 @@ class Final(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     cycles: int  #: whole ones
     learners: int
-    accuracy: float | None  #: in the end; the mean over tasks
+    kinds: list[Metric]  #: that every task has
+    metrics: dict[str, float | None]  #: in the end, by name; the means over tasks
     loss: float | None
     time_s: float | None  #: until the last whole cycle ended
     cycle_s: float | None
@@ -39,14 +43,19 @@ def final(folder: Path) -> Final:
     run, cycles = contents["run"], contents["cycles"]
     outcomes = [contents["outcomes"][place] for place in contents["turns"]["outcome"]]
     lost = [o for o in outcomes if o not in (COUNTED, SITS_OUT, UNDER_WAY)]
+    tasks = msgspec.convert([t["metrics"] for t in contents["tasks"]], _KINDS)
+    kinds = scores.shared(metrics for metrics in tasks if metrics)
+    ends = _last_rows(cycles)
+    values = [{name: v[end] for name, v in cycles["metrics"].items()} for end in ends]
     return Final(
         id=run["id"],
         scheme=run["scheme"],
         state=run["state"],
-        cycles=sum(accuracy is not None for accuracy in cycles["accuracy"]),
+        cycles=sum(time_s is not None for time_s in cycles["time_s"]),
         learners=len(contents["learners"]),
-        accuracy=_mean(_last(cycles, "accuracy")),
-        loss=_mean(_last(cycles, "loss")),
+        kinds=kinds,
+        metrics=scores.means(kinds, values),
+        loss=_mean([cycles["loss"][end] for end in ends]),
         time_s=max((s for s in cycles["time_s"] if s is not None), default=None),
         counted=outcomes.count(COUNTED),
         lost=len(lost),
@@ -57,9 +66,14 @@ def final(folder: Path) -> Final:
 _MEANS = ("cycle_s", "samples", "max_staleness", "utilisation", "truancy", "cost")
 
 
-def _last(cycles: dict[str, list[Any]], name: str) -> list[float | None]:
-    """The last value of each task."""
-    return list(dict(zip(cycles["task"], cycles[name], strict=True)).values())
+#: The metrics of each task, in a document.
+_KINDS = list[list[Metric]]
+
+
+def _last_rows(cycles: dict[str, Any]) -> list[int]:
+    """Return the row of each task's last whole cycle."""
+    ended = [row for row, time_s in enumerate(cycles["time_s"]) if time_s is not None]
+    return list({cycles["task"][row]: row for row in ended}.values())
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -87,11 +101,25 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else 100.0 * value
 
 
-ROWS = (
+def table(runs: Sequence[Final]) -> list[list[str]]:
+    """Return the rows of the table: a title, and a figure of each run."""
+    metrics = [
+        [end_title(kind), *(_end(run, kind) for run in runs)]
+        for kind in scores.distinct(run.kinds for run in runs)
+    ]
+    rows = [[row.title, *map(row.text, runs)] for row in _ROWS]
+    return [*rows[:2], *metrics, *rows[2:]]
+
+
+def _end(run: Final, kind: Metric) -> str:
+    return scores.cell(kind, run.metrics[kind.name] if kind in run.kinds else None)
+
+
+#: All but the metrics, which follow the first two.
+_ROWS = (
     Row("scheme", lambda run: run.scheme),
     Row("state", lambda run: run.state),
-    Row("accuracy in the end (%)", lambda run: _percent(run.accuracy), 2),
-    Row("loss in the end (nats)", lambda run: run.loss, 3),
+    Row("loss in the end", lambda run: scores.plain(run.loss)),
     Row("whole cycles", lambda run: run.cycles),
     Row("time (s)", lambda run: run.time_s, 1),
     Row("learners", lambda run: run.learners),

@@ -5,7 +5,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from melisma.runs.records import Aggregated, Moved, Record, evaluations
+from melisma.runs.records import (
+    ACCURACY,
+    Aggregated,
+    Evaluated,
+    Metric,
+    Moved,
+    Record,
+    evaluations,
+    metrics_by_task,
+)
 from melisma.views.fog import by_cycle
 
 
@@ -13,7 +22,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Lists with one value for each cycle of a run."""
 
     time_s: list[float]  #: at the end of each cycle
-    accuracy: list[float]
+    kinds: tuple[Metric, ...]  #: what the metrics are; the first is *the* metric
+    metrics: dict[str, list[float]]  #: on the test set, by name; NaN: not finite
     loss: list[float]
     cycle_s: list[float]
     samples: list[int]
@@ -31,6 +41,11 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error_cost: list[float] = []
     cost: list[float] = []
 
+    @property
+    def metric(self) -> list[float]:
+        """Return the values of *the* metric, the first of the task."""
+        return self.metrics[self.kinds[0].name]
+
 
 _MOVES = (
     *("collected", "trained", "sent", "discarded"),
@@ -44,10 +59,12 @@ def history(records: Sequence[Record]) -> History:
     tested = evaluations(records)
     moved = by_cycle(record for record in records if isinstance(record, Moved))
     ended = [moved[r.cycle] for r in tested if r.cycle in moved]
+    kinds = next(iter(metrics_by_task(records).values()), (ACCURACY,))
     return History(
         time_s=[record.time_s for record in tested],
-        accuracy=[record.accuracy for record in tested],
-        loss=[math.nan if r.loss is None else r.loss for r in tested],
+        kinds=kinds,
+        metrics={kind.name: _values(kind, tested) for kind in kinds},
+        loss=[_number(record.loss) for record in tested],
         cycle_s=[record.cycle_s for record in merged],
         samples=[record.samples for record in merged],
         max_staleness=[record.max_staleness for record in merged],
@@ -56,3 +73,11 @@ def history(records: Sequence[Record]) -> History:
         truancy=[record.truancy for record in merged],
         **{name: [getattr(totals, name) for totals in ended] for name in _MOVES},
     )
+
+
+def _values(kind: Metric, tested: Sequence[Evaluated]) -> list[float]:
+    return [_number(record.metrics.get(kind.name)) for record in tested]
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

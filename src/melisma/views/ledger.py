@@ -6,7 +6,7 @@ unfinished run give the rows so far.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -223,7 +223,8 @@ class Cycle:
     error: float | None = None  #: of a decoded gradient
     cost: float | None = None  #: of all learners, where they have prices
     time_s: float | None = None  #: at its end, on the run's clock
-    accuracy: float | None = None
+    #: On the test set, by name; None: not finite. Empty until the cycle is evaluated.
+    metrics: dict[str, float | None] = field(default_factory=dict)
     loss: float | None = None  #: None, too, if it is not finite
 
 
@@ -272,7 +273,7 @@ def cycle_of(
         )
     if tested:
         row = replace(
-            row, time_s=tested.time_s, accuracy=tested.accuracy, loss=tested.loss
+            row, time_s=tested.time_s, metrics=tested.metrics, loss=tested.loss
         )
     return row
 

@@ -5,18 +5,21 @@ the records of cycles that are not yet evaluated are kept in memory.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 from melisma.runs.records import (
+    ACCURACY,
     Aggregated,
     Allocated,
     Downloaded,
     Evaluated,
     Halted,
     LearnerEvent,
+    Metric,
+    Metrics,
     Moved,
     Record,
     Refused,
@@ -44,6 +47,8 @@ _WORK = {Allocated, Downloaded, Trained, Halted, Uploaded}
 _FIELDS = LearnerCycle.__struct_fields__
 _CYCLE_COUNTS = ("counted", "samples", "max_staleness")
 _CYCLE_NUMBERS = ("mean_staleness", "truancy", "utilisation", "error")
+#: Before the name of a metric's column: it may have the name of another.
+_METRIC = "metric:"
 
 
 def _kind(name: str) -> str:
@@ -59,6 +64,7 @@ class TaskProgress:
     def __init__(self, deadline_s: float) -> None:
         self.deadline_s = deadline_s
         self.refused = False
+        self.metrics: tuple[Metric, ...] = ()  #: empty until they are known
         self.last: Evaluated | None = None
         self.samples = 0  #: trained, of the updates that count
         self.updates: Counter[str] = Counter()  #: how many "counted" and "lost"
@@ -135,7 +141,7 @@ class LiveTables:
         self.cycles = Table(
             **dict.fromkeys(("task", "cycle"), COUNT),
             time_s=SECONDS,
-            **dict.fromkeys(("accuracy", "loss"), NUMBER),
+            loss=NUMBER,
             cycle_s=SECONDS,
             **dict.fromkeys(_CYCLE_COUNTS, COUNT),
             **dict.fromkeys(_CYCLE_NUMBERS, NUMBER),
@@ -146,7 +152,8 @@ class LiveTables:
             **dict.fromkeys(("task", "cycle", "learner"), COUNT),
             **dict.fromkeys(("what", "why"), TEXT),
         )
-        self.steered = 0  #: position of the last change of a deadline
+        #: Position of the last change of a deadline, or of what the metrics are.
+        self.tasks_changed = 0
         # Pending until `settle`, which numbers learners with orders first.
         self._stale_cycles: dict[tuple[int, int], None] = {}
         self._present: dict[str, None] = {}
@@ -183,15 +190,25 @@ class LiveTables:
             case Aggregated(cycle=cycle):
                 progress.merge(record)
                 self._stale_cycles[task, cycle] = None
+            case Metrics(metrics=metrics):
+                self._measure(task, metrics)
             case Evaluated(cycle=cycle):
+                if not progress.metrics:
+                    self._measure(task, (ACCURACY,))
                 progress.last = record
                 self._stale_cycles[task, cycle] = None
                 self.settle()
                 progress.let_go()
             case Steered(deadline_s=deadline_s):
-                progress.deadline_s, self.steered = deadline_s, self.position
+                progress.deadline_s, self.tasks_changed = deadline_s, self.position
             case Refused():
                 progress.refused = True
+
+    def _measure(self, task: int, metrics: tuple[Metric, ...]) -> None:
+        """Apply what a task's metrics are."""
+        self.progress[task].metrics, self.tasks_changed = metrics, self.position
+        for metric in metrics:
+            self.cycles.add_column(_METRIC + metric.name, NUMBER)
 
     def settle(self) -> None:
         """Write the rows that changed into the tables."""
@@ -227,13 +244,15 @@ class LiveTables:
 
     def _put_cycle(self, task: int, cycle: Cycle) -> None:
         cost = self.fog.cycle_cost(cycle.cycle)
+        values = {_METRIC + name: value for name, value in cycle.metrics.items()}
         row = (
             *(task, cycle.cycle, cycle.time_s),
-            *(cycle.accuracy, cycle.loss, cycle.cycle_s),
+            *(cycle.loss, cycle.cycle_s),
             *(getattr(cycle, name) for name in _CYCLE_COUNTS),
             *(getattr(cycle, name) for name in _CYCLE_NUMBERS),
             cycle.cost if cost is None else cost,
             self.progress[task].deadline_s,
+            *(values.get(name) for name in self.cycles.names if _is_metric(name)),
         )
         self.cycles.put(self.position, (task, cycle.cycle), row)
 
@@ -253,5 +272,18 @@ class LiveTables:
         for name, table in tables.items():
             if rows := table.since(position):
                 found[name] = rows
+        if "cycles" in found:
+            found["cycles"] = _with_metrics(found["cycles"])
         fog = self.fog.since(position)
         return found | ({"fog": fog} if fog or position == 0 else {})
+
+
+def _is_metric(column: str) -> bool:
+    return column.startswith(_METRIC)
+
+
+def _with_metrics(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of cycles with those of metrics in one field, by name."""
+    found = {name: values for name, values in columns.items() if not _is_metric(name)}
+    metrics = {n.removeprefix(_METRIC): columns[n] for n in columns if _is_metric(n)}
+    return found | {"metrics": metrics}

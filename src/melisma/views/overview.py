@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from melisma.jobs.schema import Job, tasks_of
 from melisma.runs.records import Record
-from melisma.views.tasks import COLUMNS, Served, served, together
+from melisma.views.tasks import cells, served, titles, together
 
 
 def service(job: Job, records: Sequence[Record]) -> dict[str, object]:
@@ -12,20 +12,16 @@ def service(job: Job, records: Sequence[Record]) -> dict[str, object]:
     jobs = tasks_of(job)
     known, refused = served(jobs, records)
     rows = [
-        _cells(task.name, known[task.name])
+        [task.name, *cells(known[task.name], known.values())]
         if task.name in known
         else [task.name, _why_not(refused.get(task.name))]
         for task in jobs
     ]
     if len(known) > 1:
         finished = [task for task in jobs if task.name in known]
-        rows.append(_cells("all", together(finished, records)))
-    return {"titles": [column.title for column in COLUMNS], "rows": rows}
+        rows.append(["all", *cells(together(finished, records), known.values())])
+    return {"titles": titles(known.values()), "rows": rows}
 
 
 def _why_not(refused: str | None) -> str:
     return "no cycle has ended" if refused is None else f"refused: {refused}"
-
-
-def _cells(name: str, results: Served) -> list[str]:
-    return [name, *(column.text(results) for column in COLUMNS)]

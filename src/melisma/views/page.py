@@ -29,7 +29,7 @@ def write(folder: Path) -> Path:
     """
     job, records = read(folder)
     try:
-        if job.task:
+        if job.tasks:
             for task in tasks_of(job):
                 write(folder / task.name)
         else:
@@ -44,7 +44,7 @@ def write(folder: Path) -> Path:
 
 def _document(job: Job, records: Sequence[Record], folder: Path) -> object:
     """Return the dashboard's document; of several tasks, with their service."""
-    if not job.task:
+    if not job.tasks:
         return document.encoded(folder)
     return document.document(folder) | {"service": overview.service(job, records)}
 

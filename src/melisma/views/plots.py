@@ -108,13 +108,13 @@ def curves(ax: Axes, lines: Sequence[Line]) -> None:
                 alpha=0.15,
                 linewidth=0,
             )
-    label_ends(
-        ax,
-        [
-            (line.scheme, look(line.scheme).colour, float(line.mean[-1]))
-            for line in lines
-        ],
-    )
+    ends = [
+        (line.scheme, look(line.scheme).colour, float(known[-1]))
+        for line in lines
+        if len(known := line.mean[np.isfinite(line.mean)])
+    ]
+    if ends:
+        label_ends(ax, ends)
 
 
 def costs(ax: Axes, rows: Mapping[str, Mapping[str, tuple[float, float, int]]]) -> None:

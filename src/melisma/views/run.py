@@ -41,7 +41,7 @@ class Run:
     @property
     def tasks(self) -> dict[str, "Run"]:
         """Return the run of each task by its name; of a single task, this run."""
-        if not self.job.task:
+        if not self.job.tasks:
             return {self.job.name: self}
         return {job.name: self._task(job) for job in tasks_of(self.job)}
 
@@ -67,7 +67,7 @@ class Run:
         """Return all records so far, in the order in which they were written."""
         if self.folder is None:
             return self._records
-        if self.job.task:
+        if self.job.tasks:
             return [r for task in self.tasks.values() for r in task.records]
         path = self.folder / RECORDS
         return rows.read(path) if path.is_file() else []
@@ -138,7 +138,7 @@ class Run:
         return views.write(self.folder)
 
     def _check_single(self, what: str) -> None:
-        if self.job.task:
+        if self.job.tasks:
             names = ", ".join(self.tasks)
             raise ConfigError(
                 f"each of several tasks has a {what} of its own: "

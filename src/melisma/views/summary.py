@@ -13,12 +13,21 @@ from melisma.jobs.schema import Job, tasks_of
 from melisma.runs import records
 from melisma.runs.files import CONFIG, RECORDS
 from melisma.runs.lock import is_locked
-from melisma.runs.records import Evaluated, Joined, Record, Refused
+from melisma.runs.records import (
+    Evaluated,
+    Joined,
+    Metric,
+    Record,
+    Refused,
+    metrics_by_task,
+)
+from melisma.views import scores
 from melisma.views.document import CUT_SHORT, FINISHED, RUNNING, folders_of
 
 #: Only records that start like this are decoded: a summary needs no others.
 _NEEDED = tuple(
-    f'{{"event":"{tag}"'.encode() for tag in ("evaluated", "joined", "refused")
+    f'{{"event":"{tag}"'.encode()
+    for tag in ("evaluated", "joined", "metrics", "refused")
 )
 
 
@@ -33,7 +42,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     cycles_done: int  #: of all tasks
     cycles: int
-    accuracy: float | None  #: in the end; the mean over tasks
+    metric: Metric | None  #: of every task; None: not known yet, or they have others
+    value: float | None  #: of the metric in the end; the mean over tasks
     loss: float | None
     time_s: float | None  #: of the last whole cycle
     learners: int
@@ -80,6 +90,8 @@ def _read(
     ends = zip(tasks, done, refused, strict=True)
     finished = all(out or cycles >= task.cycles for task, cycles, out in ends)
     last = [evaluation for evaluation in evaluations if evaluation]
+    metric = _metric(by_task)
+    values = scores.means([metric] if metric else [], [e.metrics for e in last])
     losses = [evaluation.loss for evaluation in last if evaluation.loss is not None]
     return Summary(
         id=folder.resolve().name,
@@ -90,7 +102,8 @@ def _read(
         state=FINISHED if finished else CUT_SHORT,
         cycles_done=sum(done),
         cycles=sum(task.cycles for task in tasks),
-        accuracy=fmean(e.accuracy for e in last) if last else None,
+        metric=metric,
+        value=values[metric.name] if metric else None,
         loss=fmean(losses) if losses else None,
         time_s=max((e.time_s for e in last), default=None),
         learners=len(
@@ -116,3 +129,10 @@ def _needed(path: Path) -> list[Record]:
 
 def _last_evaluation(rows: Sequence[Record]) -> Evaluated | None:
     return next((r for r in reversed(rows) if isinstance(r, Evaluated)), None)
+
+
+def _metric(by_task: Sequence[Sequence[Record]]) -> Metric | None:
+    """Return *the* metric of all tasks that have one so far; None if they differ."""
+    known = [m for rows in by_task for m in metrics_by_task(rows).values()]
+    first = {metrics[0] for metrics in known}
+    return first.pop() if len(first) == 1 else None

@@ -24,10 +24,7 @@ class Table:
     """Rows by key; a later row with the same key replaces the earlier one."""
 
     def __init__(self, **kinds: str) -> None:
-        self._columns: dict[str, Any] = {
-            name: [] if kind == TEXT else array("q" if kind == COUNT else "d")
-            for name, kind in kinds.items()
-        }
+        self._columns = {name: _empty(kind) for name, kind in kinds.items()}
         self._kinds = kinds
         self._absent = {name: _ABSENT[kind] for name, kind in kinds.items()}
         self._rows: dict[Hashable, int] = {}
@@ -35,6 +32,19 @@ class Table:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the names of the columns, in order."""
+        return list(self._columns)
+
+    def add_column(self, name: str, kind: str) -> None:
+        """Add a column, unless there is one of this name; rows so far have no value."""
+        if name not in self._columns:
+            column = _empty(kind)
+            column.extend([_ABSENT[kind]] * len(self))
+            self._columns[name], self._kinds[name] = column, kind
+            self._absent[name] = _ABSENT[kind]
 
     def put(self, position: int, key: Hashable, values: Sequence[Any]) -> None:
         """Store a row, changed at ``position``; None: not known."""
@@ -96,6 +106,10 @@ class Table:
                 break
             rows.append(row)
         return sorted(rows)
+
+
+def _empty(kind: str) -> Any:
+    return [] if kind == TEXT else array("q" if kind == COUNT else "d")
 
 
 def _plain(column: Any, kind: str, rows: list[int] | None) -> list[Any]:

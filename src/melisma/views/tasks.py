@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from melisma.jobs.schema import Job
-from melisma.runs.records import Allocated, Evaluated, Record, Refused
+from melisma.runs.records import (
+    Allocated,
+    Evaluated,
+    Metric,
+    Record,
+    Refused,
+    metrics_by_task,
+)
+from melisma.views import scores
 from melisma.views.ledger import LearnerCycle, learner_cycles
 
 
@@ -86,7 +94,8 @@ def _costs(records: Iterable[Record]) -> list[float]:
 class Served:
     """Results of one task, or of several together."""
 
-    accuracy: float  #: in the end; the mean over tasks
+    kinds: list[Metric]  #: of several tasks those that all have
+    metrics: dict[str, float | None]  #: in the end, by name; the means over tasks
     service: Service
 
 
@@ -103,16 +112,37 @@ def served(
 
 def together(jobs: Sequence[Job], records: Sequence[Record]) -> Served:
     """Return the results of tasks taken together; each must have a whole cycle."""
-    accuracy = {r.task: r.accuracy for r in records if isinstance(r, Evaluated)}
-    names = {job.name for job in jobs}
+    ends = {r.task: r.metrics for r in records if isinstance(r, Evaluated)}
+    names, known = [job.name for job in jobs], metrics_by_task(records)
+    kinds = scores.shared(known[name] for name in names)
     return Served(
-        accuracy=fmean(accuracy[name] for name in names),
+        kinds=kinds,
+        metrics=scores.means(kinds, [ends[name] for name in names]),
         service=service(
             [record for record in records if record.task in names],
             {job.name: float(job.deadline) for job in jobs},
             {job.name: job.training.batch for job in jobs},
         ),
     )
+
+
+def end_title(metric: Metric) -> str:
+    """Return the title of a metric's value after the last cycle."""
+    return f"{metric.name} in the end" + (" (%)" if metric.percent else "")
+
+
+def titles(tasks: Iterable[Served]) -> list[str]:
+    """Return the titles of the table of tasks: their metrics, and `COLUMNS`."""
+    metrics = scores.distinct(task.kinds for task in tasks)
+    return [*map(end_title, metrics), *(column.title for column in COLUMNS)]
+
+
+def cells(task: Served, tasks: Iterable[Served]) -> list[str]:
+    """Return a task's figures as text, in the order of the `titles` of ``tasks``."""
+    return [
+        scores.cell(metric, task.metrics[metric.name] if metric in task.kinds else None)
+        for metric in scores.distinct(other.kinds for other in tasks)
+    ] + [column.text(task) for column in COLUMNS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +158,8 @@ class Column:
         return f"{self.of(served):,.{self.digits}f}"
 
 
+#: Behind the metrics.
 COLUMNS = (
-    Column("accuracy in the end (%)", lambda s: 100 * s.accuracy),
     Column("cycle (s)", lambda s: s.service.time_s, digits=2),
     Column("cycles in time (%)", lambda s: 100 * s.service.task_satisfaction),
     Column("learners in time (%)", lambda s: 100 * s.service.learner_satisfaction),

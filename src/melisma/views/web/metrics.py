@@ -20,8 +20,8 @@ def text(document: Document, status: Mapping[str, Any], metrics: Metrics | None)
     connected = [state for state in status["learners"].values() if state["connected"]]
     families = [
         ("cycle", "gauge", "Whole cycles", by_task(lambda c: c.done)),
-        ("accuracy", "gauge", "Test accuracy", by_task(_last("accuracy"))),
-        ("loss", "gauge", "Test loss", by_task(_last("loss"))),
+        ("metric", "gauge", "Metrics on the test set", _metrics(tasks)),
+        ("loss", "gauge", "Test loss", by_task(lambda c: c.last and c.last.loss)),
         ("deadline_seconds", "gauge", "Deadline", by_task(lambda c: c.deadline_s)),
         ("learners_connected", "gauge", "Connected", [({}, len(connected))]),
         ("samples_total", "counter", "Trained", by_task(lambda c: c.samples)),
@@ -36,8 +36,13 @@ def text(document: Document, status: Mapping[str, Any], metrics: Metrics | None)
     return "".join(_family(*family) for family in families)
 
 
-def _last(what: str) -> Any:
-    return lambda progress: getattr(progress.last, what) if progress.last else None
+def _metrics(tasks: Iterable[Any]) -> list[Sample]:
+    return [
+        ({"task": task.name, "metric": name}, value)
+        for task, progress in tasks
+        if progress.last
+        for name, value in progress.last.metrics.items()
+    ]
 
 
 def _updates(tasks: Iterable[Any]) -> list[Sample]:

@@ -2,7 +2,7 @@
 
 import { Axes } from "./axes.js";
 import { el, say } from "./dom.js";
-import { ink, number } from "./format.js";
+import { ink, number, plainNumber } from "./format.js";
 import { dot, line as straight } from "./keys.js";
 import { Picture } from "./picture.js";
 
@@ -170,13 +170,18 @@ export class Chart extends Picture {
     return [...xs].sort((one, two) => one - two);
   }
 
+  /** A value; with digits of null as many as tell something. */
+  #text(value) {
+    return this.digits === null ? plainNumber(value) : number(value, this.digits);
+  }
+
   #look(x) {
     this.at = x ?? null;
     const known = this.data.flatMap(({ name, points, off }) => {
       const i = points[0].indexOf(x);
       return i < 0 || off
         ? []
-        : [`${this.data.length > 1 ? `${name} ` : ""}${number(points[1][i], this.digits)}`];
+        : [`${this.data.length > 1 ? `${name} ` : ""}${this.#text(points[1][i])}`];
     });
     const where = `${this.across.split(" ")[0]} ${number(x, this.whole ? 0 : 2)}`;
     say(this.said, x == null ? "" : `${where}: ${known.join(", ")}`);

@@ -1,6 +1,7 @@
 // Schemes compared: the table, and mean curves with their intervals.
 
 import { Chart } from "./charts.js";
+import { metricFacts } from "./curves.js";
 import { el } from "./dom.js";
 import { COSTS, number, schemeColour } from "./format.js";
 import { boxes, legend } from "./keys.js";
@@ -18,20 +19,14 @@ export class Comparison {
     );
     const title = `${told.job}: schemes compared`;
     document.title = title;
-    const facts = { y: "test accuracy (%)", digits: 1, bound: [0, 102] };
-    this.byCycle = new Chart({ title: "Test accuracy by cycle", ...facts });
-    this.byTime = new Chart({
-      title: "Test accuracy by time",
-      x: "time on the learners' clock (s)",
-      ...facts,
-    });
+    if (told.metric) this.#charts(told.metric);
     this.costs = el("figure", { class: "chart full" });
     const body = el(
       "div",
       { class: "body" },
       el("h1", {}, title),
       el("p", {}, told.caption),
-      told.curves.length ? el("div", { class: "charts" }, this.byCycle.root, this.byTime.root) : null,
+      told.metric ? el("div", { class: "charts" }, this.byCycle.root, this.byTime.root) : null,
       plain(["scheme", ...told.titles], told.rows),
       el("p", { class: "dim" }, told.notes),
       told.costs.length ? this.costs : null,
@@ -41,13 +36,23 @@ export class Comparison {
     document.body.append(top, body);
   }
 
+  /** Of several tasks there are none: each has its own cycles. */
+  #charts(metric) {
+    const bound = metric.percent ? [0, 102] : null;
+    this.byCycle = new Chart({ ...metricFacts(metric, "cycle"), bound });
+    const x = "time on the learners' clock (s)";
+    this.byTime = new Chart({ ...metricFacts(metric, "time_s"), x, bound });
+  }
+
   start() {
     this.changed();
   }
 
   changed() {
-    this.byCycle.draw(() => this.told.curves.map((curve) => line(curve, "cycle")));
-    this.byTime.draw(() => this.told.curves.map((curve) => line(curve, "time_s")));
+    if (this.told.metric) {
+      this.byCycle.draw(() => this.told.curves.map((curve) => line(curve, "cycle")));
+      this.byTime.draw(() => this.told.curves.map((curve) => line(curve, "time_s")));
+    }
     if (this.told.costs.length)
       this.costs.replaceChildren(
         el("figcaption", {}, "Cost per sample collected"),
@@ -57,9 +62,13 @@ export class Comparison {
   }
 }
 
+/** A scheme's curve, where it is known: a metric need not be finite. */
 function line({ scheme, mean, half, ...x }, by) {
-  const band = half[0] == null ? null : [mean.map((y, i) => y - half[i]), mean.map((y, i) => y + half[i])];
-  return { name: scheme, colour: schemeColour(scheme), points: [x[by], mean], band, named: true };
+  const known = mean.map((_, i) => i).filter((i) => mean[i] != null);
+  const points = [known.map((i) => x[by][i]), known.map((i) => mean[i])];
+  const bounded = known.length && known.every((i) => half[i] != null);
+  const band = bounded ? [-1, 1].map((way) => known.map((i) => mean[i] + way * half[i])) : null;
+  return { name: scheme, colour: schemeColour(scheme), points, band, named: true };
 }
 
 /** A bar a scheme, of what data cost. */

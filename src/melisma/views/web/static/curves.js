@@ -2,12 +2,18 @@
 
 import { Chart, Charts } from "./charts.js";
 import { number, schemeColour, taskColour } from "./format.js";
+import { columnOf } from "./store.js";
 
 /** Lines of one figure: one for each task, and those of a second run dashed. */
-export function lines(app, figure, by = "cycle", scale = 1) {
-  const shown = linesOf(app.store, figure, by, scale, "");
+export function lines(app, figure, by = "cycle", scale = 1, has = () => true) {
+  const linesOf = (store, prefix) =>
+    store.tasks
+      .map((_, task) => task)
+      .filter((task) => has(store, task))
+      .map((task) => lineOf(store, task, prefix, store.line(task, figure, by, scale)));
+  const shown = linesOf(app.store, "");
   if (!app.other) return shown;
-  const over = linesOf(app.other, figure, by, scale, `${app.other.run.id}: `);
+  const over = linesOf(app.other, `${app.other.run.id}: `);
   return [...shown, ...over.map((line) => ({ ...line, dash: [6, 4], colour: overColour(line, shown) }))];
 }
 
@@ -16,14 +22,14 @@ const OVER = "#CC79A7";
 /** A second run of the same scheme would be drawn in the same colour. */
 const overColour = (line, shown) => (shown.some((own) => own.colour === line.colour) ? OVER : line.colour);
 
-function linesOf(store, figure, by, scale, prefix) {
+function lineOf(store, task, prefix, points) {
   const several = store.tasks.length > 1;
-  return store.tasks.map((task, place) => ({
-    name: prefix + (several ? task.name : store.run.scheme),
-    colour: several ? taskColour(place) : schemeColour(store.run.scheme),
-    points: store.line(place, figure, by, scale),
+  return {
+    name: prefix + (several ? store.tasks[task].name : store.run.scheme),
+    colour: several ? taskColour(task) : schemeColour(store.run.scheme),
+    points,
     named: prefix !== "",
-  }));
+  };
 }
 
 const CLOCK = "time on the learners' clock (s)";
@@ -35,19 +41,43 @@ const chartOf = (app, title, figure, { by = "cycle", scale = 1, ...facts }) => {
 
 const percents = { scale: 100, digits: 1 };
 
-export const accuracy = (app, by) =>
-  chartOf(app, `Test accuracy by ${by === "cycle" ? "cycle" : "time"}`, "accuracy", {
-    ...percents,
-    y: "test accuracy (%)",
-    by,
-  });
+const word = (by) => (by === "cycle" ? "cycle" : "time");
+
+/** What a chart of a metric is called, and how its values are printed. */
+export const metricFacts = ({ name, percent, more_is_better }, by) => ({
+  title: `Test ${name} by ${word(by)}`,
+  y: `test ${name}${percent ? " (%)" : ""}${more_is_better ? "" : ", less is better"}`,
+  digits: percent ? percents.digits : null,
+});
+
+/** A metric, of the tasks that have it. */
+export function metric(app, kind, by) {
+  const chart = new Chart({ ...metricFacts(kind, by), x: by === "cycle" ? "cycle" : CLOCK });
+  const scale = kind.percent ? percents.scale : 1;
+  return [chart, () => lines(app, columnOf(kind), by, scale, (store, task) => store.has(task, kind))];
+}
 
 export const loss = (app, by) =>
-  chartOf(app, `Test loss by ${by === "cycle" ? "cycle" : "time"}`, "loss", {
-    y: "test loss (nats)",
-    digits: 3,
-    by,
-  });
+  chartOf(app, `Test loss by ${word(by)}`, "loss", { y: "test loss", digits: null, by });
+
+/** Charts that are made anew once it is known what the metrics are. */
+export class MetricCharts extends Charts {
+  constructor(app, make) {
+    super([]);
+    Object.assign(this, { app, make });
+  }
+
+  draw() {
+    const { store } = this.app;
+    const shape = JSON.stringify(store.metrics);
+    if (this.shape !== shape) {
+      this.shape = shape;
+      this.pairs = this.make(store);
+      this.root.replaceChildren(...this.pairs.map(([chart]) => chart.root));
+    }
+    super.draw();
+  }
+}
 
 /** Several figures of the run in one chart. */
 function together(app, title, figures, facts) {
@@ -92,9 +122,8 @@ function moved(app) {
 
 export class Curves {
   constructor(app) {
-    this.charts = new Charts([
-      accuracy(app, "cycle"),
-      accuracy(app, "time_s"),
+    this.charts = new MetricCharts(app, ({ metrics }) => [
+      ...metrics.flatMap((kind) => [metric(app, kind, "cycle"), metric(app, kind, "time_s")]),
       loss(app, "cycle"),
       loss(app, "time_s"),
       together(

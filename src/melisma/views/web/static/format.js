@@ -12,7 +12,15 @@ export function number(value, digits = 0, unit = "") {
   return text + unit;
 }
 
+/** A number without a unit, with three digits after the point or as many as tell something. */
+export const plainNumber = (value) =>
+  number(value, value ? Math.min(12, Math.max(3, 2 - Math.floor(Math.log10(Math.abs(value))))) : 3);
+
 export const percent = (share, digits = 1) => number(share == null ? null : 100 * share, digits, " %");
+
+/** A metric's value, with its unit. */
+export const metricText = (metric, value, digits = 1) =>
+  metric.percent ? percent(value, digits) : plainNumber(value);
 
 /** Seconds, with as many digits as tell something. */
 export function seconds(value) {

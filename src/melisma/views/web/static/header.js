@@ -1,7 +1,8 @@
 // The head of the page: which run, how far it is, how well it does.
 
 import { el, say } from "./dom.js";
-import { bytes, chosen_s, number, percent, span, taskColour } from "./format.js";
+import { bytes, chosen_s, metricText, number, plainNumber, span, taskColour } from "./format.js";
+import { columnOf } from "./store.js";
 
 export class Header {
   constructor(app) {
@@ -30,7 +31,7 @@ export class Header {
     document.title = `${run.name}: ${this.#where()}`;
     this.#show(store.tasks.length > 1 ? this.#several() : this.#single());
     this.bar.max = store.tasks.reduce((sum, task) => sum + (task.cycles ?? 0), 0) || 1;
-    this.bar.value = store.tasks.reduce((sum, _, task) => sum + done(store, task), 0);
+    this.bar.value = store.tasks.reduce((sum, _, task) => sum + store.done(task), 0);
   }
 
   #where() {
@@ -40,19 +41,20 @@ export class Header {
 
   #cycle(task) {
     const { store } = this.app;
-    const now = store.ended ? done(store, task) : store.cycle(task);
+    const now = store.ended ? store.done(task) : store.cycle(task);
     return `${number(now)} of ${number(store.tasks[task]?.cycles ?? store.run.cycles)}`;
   }
 
   #single() {
     const { store } = this.app;
     const { run } = store;
+    const metric = store.metric(0);
     return {
       scheme: run.scheme,
       cycle: this.#cycle(0),
       ...this.#countdown(),
-      "test accuracy": percent(store.last(0, "accuracy")),
-      "test loss": number(store.last(0, "loss"), 3, " nats"),
+      ...(metric ? { [`test ${metric.name}`]: this.#value(0) } : {}),
+      "test loss": plainNumber(store.last(0, "loss")),
       ...this.#rest(),
     };
   }
@@ -60,11 +62,25 @@ export class Header {
   /** Of several tasks each has a tile. */
   #several() {
     const { store } = this.app;
-    const tasks = store.tasks.map((task, place) => [
-      `${task.name}: cycle, accuracy`,
-      `${this.#cycle(place)}, ${percent(store.last(place, "accuracy"))}`,
+    const tasks = store.tasks.map((_, place) => [
+      this.#nameOf(place),
+      `${this.#cycle(place)}${store.metric(place) ? `, ${this.#value(place)}` : ""}`,
     ]);
     return { scheme: store.run.scheme, ...this.#countdown(), ...Object.fromEntries(tasks), ...this.#rest() };
+  }
+
+  /** The name of a task's tile. */
+  #nameOf(task) {
+    const { store } = this.app;
+    const metric = store.metric(task);
+    return `${store.tasks[task].name}: cycle${metric ? `, ${metric.name}` : ""}`;
+  }
+
+  /** *The* metric of a task, now. */
+  #value(task) {
+    const { store } = this.app;
+    const metric = store.metric(task);
+    return metricText(metric, store.last(task, columnOf(metric)));
   }
 
   /** Time to the deadline that comes next, of the tasks that are in a cycle. */
@@ -85,7 +101,7 @@ export class Header {
     const { store } = this.app;
     const cycle = store.cycle(task);
     const row = store.cycleAt[task]?.[cycle];
-    if (!cycle || (row !== undefined && store.cycles.accuracy[row] != null)) return null;
+    if (!cycle || (row !== undefined && store.cycles.time_s[row] != null)) return null;
     const single = store.tasks.length === 1;
     const began_s = (single ? store.status?.cycle_began_s : null) ?? store.starts[task][cycle];
     const deadline_s = (single ? store.status?.deadline_s : null) ?? store.deadline_s(task, cycle);
@@ -131,14 +147,9 @@ export class Header {
       wanted.length === this.tiles.children.length &&
       wanted.every((tile, i) => tile === this.tiles.children[i]);
     if (!same) this.tiles.replaceChildren(...wanted);
-    this.app.store.tasks.forEach((task, place) => {
-      const tile = this.known.get(`${task.name}: cycle, accuracy`);
+    this.app.store.tasks.forEach((_, place) => {
+      const tile = this.known.get(this.#nameOf(place));
       if (tile) tile.root.style.borderLeft = `4px solid ${taskColour(place)}`;
     });
   }
-}
-
-/** Cycles of a task that came to their end. */
-function done(store, task) {
-  return store.rowsOf(task).filter((row) => store.cycles.accuracy[row] != null).length;
 }

@@ -6,6 +6,9 @@ export const COUNTED = "counted";
 export const SITS_OUT = "sits out";
 export const UNDER_WAY = "under way";
 
+/** The column of cycles that a metric has: it may have the name of another. */
+export const columnOf = (metric) => `metric:${metric.name}`;
+
 export class Store {
   constructor(documentOfRun) {
     this.run = {};
@@ -69,7 +72,8 @@ export class Store {
     }
   }
 
-  #mergeCycles(part) {
+  #mergeCycles({ metrics, ...part }) {
+    for (const name in metrics) part[columnOf({ name })] = metrics[name];
     for (let i = 0; i < part.task.length; i++) {
       put(this.cycles, part, i, (this.cycleAt[part.task[i]] ??= []), part.cycle[i]);
     }
@@ -128,7 +132,32 @@ export class Store {
     return (this.cycleAt[task] ?? []).filter((row) => row !== undefined);
   }
 
-  /** The last figure of a task that is known, for instance its accuracy. */
+  /** Cycles of a task that came to their end. */
+  done(task) {
+    return this.rowsOf(task).filter((row) => this.cycles.time_s[row] != null).length;
+  }
+
+  /** *The* metric of a task, {name, percent, more_is_better}; null until it is known. */
+  metric(task) {
+    return this.tasks[task]?.metrics?.[0] ?? null;
+  }
+
+  /** *The* metrics of all tasks, each once. */
+  get firstMetrics() {
+    return distinct(this.tasks.flatMap((task) => task.metrics.slice(0, 1)));
+  }
+
+  /** All metrics of all tasks, each once: first *the* metrics, then the others. */
+  get metrics() {
+    return distinct([...this.firstMetrics, ...this.tasks.flatMap((task) => task.metrics)]);
+  }
+
+  /** Whether a task has a metric. */
+  has(task, metric) {
+    return this.tasks[task].metrics.some((one) => JSON.stringify(one) === JSON.stringify(metric));
+  }
+
+  /** The last figure of a task that is known, for instance its loss. */
   last(task, figure) {
     const column = this.cycles[figure] ?? [];
     return this.rowsOf(task).reduce((found, row) => column[row] ?? found, null);
@@ -154,6 +183,8 @@ export class Store {
     return [x, y];
   }
 }
+
+const distinct = (metrics) => [...new Map(metrics.map((one) => [JSON.stringify(one), one])).values()];
 
 /** Write row `i` of `part` where `index[place]` says, or behind the last. */
 function put(columns, part, i, index, place) {

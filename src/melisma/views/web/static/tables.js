@@ -1,9 +1,9 @@
 // Learners, tasks, cycles and incidents as tables.
 
 import { button, el } from "./dom.js";
-import { chosen_s, mean, number, percent, seconds, span } from "./format.js";
+import { chosen_s, mean, metricText, number, percent, plainNumber, seconds, span } from "./format.js";
 import { isNeedless, placeOf, tallies } from "./learner.js";
-import { COUNTED } from "./store.js";
+import { COUNTED, columnOf } from "./store.js";
 import { Table, plain } from "./table.js";
 
 const column = (title, name, text, facts = {}) => ({
@@ -92,12 +92,22 @@ export class Learners {
 export class Tasks {
   constructor(app) {
     this.app = app;
+    this.root = el("figure", { class: "chart full" });
+  }
+
+  /** Where all tasks have one metric, its name stands once, at the top. */
+  #make(shape) {
+    this.shape = shape;
+    const { store } = this.app;
+    const [one, ...others] = store.firstMetrics;
+    const text = ({ metric, value }) =>
+      metric ? `${others.length ? `${metric.name} ` : ""}${metricText(metric, value)}` : "–";
     const columns = [
       { title: "task", name: true, of: (row) => row.name },
       column("cycles", "done", (value) => number(value)),
       column("of", "cycles", (value) => number(value)),
-      column("accuracy", "accuracy", (value) => percent(value)),
-      column("loss", "loss", (value) => number(value, 3)),
+      { title: one && !others.length ? one.name : "metric", of: (row) => row.value, text },
+      column("loss", "loss", plainNumber),
       column("deadline", "deadline_s", chosen_s),
       column("cycle, mean", "cycle_s", seconds),
       column("learners now", "now", (value) => number(value)),
@@ -105,17 +115,17 @@ export class Tasks {
       { title: "serving now", of: (row) => row.serving, look: () => "wrap" },
     ];
     this.table = new Table(columns, (row) => row.name, { label: "tasks" });
-    this.root = el(
-      "figure",
-      { class: "chart full" },
+    this.root.replaceChildren(
       el("figcaption", {}, "Tasks, and who serves them"),
       this.table.root,
+      ...(store.service ? served(store.service) : []),
     );
-    if (app.store.service) this.root.append(...served(app.store.service));
   }
 
   draw() {
     const { store } = this.app;
+    const shape = JSON.stringify(store.firstMetrics);
+    if (this.shape !== shape) this.#make(shape);
     this.table.draw(store.tasks.map((task, place) => this.#row(task, place)));
   }
 
@@ -124,6 +134,7 @@ export class Tasks {
     const cycle = store.turnAt[place]?.at(-1) ?? [];
     const serving = store.learners.filter((_, learner) => store.turns.samples[cycle[learner]]);
     const rows = store.rowsOf(place);
+    const metric = store.metric(place);
     const lengths = rows.map((row) => store.cycles.cycle_s[row]).filter((value) => value != null);
     const refused =
       store.incidents.what?.findIndex(
@@ -132,8 +143,9 @@ export class Tasks {
       ) ?? -1;
     return {
       ...task,
-      done: rows.filter((row) => store.cycles.accuracy[row] != null).length,
-      accuracy: store.last(place, "accuracy"),
+      done: store.done(place),
+      metric,
+      value: metric && store.last(place, columnOf(metric)),
       loss: store.last(place, "loss"),
       cycle_s: mean(lengths),
       now: serving.length,
@@ -157,12 +169,21 @@ function served({ titles, rows }) {
 export class Cycles {
   constructor(app) {
     this.app = app;
+    this.root = el("div");
+  }
+
+  #make(shape) {
+    this.shape = shape;
     const columns = [
       column("cycle", "cycle", (value) => number(value)),
       column("task", "task", String),
       column("time", "time_s", seconds),
-      column("accuracy", "accuracy", (value) => percent(value, 2)),
-      column("loss", "loss", (value) => number(value, 3)),
+      ...this.app.store.metrics.map((metric) =>
+        column(metric.name, columnOf(metric), (value) => metricText(metric, value, 2), {
+          hint: metric.more_is_better ? null : "less is better",
+        }),
+      ),
+      column("loss", "loss", plainNumber),
       column("learners", "learners", (value) => number(value)),
       column("counted", "counted", (value) => number(value)),
       column("halted", "halted", (value) => number(value)),
@@ -175,11 +196,13 @@ export class Cycles {
       column("cost", "cost", (value) => number(value, 1)),
     ];
     this.table = new Table(columns, (row) => `${row.task} ${row.cycle}`, { label: "cycles", most: 200 });
-    this.root = this.table.root;
+    this.root.replaceChildren(this.table.root);
   }
 
   draw() {
     const { store } = this.app;
+    const shape = JSON.stringify(store.metrics);
+    if (this.shape !== shape) this.#make(shape);
     const rows = store.tasks.flatMap((task, place) =>
       Array.from({ length: store.cycle(place) }, (_, i) => this.#row(task, place, i + 1)),
     );

@@ -2,9 +2,8 @@
 
 import { Allocation } from "./allocation.js";
 import { fragment, rewrite } from "./api.js";
-import { Charts } from "./charts.js";
 import { Coded } from "./coded.js";
-import { Curves, accuracy, loss } from "./curves.js";
+import { Curves, MetricCharts, loss, metric } from "./curves.js";
 import { button, el } from "./dom.js";
 import { Fog } from "./fog.js";
 import { Predictions } from "./predictions.js";
@@ -15,9 +14,10 @@ import { Timeline } from "./timeline.js";
 class Overview {
   constructor(app) {
     const { kind } = app.store;
-    const charts = new Charts([
-      accuracy(app, kind === "tasks" ? "time_s" : "cycle"),
-      loss(app, kind === "tasks" ? "time_s" : "cycle"),
+    const by = kind === "tasks" ? "time_s" : "cycle";
+    const charts = new MetricCharts(app, ({ firstMetrics }) => [
+      ...firstMetrics.map((one) => metric(app, one, by)),
+      loss(app, by),
     ]);
     this.parts = {
       tasks: () => [new Tasks(app), new Timeline(app), charts],

@@ -1,0 +1,129 @@
+"""Optimisers of local training: torch's by name, for one learner or for many at once.
+
+For many, torch's own optimiser works on stacks with a row for each learner. Its steps
+go value by value, so every row moves as it would alone; a learner that is done leaves
+with the last rows, and the state is cut to those that go on.
+"""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from melisma.errors import ConfigError, unknown
+from melisma.learning.losses import OwnTraining
+from melisma.learning.parameters import Parameters
+from melisma.learning.settings import Training
+
+#: Optimisers of torch that move each value by its own gradient and state alone.
+BY_VALUE = frozenset(
+    (
+        *("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam"),
+        *("Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD"),
+    )
+)
+
+
+def _optimisers() -> dict[str, type[torch.optim.Optimizer]]:
+    found: Mapping[str, Any] = vars(torch.optim)
+    return {
+        name: kind
+        for name, kind in found.items()
+        if inspect.isclass(kind)
+        and issubclass(kind, torch.optim.Optimizer)
+        and name not in ("Optimizer", "LBFGS", "SparseAdam")
+    }
+
+
+#: LBFGS asks for the loss again and again; SparseAdam is for sparse gradients.
+OPTIMISERS = _optimisers()
+
+
+def named(optimiser: str) -> str:
+    """Return an optimiser's name as torch writes it; ConfigError if there is none."""
+    for name in OPTIMISERS:
+        if name.lower() == optimiser.lower():
+            return name
+    raise unknown("optimiser", optimiser, OPTIMISERS)
+
+
+def optimiser_for(
+    values: Iterable[Tensor], training: Training
+) -> torch.optim.Optimizer:
+    """Return an optimiser of these tensors; ConfigError if its arguments are wrong."""
+    values = list(values)
+    if isinstance(training, OwnTraining) and training.own_optimiser:
+        return training.own_optimiser(values, lr=training.rate)
+    kind: Any = OPTIMISERS[named(training.optimiser)]
+    arguments = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in training.arguments.items()
+    }
+    try:
+        made: torch.optim.Optimizer = kind(values, lr=training.rate, **arguments)
+    except (TypeError, ValueError, IndexError) as error:
+        raise ConfigError(f"optimiser {training.optimiser!r}: {error}") from error
+    return made
+
+
+def check_optimiser(training: Training) -> None:
+    """Raise ConfigError unless there is such an optimiser, with such arguments."""
+    optimiser_for([torch.zeros(1)], training)
+
+
+def goes_by_value(training: Training) -> bool:
+    """Return whether many learners' values may be moved together."""
+    own = isinstance(training, OwnTraining) and training.own_optimiser is not None
+    return not own and named(training.optimiser) in BY_VALUE
+
+
+class StackOptimiser:
+    """Moves the first rows of a stack, fewer and fewer, as one optimiser each would."""
+
+    def __init__(self, stack: Parameters, training: Training) -> None:
+        self._stack, self._training, self._rows = stack, training, -1
+        self._values: list[Tensor] = []
+        self._optimiser: torch.optim.Optimizer | None = None
+
+    def step(self, rows: int, gradients: Parameters) -> None:
+        """Move the first ``rows`` learners along their gradients."""
+        if self._training.is_plain_sgd:
+            for name, gradient in gradients.items():
+                self._stack[name][:rows].sub_(gradient, alpha=self._training.rate)
+            return
+        if rows != self._rows:
+            self._cut(rows)
+        if self._training.clip is not None:
+            gradients = _clipped(gradients, self._training.clip)
+        for value, gradient in zip(self._values, gradients.values(), strict=True):
+            value.grad = gradient
+        if self._optimiser:
+            self._optimiser.step()
+
+    def _cut(self, rows: int) -> None:
+        """Go on with fewer rows, and with their part of the state."""
+        values = [value[:rows] for value in self._stack.values()]
+        optimiser = optimiser_for(values, self._training)
+        for before, value in zip(self._values, values, strict=False):
+            state = self._optimiser.state[before] if self._optimiser else {}
+            optimiser.state[value] = {
+                name: part[:rows] if _is_like(part, before) else part
+                for name, part in state.items()
+            }
+        self._values, self._optimiser, self._rows = values, optimiser, rows
+
+
+def _is_like(part: object, value: Tensor) -> bool:
+    return isinstance(part, Tensor) and part.shape == value.shape
+
+
+def _clipped(gradients: Parameters, most: float) -> Parameters:
+    """Scale each learner's gradient down to a norm, as ``clip_grad_norm_`` does."""
+    norms = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients.values()]
+    total = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    scale = (most / (total + 1e-6)).clamp(max=1.0)
+    return {
+        name: g * scale.view(-1, *[1] * (g.ndim - 1)) for name, g in gradients.items()
+    }
