@@ -9,10 +9,12 @@ from tests.fleets.learners import Steady, changed, live, of, slow
 
 from melisma.fleets import audit
 from melisma.fleets.messages import Speeds, TrainRequest, Update
+from melisma.jobs.schema import TrainingTable
 from melisma.learner.learner import Learner
 from melisma.learner.source import Caller
 from melisma.learning.checks import FALSE_FROM
 from melisma.learning.parameters import Parameters
+from melisma.learning.settings import Schedule
 from melisma.runs import records
 from melisma.units import Seconds
 
@@ -74,6 +76,20 @@ def test_liars_are_refused_and_expelled(tmp_path: Path, liar: type[Steady]) -> N
     assert all("not what its work leads to" in r.reason for r in dropped)
     assert [r.learner for r in of(records.Expelled, happened)] == ["b"]
     assert [r.learners for r in of(records.Aggregated, happened)] == [1, 1, 1]
+
+
+def test_a_task_of_ones_own_is_redone_by_its_own_loss_and_optimiser(
+    tmp_path: Path,
+) -> None:
+    task = "tests.launch.regression:line"
+    training = TrainingTable(optimiser="AdamW", schedule=Schedule.COSINE)
+    job = changed(JOB, task=task, training=training, samples=200, shard=10)
+    learners = [Steady(name="a", allowed=[task]), Lazy(name="b", allowed=[task])]
+    happened = live(job, tmp_path, learners)
+    honest = [r.distance for r in of(records.Checked, happened) if r.learner == "a"]
+    assert len(honest) == 3
+    assert max(honest) < FALSE_FROM / 100
+    assert [r.learner for r in of(records.Expelled, happened)] == ["b"]
 
 
 def test_a_claim_beyond_the_batches_done_is_refused_without_redoing(

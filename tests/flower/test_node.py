@@ -8,6 +8,8 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict, UserConfig
 from tests.flower.grids import LocalGrid, carried, context_of
+from tests.launch.regression import line
+from torch.nn.functional import mse_loss
 
 from melisma.errors import ConfigError
 from melisma.fleets.messages import TaskSpec, TrainRequest
@@ -18,9 +20,10 @@ from melisma.learner.speed import Speed
 from melisma.learning import data, models
 from melisma.learning.benchmark import Line
 from melisma.learning.data import save_own
-from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.learning.settings import Late, Training
 from melisma.learning.shards import ShardStore
+from melisma.learning.task import plain
 
 SPEC = TaskSpec(
     task="test",
@@ -144,6 +147,34 @@ def test_work_that_fits_is_done() -> None:
     assert (update.samples, update.batches, update.halted) == (200, 60, False)
     before = messages.tensors_of(sent.content, messages.PARAMETERS)
     assert not near(update.parameters, before)
+
+
+def test_a_task_of_ones_own_is_trained_by_its_own_loss() -> None:
+    store = ShardStore(line().dataset("line").train, 50)
+    recipe, model = "tests.launch.regression:line", line().build(0)
+    training = plain(line().training())
+    spec = msgspec.structs.replace(SPEC, recipe=recipe, training=training)
+    context = context_of(7, {}, {})
+    there = messages.arrays_of(parameters_of(model))
+    order = msgspec.structs.replace(
+        messages.struct_of(RecordDict({"r": request(200, 30.0, 5)}), "r", TrainRequest),
+        keys=store.first(4),
+    )
+    work: dict[str, Any] = {
+        messages.PARAMETERS: there,
+        "request": messages.config_of(order),
+        "shards": messages.shards_in(store.take(store.first(4))),
+    }
+    update = messages.update_of(
+        carried(node.train(message("train", spec, **work), context)).content
+    )
+    assert sorted(update.parameters) == ["1.bias", "1.weight"]  # the rest is frozen
+    put(update.parameters, model)
+    test = line().dataset("line").test[:]
+    with torch.no_grad():
+        missed = mse_loss(model(test["x"]).squeeze(1), test["y"])
+    assert float(missed) < 0.1
+    assert update.samples == 200
 
 
 def test_a_small_budget_gives_a_partial_update() -> None:

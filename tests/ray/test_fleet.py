@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
@@ -127,7 +128,7 @@ class Raylets:
 def cluster() -> Iterator[Raylets]:
     """Three raylets, whose workers can import the tests' own learners."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "src")]))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         with closing(Raylets()) as started:
             for name in NAMES:
@@ -348,11 +349,16 @@ def test_learners_train_on_what_lies_on_their_nodes(
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_coded_job_runs_on_a_cluster(cluster: Raylets, tmp_path: Path) -> None:
-    job = changed(scheme="coded", code="cyclic", stragglers=1, cycles=2, shard=5)
+def test_a_coded_job_with_a_task_of_ones_own_runs_on_a_cluster(
+    cluster: Raylets, tmp_path: Path
+) -> None:
+    job = changed(scheme="coded", code="cyclic", stragglers=1, cycles=30, shard=5)
+    job = changed(job, task="tests.launch.regression:line", samples=200)
     (tmp_path / "run").mkdir()
     happened = run_on_ray(job, tmp_path / "run", address=cluster.address)
-    assert len(of(records.Evaluated, happened)) == 2
+    evaluated = of(records.Evaluated, happened)
+    assert len(evaluated) == 30
+    assert evaluated[-1].metrics["r2"] > 0.9
 
 
 def melisma(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

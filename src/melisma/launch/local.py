@@ -170,12 +170,16 @@ def join_command(
         command += ["--states", str(owner)]
     if family_of(job).moves_data:
         command += ["--share-data"]  # a part of the job's own data set
-    for task in tasks_of(job):
-        what, name = ("task", task.task) if task.task else ("model", task.model)
-        if ":" in name:  # the user's own, as the job file is
-            check_importable(what, name)
-            command += ["--allow", name]
+    for what, own in own_code(job):
+        check_importable(what, own)
+        command += ["--allow", own]
     return [*command, "--quiet"]
+
+
+def own_code(job: Job) -> list[tuple[str, str]]:
+    """Return the user's own tasks and models, as kind and ``module:function``."""
+    used = [("task", t.task) if t.task else ("model", t.model) for t in tasks_of(job)]
+    return [(what, name) for what, name in used if ":" in name]
 
 
 @contextmanager

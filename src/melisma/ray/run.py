@@ -6,7 +6,8 @@ from pathlib import Path
 
 from melisma.errors import ConfigError
 from melisma.jobs.families import family_of
-from melisma.jobs.schema import Job, tasks_of
+from melisma.jobs.schema import Job
+from melisma.launch.local import own_code
 from melisma.launch.serve import orchestrate
 from melisma.ray import fleet
 from melisma.ray.cluster import joined
@@ -43,8 +44,8 @@ def run_on_ray(
         )
     if data and not data.is_absolute():
         raise ConfigError(f"--data '{data}' is relative: give it as the nodes have it")
-    own_models = [task.model for task in tasks_of(job) if ":" in task.model]
-    make = partial(learner, allowed=own_models, data=str(data) if data else None)
+    allowed = [name for _, name in own_code(job)]
+    make = partial(learner, allowed=allowed, data=str(data) if data else None)
     with joined(address):
         names = fleet.learners(fleet.nodes())
         if not names:
