@@ -2,15 +2,15 @@ import io
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.learning.reading import arrays_of, fault, refused
 
-from melisma.errors import ConfigError, DataError
+from melisma.errors import ConfigError
 from melisma.learning import images
 from melisma.learning.files import read
 
@@ -31,27 +31,6 @@ def put(path: Path, pixels: NDArray[np.uint8], mode: str | None = None) -> Path:
 
 def grey(level: int, height: int = 4, width: int = 3) -> NDArray[np.uint8]:
     return np.full((height, width), level, np.uint8)
-
-
-def arrays_of(place: Path) -> dict[str, NDArray[Any]]:
-    found = read(place)
-    assert isinstance(found, dict)
-    return found  # type: ignore[return-value]
-
-
-def refused(place: Path) -> str:
-    with pytest.raises(DataError) as refusal:
-        read(place)
-    return str(refusal.value)
-
-
-def fault(place: Path) -> str:
-    """What is wrong with data; empty if nothing is."""
-    try:
-        read(place)
-    except DataError as error:
-        return str(error)
-    return ""
 
 
 @in_one_folder

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
+from tests.learning.reading import fault, refused
 
 from melisma.errors import DataError
 from melisma.learning.files import read
@@ -38,21 +39,6 @@ in_one_folder = settings(
 def same(found: Any, expected: NDArray[Any]) -> bool:
     kinds = (found.dtype, found.shape) == (expected.dtype, expected.shape)
     return kinds and bool(found.tobytes() == expected.tobytes())
-
-
-def refused(place: Path) -> str:
-    with pytest.raises(DataError) as refusal:
-        read(place)
-    return str(refusal.value)
-
-
-def fault(place: Path) -> str:
-    """What is wrong with data; empty if nothing is."""
-    try:
-        read(place)
-    except DataError as error:
-        return str(error)
-    return ""
 
 
 @in_one_folder

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.learning.reading import arrays_of, fault, refused
 
 from melisma.errors import ConfigError, DataError
 from melisma.learning.files import check_labels, columns, read
@@ -39,13 +40,6 @@ def tables(draw: st.DrawFn) -> dict[str, list[Any]]:
     }
 
 
-def arrays_of(place: Path, **columns: Any) -> dict[str, NDArray[Any]]:
-    found = read(place, **columns)
-    assert isinstance(found, dict)
-    assert all(isinstance(array, np.ndarray) for array in found.values())
-    return found  # type: ignore[return-value]
-
-
 def write(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
     return path
@@ -58,21 +52,6 @@ def write_parquet(path: Path, columns: dict[str, Any], **options: Any) -> Path:
     pyarrow: Any = pytest.importorskip("pyarrow")
     parquet.write_table(pyarrow.table(columns), path, **options)
     return path
-
-
-def refused(path: Path, **columns: Any) -> str:
-    with pytest.raises(DataError) as refusal:
-        read(path, **columns)
-    return str(refusal.value)
-
-
-def fault(place: Path) -> str:
-    """What is wrong with data; empty if nothing is."""
-    try:
-        read(place)
-    except DataError as error:
-        return str(error)
-    return ""
 
 
 def check_against(
