@@ -16,6 +16,7 @@ LINES = [
     {"errors"},
     {"units"},
     {"registry"},
+    {"bundles"},
     {"provenance"},
     {"maths"},
     {"system"},

@@ -19,6 +19,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: Names go into job files, file names and addresses of pages.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+#: What the names of a bundle's modules begin with.
+_BUNDLE = re.compile(r"^bundle_[0-9a-f]{16}\.")
 
 
 def register(
@@ -164,6 +166,7 @@ def imported(what: str, reference: str) -> Callable[..., Any]:
 
 
 def _place(function: Callable[..., Any]) -> str:
-    """Module and qualified name."""
+    """Module and qualified name; a bundle's module has its own name (`bundles`)."""
     name = getattr(function, "__qualname__", repr(function))
-    return f"{getattr(function, '__module__', None)}.{name}"
+    module = re.sub(_BUNDLE, "", str(getattr(function, "__module__", None)))
+    return f"{module}.{name}"

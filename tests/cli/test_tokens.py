@@ -11,7 +11,7 @@ from tests.cli.running import Melisma
 
 from melisma import rpc
 from melisma.cli import NO_ACCESS
-from melisma.cli.training import _join_command
+from melisma.cli.serving import join_command
 from melisma.rpc.address import Address
 
 
@@ -84,5 +84,5 @@ def test_a_file_without_a_token_is_one_line(
 
 def test_the_printed_command_has_its_token_in_the_environment() -> None:
     join = f"melisma://ab12.secret@10.0.0.7:8765#{'0f' * 32}"
-    assert _join_command(join) == f"MELISMA_JOIN='{join}' melisma join"
-    assert _join_command("127.0.0.1:8765") == "melisma join '127.0.0.1:8765'"
+    assert join_command(join) == f"MELISMA_JOIN='{join}' melisma join"
+    assert join_command("127.0.0.1:8765") == "melisma join '127.0.0.1:8765'"

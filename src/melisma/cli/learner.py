@@ -10,6 +10,7 @@ import typer
 from melisma.cli.options import JobFile, Json, Threads, read_job
 from melisma.cli.output import json_line, note
 from melisma.cli.progress import spinner
+from melisma.cli.trusting import asker
 from melisma.errors import ConfigError
 from melisma.learning.settings import DEVICE_VARIABLE
 
@@ -87,6 +88,15 @@ def join(
             help="Let jobs train this model or task of your own; repeatable.",
         ),
     ] = None,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HASH",
+            help="Run the code of a job that was served with --bundle, which has this "
+            "hash; repeatable. Other code is refused or, at a terminal, shown and "
+            "asked about.",
+        ),
+    ] = None,
     rate: Annotated[
         str | None,
         typer.Option(metavar="RATE", help="Train no faster than '400 samples/s'."),
@@ -155,6 +165,8 @@ def join(
         features=features.split(",") if features else None,
         device=device,
         allow=allow or (),
+        trust=trust or (),
+        ask=asker(silent=quiet or until_eof),
         rate=rate,
         bandwidth=bandwidth,
         states=states,

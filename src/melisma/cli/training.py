@@ -24,15 +24,14 @@ from melisma.cli.options import (
     Threads,
     read_job,
 )
-from melisma.cli.output import json_line, line, note
+from melisma.cli.output import line, note
 from melisma.cli.progress import run_bar
+from melisma.cli.serving import orchestrate
 from melisma.errors import ConfigError
 from melisma.learning.settings import DEVICE_VARIABLE, Hardware, Precision
 
 if TYPE_CHECKING:
     from melisma.jobs.schema import Job
-    from melisma.rpc import Server
-    from melisma.runs.records import Record
 
 Host = Annotated[
     str,
@@ -198,6 +197,14 @@ def serve(
     ] = 1,
     host: Host = "127.0.0.1",
     port: Port = 8765,
+    bundle: Annotated[
+        bool,
+        typer.Option(
+            "--bundle",
+            help="Send the source of the job's own modules to learners that trust its "
+            "hash (docs/tasks.md).",
+        ),
+    ] = False,
     runs: Runs = Path("runs"),
     as_json: JsonLines = False,
 ) -> None:
@@ -207,15 +214,17 @@ def serve(
     """
     job = read_job(job_file)
     from melisma.cli.tables import print_run
+    from melisma.launch.bundling import packed
     from melisma.runs.store import run_folder
 
+    code = packed(job, job_file) if bundle else None
     flags = f"--learners {learners} --host {host} --port {port}"
     with (
         run_folder(runs, job.name) as folder,
         run_bar(job, as_json) as watch,
         _resumable(folder, flags, as_json),
     ):
-        records = _orchestrate(job, folder, watch, learners, host, port, as_json)
+        records = orchestrate(job, folder, watch, learners, host, port, as_json, code)
     print_run(job, folder, records, as_json)
 
 
@@ -258,6 +267,7 @@ def resume(
     from melisma.cli.tables import print_run
     from melisma.launch import local
     from melisma.launch.api import hardware_of
+    from melisma.launch.bundling import kept
     from melisma.launch.serve import learners_of
     from melisma.launch.simulate import SIMULATION, build
     from melisma.runs.start import accept_config, started
@@ -284,7 +294,8 @@ def resume(
         elif locally:
             records = local.run_locally(job, run, watch, show)
         else:
-            records = _orchestrate(job, run, watch, learners, host, port, as_json)
+            code = kept(run, job)
+            records = orchestrate(job, run, watch, learners, host, port, as_json, code)
     print_run(job, run, records, as_json)
 
 
@@ -297,50 +308,6 @@ def _live_job(file: Path | None, scheme: str | None) -> "Job":
     from melisma.launch.local import DEMO
 
     return msgspec.structs.replace(DEMO, scheme=scheme or DEMO.scheme)
-
-
-def _orchestrate(
-    job: "Job",
-    folder: Path,
-    watch: "Callable[[Record], None]",
-    learners: int,
-    host: str,
-    port: int,
-    as_json: bool,
-) -> "list[Record]":
-    """Train with the learners that join, and print how they do."""
-    from melisma.launch.serve import orchestrate
-
-    links: list[str] = []
-
-    def announce(server: "Server") -> None:
-        join = server.join_string()
-        if as_json:
-            json_line({"join": join, "dashboard": links[0]})
-            return
-        note(f"Dashboard: {links[0]}")
-        note(f"Join with: {_join_command(join)}")
-
-    return orchestrate(
-        job,
-        folder,
-        learners=learners,
-        watch=watch,
-        ready=announce,
-        show=links.append,
-        host=host,
-        port=port,
-        say=lambda text: None,  # announced above
-    )
-
-
-def _join_command(join: str) -> str:
-    """Return the command with which a device joins; other users do not see a token."""
-    from melisma.rpc.address import Address
-
-    if Address.of(join).token is None:
-        return f"melisma join '{join}'"
-    return f"MELISMA_JOIN='{join}' melisma join"
 
 
 def _dashboard_note(quiet: bool) -> Callable[[str], None]:

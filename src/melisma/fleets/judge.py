@@ -27,6 +27,7 @@ from melisma.fleets.messages import (
     TaskSpec,
     TrainRequest,
     Unprepared,
+    Untrusted,
     Update,
 )
 from melisma.fleets.moves import Move
@@ -54,10 +55,11 @@ ADDRESS_CHARACTERS = 1000
 def is_to_blame(error: RpcError) -> bool:
     """Return whether the learner is to blame: it raised, or broke the protocol.
 
-    One that was restarted and lost its task is not.
+    One that was restarted and lost its task is not, nor one that runs no code of
+    others.
     """
     if isinstance(error, RemoteError):
-        return error.type != Unprepared.__name__
+        return error.type not in (Unprepared.__name__, Untrusted.__name__)
     return isinstance(error, ProtocolError)
 
 

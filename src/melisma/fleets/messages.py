@@ -20,6 +20,7 @@ A learner calls the orchestrator:
 
     parameters(task, cycle)   the model of that cycle
     frozen(task)              the parameters that no cycle changes
+    bundle(hash)              source files of the job's own modules
     shards(task, keys)        data, by the hash of its content
     filler(task, size)        that many bytes, for benchmarks and background downloads
     address(task, to)         where another device takes samples directly
@@ -47,6 +48,10 @@ class Unprepared(ConfigError):
     """A learner has no such task or cycle: it was restarted since it was ready."""
 
 
+class Untrusted(ConfigError):
+    """A learner's owner does not trust the code of a task, or has yet to read it."""
+
+
 @rpc.register
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A task, as learners prepare for it."""
@@ -62,6 +67,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     moving: bool = False  #: samples are sent between devices (fog)
     base: str = ""  #: hash of the frozen parameters, if there are any
     recipe: str = ""  #: the task that makes model and loss, a name the learner knows
+    bundle: str = ""  #: hash of the source that has model or recipe, if it is sent
     drifted: bool = False  #: report speeds as they have drifted since the benchmark
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from melisma import rpc
+from melisma.bundles.bundle import Bundle
 from melisma.errors import ConfigError, DataError, TrainingError
 from melisma.fleets.messages import TrainRequest
 from melisma.fleets.protocols import Order
@@ -49,9 +50,12 @@ class ServedTask:
 
 
 class ModelServer:
-    """Serves models and shards of all tasks to learners."""
+    """Serves models and shards of all tasks to learners, and their code if any."""
 
-    def __init__(self, served: Iterable[ServedTask]) -> None:
+    def __init__(
+        self, served: Iterable[ServedTask], bundle: Bundle | None = None
+    ) -> None:
+        self._bundle = bundle
         self._served = {task.task: task for task in served}
         sizes = [task.model_bytes for task in self._served.values()]
         self._zeros = np.zeros(max(sizes, default=0), dtype=np.uint8)
@@ -68,6 +72,13 @@ class ModelServer:
     def frozen(self, task: str) -> Parameters:
         """Return the parameters that no cycle changes."""
         return self._of(task).frozen
+
+    @rpc.expose(idempotent=True)
+    def bundle(self, hash: str) -> dict[str, bytes]:
+        """Return source files of the job's own modules; DataError for another hash."""
+        if self._bundle is None or self._bundle.hash != hash:
+            raise DataError("there is no such bundle")
+        return dict(self._bundle.files)
 
     @rpc.expose(idempotent=True)
     def shards(self, task: str, keys: list[str]) -> list[Shard]:

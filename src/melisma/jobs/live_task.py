@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from melisma.algorithms.task import Task
+from melisma.bundles.bundle import Bundle
 from melisma.fleets.audit import Audit
 from melisma.fleets.live import LiveLearners
 from melisma.fleets.messages import TaskSpec
@@ -33,9 +34,10 @@ class LiveTask:
     task: Task
     served: ServedTask
     run: RunWriter
+    bundle: str = ""  #: hash of the source that learners make it of
 
     @classmethod
-    def of(cls, job: Job, run: RunWriter) -> "LiveTask":
+    def of(cls, job: Job, run: RunWriter, bundle: Bundle | None = None) -> "LiveTask":
         """Load and build a task at its run's checkpoint; ConfigError or DataError."""
         task = task_of(job)
         if job.aggregation.most_share is None:
@@ -51,7 +53,8 @@ class LiveTask:
             cycle=cycle,
             frozen=frozen_of(task.model),
         )
-        return cls(job, task, served, run)
+        own = bundle and bundle.holds(job.task or job.model)
+        return cls(job, task, served, run, bundle.hash if bundle and own else "")
 
     @property
     def began_s(self) -> float:
@@ -79,6 +82,7 @@ class LiveTask:
             private=job.scheme in DECENTRALISED,
             steps=job.steps,
             moving=family_of(job).moves_data,
+            bundle=self.bundle,
             base=digest(self.served.frozen) if self.served.frozen else "",
         )
         shards = len(self.task.data.train) // self.task.shard

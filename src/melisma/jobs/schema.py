@@ -364,3 +364,9 @@ def tasks_of(job: Job) -> list[Job]:
         )
         for table in job.tasks
     ]
+
+
+def own_code(job: Job) -> list[tuple[str, str]]:
+    """Return the user's own tasks and models, as kind and ``module:function``."""
+    used = [("task", t.task) if t.task else ("model", t.model) for t in tasks_of(job)]
+    return [(what, name) for what, name in used if ":" in name]

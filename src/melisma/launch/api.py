@@ -21,10 +21,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from melisma.algorithms.control import Control
+from melisma.bundles.bundle import Bundle
 from melisma.errors import ConfigError, DataError
 from melisma.jobs.files import load
 from melisma.jobs.schema import Job
 from melisma.launch import joining, local
+from melisma.launch.bundling import kept, packed
 from melisma.launch.loops import anywhere
 from melisma.launch.serve import learners_of, orchestrate
 from melisma.launch.simulate import SIMULATION, build
@@ -162,21 +164,26 @@ def serve(
     runs: Path | str = RUNS,
     folder: Path | str | None = None,
     watch: Watch = ignore,
+    bundle: bool = False,
 ) -> "Server":
     """Return an orchestrator that trains once ``learners`` learners have joined.
 
     ``host`` "0.0.0.0" lets other machines join, over TLS. The run is written to a new
     folder in ``runs``, or resumed in the ``folder`` of one that was cut short. Without
     ``learners``, a new run waits for one, and one that is resumed for as many as at its
-    start.
+    start. With ``bundle``, learners that trust it are sent the source of the job's own
+    modules; a run that was started so goes on so.
     """
     if folder is not None:
         learners = learners or learners_of(started(Path(folder)))
         job = load(Path(folder) / CONFIG)
-        return Server(job, Path(folder), host, port, learners, watch)
+        code = kept(Path(folder), job)
+        return Server(job, Path(folder), host, port, learners, watch, code)
+    file = Path(job).expanduser() if isinstance(job, str | Path) else None
     job = job_of(job)
+    code = packed(job, file) if bundle else None
     new = run_folder(Path(runs), job.name)
-    return Server(job, new, host, port, learners or 1, watch)
+    return Server(job, new, host, port, learners or 1, watch, code)
 
 
 class Server:
@@ -193,12 +200,13 @@ class Server:
         port: int,
         learners: int,
         watch: Watch,
+        bundle: Bundle | None = None,
     ) -> None:
-        self.job, self.dashboard = job, ""
+        self.job, self.dashboard, self.bundle = job, "", bundle
         self.folder = folder if isinstance(folder, Path) else None
         self._new = None if isinstance(folder, Path) else folder
         self._options: dict[str, Any] = {"host": host, "port": port, "watch": watch}
-        self._options["learners"] = learners
+        self._options |= {"learners": learners, "bundle": bundle}
         self._control, self._open = Control(), ExitStack()
         self._ready: Future[rpc.Server] = Future()
         self._ended: Future[list[Record]] = Future()
@@ -282,6 +290,7 @@ def join(
     name: str | None = None,
     data: Path | str | None = None,
     allow: tuple[str, ...] = (),
+    trust: tuple[str, ...] = (),
     share_data: bool = False,
     target: str | None = None,
     features: Sequence[str] | None = None,
@@ -293,8 +302,9 @@ def join(
     ``data`` is this device's own data (`docs/data.md`), which never leaves it unless
     ``share_data``: then, in a fog, some of its samples go to other devices; ``target``
     and ``features`` are columns of a table. ``allow`` lists this device's own models
-    and tasks, ``module:function``, that jobs may use. It trains on ``device``: "cpu",
-    "cuda", "mps" or "auto".
+    and tasks, ``module:function``, that jobs may use, and ``trust`` the hashes of
+    bundles whose code may run here. It trains on ``device``: "cpu", "cuda", "mps" or
+    "auto".
     """
     anywhere(
         joining.join,
@@ -302,6 +312,7 @@ def join(
         name=name,
         data=data,
         allow=allow,
+        trust=trust,
         share_data=share_data,
         target=target,
         features=features,
@@ -316,6 +327,7 @@ async def join_async(
     name: str | None = None,
     data: Path | str | None = None,
     allow: tuple[str, ...] = (),
+    trust: tuple[str, ...] = (),
     share_data: bool = False,
     target: str | None = None,
     features: Sequence[str] | None = None,
@@ -330,6 +342,7 @@ async def join_async(
         name=name,
         data=data,
         allow=allow,
+        trust=trust,
         share_data=share_data,
         target=target,
         features=features,

@@ -12,6 +12,7 @@ from melisma.errors import ConfigError
 from melisma.jobs.files import load_states
 from melisma.launch.local import background_of
 from melisma.learner.background import BackgroundLoad, State
+from melisma.learner.bundles import Ask, TrustedBundles
 from melisma.learner.fog import FogLearner
 from melisma.learner.service import FogService
 from melisma.learning.data import Dataset, load_own
@@ -29,6 +30,7 @@ def join(
     token: str | None = None,
     data: Path | str | None = None,
     allow: Sequence[str] = (),
+    trust: Sequence[str] = (),
     rate: str | None = None,
     bandwidth: str | None = None,
     states: Path | None = None,
@@ -39,6 +41,7 @@ def join(
     device: str = "cpu",
     threads: int = 1,
     quiet: bool = True,
+    ask: Ask | None = None,
     joined: Callable[[str, rpc.Connection], None] = lambda name, connection: None,
 ) -> None:
     """Be a learner of the orchestrator at ``address``, until Ctrl-C.
@@ -46,16 +49,19 @@ def join(
     ``data`` is this device's own data (`docs/data.md`), which never leaves it unless
     ``share_data``: then, in a fog, some of its samples go to other devices; ``target``
     and ``features`` are columns of a table. ``allow`` lists this device's own models
-    and tasks, ``module:function``, that jobs may use. It trains on ``device``: "cpu",
-    "cuda", "mps" or "auto". ``rate`` and
-    ``bandwidth`` throttle this learner, as does a file of ``states``. ``joined`` is
-    called with the learner's name and its connection, which ends this when closed.
+    and tasks, ``module:function``, that jobs may use, and ``trust`` the hashes of
+    bundles whose code may run here; ``ask`` shows another one to the owner, and returns
+    whether to trust it. It trains on ``device``: "cpu", "cuda", "mps" or "auto".
+    ``rate`` and ``bandwidth`` throttle this learner, as does a file of ``states``.
+    ``joined`` is called with the learner's name and its connection, which ends this
+    when closed.
     """
     name = name or socket.gethostname()
     if states and (rate or bandwidth):
         raise ConfigError(
             "--states has rates of its own: leave --rate, --bandwidth out"
         )
+    bundles = TrustedBundles(trust, ask)
     use_threads(threads)
     learner = FogLearner(
         name=name,
@@ -64,6 +70,7 @@ def join(
         allowed=allow,
         share_data=share_data,
         device=device,
+        bundles=bundles,
     )
     if not quiet:
         logging.basicConfig(format="%(message)s")

@@ -16,7 +16,7 @@ from melisma.errors import ConfigError, DataError, unknown
 from melisma.jobs.building import names_of, own_rows, task_of
 from melisma.jobs.families import family_of
 from melisma.jobs.files import dump
-from melisma.jobs.schema import Job, LearnersTable, StatesFile, probabilities, tasks_of
+from melisma.jobs.schema import Job, LearnersTable, StatesFile, own_code, probabilities
 from melisma.launch.serve import orchestrate
 from melisma.learner.background import BackgroundLoad, State
 from melisma.learning.data import save_own
@@ -174,12 +174,6 @@ def join_command(
         check_importable(what, own)
         command += ["--allow", own]
     return [*command, "--quiet"]
-
-
-def own_code(job: Job) -> list[tuple[str, str]]:
-    """Return the user's own tasks and models, as kind and ``module:function``."""
-    used = [("task", t.task) if t.task else ("model", t.model) for t in tasks_of(job)]
-    return [(what, name) for what, name in used if ":" in name]
 
 
 @contextmanager

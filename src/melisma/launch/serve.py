@@ -11,6 +11,7 @@ from melisma import rpc, views
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
+from melisma.bundles.bundle import Bundle
 from melisma.errors import ConfigError, DataError, MelismaError
 from melisma.fleets.protocols import Trains
 from melisma.fleets.remotes import Remotes, RpcRemotes
@@ -19,6 +20,7 @@ from melisma.fleets.served import ModelServer, ServedTask
 from melisma.jobs.families import FAMILIES, family_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job, tasks_of
+from melisma.launch.bundling import keeping
 from melisma.launch.simulate import opened
 from melisma.runs.records import Expelled, Record
 from melisma.runs.start import started
@@ -51,6 +53,7 @@ def orchestrate(
     elsewhere: Elsewhere | None = None,
     engine: str = "serve",
     control: Control | None = None,
+    bundle: Bundle | None = None,
     **options: Any,
 ) -> list[Record]:
     """Serve learners and train, from the checkpoint in ``run_folder`` if there is one.
@@ -60,22 +63,24 @@ def orchestrate(
     is called once they can connect, and ``show`` with the dashboard's link, which also
     allows to stop the run; ``options`` are those of ``rpc.serve``. Learners are the
     peers that connect, or those that ``elsewhere`` returns, which is called with what
-    all tasks serve. Returns all records of the run.
+    all tasks serve. Learners that trust ``bundle`` make the job's own models of it; it
+    is kept in the run's folder. Returns all records of the run.
     """
     family = family_of(job)
     job = family.checked(job, live=True)
     services = family.builder.services(job)
     with ExitStack() as stack:
         first = started(run_folder).get(LEARNERS, learners)
-        start = {"engine": engine, LEARNERS: first}
+        code = stack.enter_context(keeping(bundle, run_folder))
+        start = {"engine": engine, LEARNERS: first, **code}
         runs = stack.enter_context(opened(job, run_folder, start, watch))
-        tasks = [LiveTask.of(own, runs[own.name]) for own in tasks_of(job)]
+        tasks = [LiveTask.of(own, runs[own.name], bundle) for own in tasks_of(job)]
         served = [task.served for task in tasks]
         control = control or Control()
         dashboard = Dashboard.of(run_folder, control, family.fixed)
         options |= {"limits": _limits(served), "routes": dashboard.routes}
         server = stack.enter_context(
-            rpc.serve(ModelServer(served), *services, **options)
+            rpc.serve(ModelServer(served, bundle), *services, **options)
         )
         stack.callback(dashboard.close)
         remotes: Remotes = RpcRemotes(server)

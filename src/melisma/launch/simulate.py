@@ -13,6 +13,7 @@ from melisma.jobs.files import dump
 from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.loops import blocking
 from melisma.learning.settings import HERE, Hardware
+from melisma.runs.files import BUNDLE
 from melisma.runs.records import Record
 from melisma.runs.start import started, write_start
 from melisma.runs.store import CONFIG, START, RunWriter, Watch, ignore
@@ -115,7 +116,7 @@ def _kept_with_its_runs(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if {path.name for path in folder.iterdir()} == {CONFIG, START}:
+        if {path.name for path in folder.iterdir()} - {BUNDLE} == {CONFIG, START}:
             (folder / CONFIG).unlink()
             (folder / START).unlink()
 

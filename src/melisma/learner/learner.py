@@ -28,6 +28,7 @@ from melisma.fleets.messages import (
 )
 from melisma.learner import orders
 from melisma.learner.background import BackgroundLoad
+from melisma.learner.bundles import TrustedBundles
 from melisma.learner.device import Device, Link, WarmTask, bytes_of
 from melisma.learner.gradients import Summation
 from melisma.learner.source import Caller
@@ -66,11 +67,14 @@ class Probe:
     first: Future[None]  #: done with the first part
 
 
-def made(spec: TaskSpec) -> tuple[Model, Training]:
-    """Make the model of a task, and how it is trained; ConfigError if that fails."""
+def made(spec: TaskSpec, package: str = "") -> tuple[Model, Training]:
+    """Make the model of a task, and how it is trained; ConfigError if that fails.
+
+    Its module is in ``package``, if that is a bundle's.
+    """
     if not spec.recipe:
-        return models.build(spec.model, spec.seed), spec.training
-    recipe = find(spec.recipe)
+        return models.build(package + spec.model, spec.seed), spec.training
+    recipe = find(package + spec.recipe)
     return recipe.build(spec.seed), merged(recipe.training(), spec.training)
 
 
@@ -94,6 +98,7 @@ class Learner:
         background: BackgroundLoad | None = None,
         clock: Callable[[], float] = time.monotonic,
         device: str = "cpu",
+        bundles: TrustedBundles | None = None,
     ) -> None:
         self.name = name
         self._device = Device(
@@ -104,6 +109,7 @@ class Learner:
             trains_on=device_of(device),
         )
         self._known = {*models.MODELS, *allowed}
+        self.bundles = bundles or TrustedBundles()
         self._tasks: OrderedDict[str, WarmTask] = OrderedDict()
         self._probes: dict[str, Probe] = {}
         self._working = threading.Lock()
@@ -112,14 +118,16 @@ class Learner:
         """Build a task's model, unless it is warm; ConfigError if it is not allowed.
 
         A model's name is looked up in a list, never imported because a caller named it.
+        What is in a bundle is imported if that is trusted (`learner.bundles`).
         """
         orders.check_spec(spec)
         what, name = ("task", spec.recipe) if spec.recipe else ("model", spec.model)
-        if name not in self._known:
+        package = self.bundles.package(spec.bundle, what, name) if spec.bundle else ""
+        if not package and name not in self._known:
             raise unknown(what, name, self._known)
         task = self._tasks.get(spec.task)
         if task is None or task.spec != spec:
-            model, training = made(spec)
+            model, training = made(spec, package)
             if spec.federated:
                 models.check_fits(model, self._device.data(), training)
             speed = Speed(models.model_bytes(model))

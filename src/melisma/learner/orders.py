@@ -66,8 +66,11 @@ def check_spec(spec: object) -> None:
     _check_training(spec.training)
     _check_whole("shard", spec.shard, 1, MOST_SHARD)
     _check_whole("steps", spec.steps, 1, MOST_PASSES)
-    if spec.base and not re.fullmatch("[0-9a-f]{64}", spec.base):
-        raise ConfigError(f"base {_shown(spec.base)}: give a SHA-256")
+    for name in ("base", "bundle"):
+        hash = getattr(spec, name)
+        is_hash = isinstance(hash, str) and re.fullmatch("[0-9a-f]{64}", hash)
+        if hash != "" and not is_hash:
+            raise ConfigError(f"{name} {_shown(hash)}: give a SHA-256")
     if spec.recipe:
         _check_text("recipe", spec.recipe)
     for name in ("federated", "private", "moving"):

@@ -26,7 +26,7 @@ from melisma.learner import orders
 from melisma.learner.delivery import SENDER_BYTES, Inbox
 from melisma.learner.fog import FogLearner
 from melisma.learner.learner import Learner
-from melisma.learner.source import Caller, Relay, RpcSource
+from melisma.learner.source import Bundles, Caller, Relay, RpcSource
 from melisma.learning.shards import Shard
 
 
@@ -38,6 +38,11 @@ def rpc_caller() -> Caller:
 
 def rpc_relay() -> Relay:
     """Return who calls over rpc, as what reaches other devices."""
+    return _orchestrator()
+
+
+def rpc_bundles() -> Bundles:
+    """Return who calls over rpc, as what has the code of tasks."""
     return _orchestrator()
 
 
@@ -100,12 +105,22 @@ class FogService(Service):
         learner: FogLearner,
         caller_of: Callable[[], Caller] = rpc_caller,
         relay_of: Callable[[], Relay] = rpc_relay,
+        bundles_of: Callable[[], Bundles] = rpc_bundles,
         *,
         listens: str | None = None,
     ) -> None:
         super().__init__(learner, caller_of)
         self._device, self._relay_of = learner, relay_of
+        self._bundles_of = bundles_of
         self._listener = Listener(learner.inbox, listens) if listens else None
+
+    @rpc.expose(idempotent=True)
+    def prepare(self, spec: TaskSpec) -> Ready:
+        """Build a task's model, unless it is warm; its code is fetched if need be."""
+        orders.check_spec(spec)
+        if spec.bundle:
+            self._device.bundles.fetch(spec.bundle, self._bundles_of)
+        return self._device.prepare(spec)
 
     @rpc.expose
     def start(self, task: str, cycle: int, slot: int) -> None:

@@ -14,6 +14,9 @@ from melisma.learning.parameters import Parameters
 from melisma.learning.shards import Shard
 from melisma.maths.arrays import Bytes
 
+#: Longest that a bundle may take: an orchestrator waits a minute for `prepare`.
+BUNDLE_S = 30.0
+
 
 class Source(Protocol):
     """Models and data of tasks; CallTimeout if a fetch takes longer than it may."""
@@ -47,6 +50,13 @@ class Relay(Protocol):
         """Deliver samples to a device by way of the orchestrator."""
 
 
+class Bundles(Protocol):
+    """Source files of the modules that tasks need."""
+
+    def bundle(self, hash: str) -> object:
+        """Fetch a bundle, which is to be checked."""
+
+
 def never() -> bool:
     """Return False: nobody cancels."""
     return False
@@ -61,7 +71,7 @@ class Caller:
 
 
 class RpcSource:
-    """The orchestrator that a learner dialled, as its source and as its relay."""
+    """The orchestrator that a learner dialled: its source, its relay, its bundles."""
 
     def __init__(self, orchestrator: rpc.Peer) -> None:
         self._orchestrator = orchestrator
@@ -100,6 +110,10 @@ class RpcSource:
     ) -> None:
         """Deliver samples to a device by way of the orchestrator."""
         self._function("relay", within_s)(task, slot, to, shard)
+
+    def bundle(self, hash: str) -> object:
+        """Fetch a bundle, which is to be checked."""
+        return self._function("bundle", BUNDLE_S)(hash)
 
     def _function(self, name: str, within_s: float | None = None) -> Any:
         function = self._orchestrator[name]

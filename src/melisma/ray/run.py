@@ -6,8 +6,7 @@ from pathlib import Path
 
 from melisma.errors import ConfigError
 from melisma.jobs.families import family_of
-from melisma.jobs.schema import Job
-from melisma.launch.local import own_code
+from melisma.jobs.schema import Job, own_code
 from melisma.launch.serve import orchestrate
 from melisma.ray import fleet
 from melisma.ray.cluster import joined

@@ -8,6 +8,7 @@ RUN/config.toml              the job: everything that decides the run, seed incl
     checkpoint.previous.safetensors
                              the one before, should the last be damaged
     model.safetensors        parameters at the end
+    bundle/                  source of the job's own modules, if learners are sent it
 
 Simulated and live runs use the same files, so both can be watched and resumed. The
 folder of a job with several tasks has a configuration and a run for each task.

@@ -1,0 +1,1 @@
+"""Modules of a job that travel as source files, pinned by one hash."""
