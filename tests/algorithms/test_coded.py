@@ -218,7 +218,12 @@ def test_a_cyclic_code_needs_a_shard_for_each_worker() -> None:
 
 @pytest.mark.parametrize(
     ("layer", "message"),
-    [(nn.Dropout(), "dropout"), (nn.BatchNorm1d(784), "batch normalisation")],
+    [
+        (nn.Dropout(), "dropout"),
+        (nn.BatchNorm1d(784), "batch normalisation"),
+        (nn.BatchNorm1d(784, track_running_stats=False), "batch normalisation"),
+        (nn.InstanceNorm1d(784, track_running_stats=True), "no gradient"),
+    ],
 )
 def test_a_model_whose_gradients_do_not_add_up_is_refused(
     layer: nn.Module, message: str

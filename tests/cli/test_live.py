@@ -29,6 +29,8 @@ from tests.web.clients import Visitor
 
 from melisma.fleets.protocols import NOT_THERE
 from melisma.fleets.roster import HURRY_S
+from melisma.launch.api import hardware_of
+from melisma.runs.start import started
 from melisma.testbed import Testbed, missing
 
 pytestmark = pytest.mark.slow
@@ -74,11 +76,12 @@ def melisma(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.long
 def test_run_starts_learners_and_leaves_a_model(job: Path, tmp_path: Path) -> None:
-    done = melisma("run", str(job), "--json", cwd=tmp_path)
+    done = melisma("run", str(job), "--json", "--device", "cpu:0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert len(result["cycles"]["metrics"]["accuracy"]) == 2
     folder = tmp_path / "runs" / "tiny"
+    assert hardware_of(started(folder)).device == "cpu:0"  # `resume` goes on there
     assert {path.name for path in folder.iterdir()} == {
         "config.toml",
         "run.toml",

@@ -67,6 +67,7 @@ UPDATE = Update(
         (RemoteError("ValueError", "no"), True),
         (ProtocolError("nonsense"), True),
         (RemoteError("Unprepared", "restarted"), False),
+        (RemoteError("ShortOfMemory", "out of memory"), False),
         (TransportError("unplugged"), False),
         (CallTimeout("late"), False),
     ],

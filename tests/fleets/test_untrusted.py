@@ -70,7 +70,7 @@ def test_an_owner_who_reads_costs_a_call_a_second(
     assert remotes.asked <= 100.0 / LOOK_S + 2
     (line,) = [r.message for r in caplog.records if r.levelno == logging.WARNING]
     assert "wary does not take part: Untrusted: bundle 0f waits" in line
-    assert roster.take_offences() == []
+    assert roster.take_complaints() == []
 
 
 def test_who_runs_no_code_of_others_is_not_to_blame() -> None:

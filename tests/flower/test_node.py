@@ -9,6 +9,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict, UserConfig
 from tests.flower.grids import LocalGrid, carried, context_of
 from tests.launch.regression import line
+from torch import nn
 from torch.nn.functional import mse_loss
 
 from melisma.errors import ConfigError
@@ -21,9 +22,10 @@ from melisma.learning import data, models
 from melisma.learning.benchmark import Line
 from melisma.learning.data import save_own
 from melisma.learning.parameters import Parameters, parameters_of, put
-from melisma.learning.settings import Late, Training
+from melisma.learning.settings import Buffers, Late, Training
 from melisma.learning.shards import ShardStore
 from melisma.learning.task import plain
+from melisma.registry import reference
 
 SPEC = TaskSpec(
     task="test",
@@ -86,11 +88,11 @@ def remembered(context: Context) -> Memory:
     return msgspec.json.decode(kept, type=Memory)
 
 
-def request(samples: int, deadline_s: float, steps: int = 1) -> Any:
+def request(samples: int, deadline_s: float, steps: int = 1, cycle: int = 1) -> Any:
     return messages.config_of(
         TrainRequest(
             task="test",
-            cycle=1,
+            cycle=cycle,
             keys=STORE.first(samples // 50),
             samples=samples,
             steps=steps,
@@ -136,6 +138,27 @@ def test_a_private_node_bids_and_tells_no_time() -> None:
     update = messages.update_of(reply.content)
     assert (update.downloaded_s, update.trained_s) == (None, None)
     assert status(reply).speeds is None
+
+
+def normed() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784), nn.Linear(784, 10))
+
+
+def test_a_node_keeps_the_buffers_that_stay_there() -> None:
+    training = Training(rate=0.05, batch=10, buffers=Buffers.LOCAL)
+    own = {"model": reference(normed), "training": training}
+    spec, context = msgspec.structs.replace(SPEC, **own), context_of(7, {}, {})
+    for cycle in (1, 2):
+        work = {"request": request(100, 30.0, cycle=cycle), "shards": shards(2)}
+        sent = message("train", spec, **work)
+        del sent.content["parameters"]["1.running_mean"]
+        del sent.content["parameters"]["1.running_var"]
+        reply = node.train(sent, context)
+        assert set(reply.content["parameters"]) == {
+            *("1.weight", "1.bias", "2.weight", "2.bias"),
+        }
+    kept = messages.tensors_of(context.state, messages.BUFFERS)
+    assert int(kept["1.num_batches_tracked"]) == 2 * 10
 
 
 def test_work_that_fits_is_done() -> None:

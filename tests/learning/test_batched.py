@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from melisma.errors import ConfigError
-from melisma.learning import batched, engines, models
-from melisma.learning.batched import train_many
+from melisma.learning import batched, devices, engines, models
+from melisma.learning.batched import choice_for, train_many
 from melisma.learning.devices import multiplies_bfloat16
 from melisma.learning.engines import Lesson, linear_layers
 from melisma.learning.layers import is_chain
@@ -179,12 +179,14 @@ def test_in_bfloat16_learners_go_nearly_the_same_way_or_are_refused() -> None:
     ],
     ids=str,
 )
-def test_other_layers_make_no_chain_and_are_not_trained_in_half(odd: nn.Module) -> None:
+def test_other_layers_make_no_chain_and_are_trained_in_half_one_by_one(
+    odd: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "multiplies_bfloat16", lambda device: True)
     model = nn.Sequential(nn.ReLU(), odd)
     assert not is_chain(model)
     half = replace(lesson(model, Training()), precision=Precision.BF16)
-    with pytest.raises(ConfigError, match="bf16 is for models that are"):
-        list(train_many(half, unlike_plans(Training())))
+    assert choice_for(half).engine is engines.one_by_one
 
 
 def test_where_memory_does_not_suffice_chunks_are_smaller() -> None:

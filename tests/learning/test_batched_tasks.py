@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from melisma.errors import ConfigError
 from melisma.learning import batched, devices, engines
 from melisma.learning.batched import choice_for, train_many
 from melisma.learning.engines import Engine, Lesson
@@ -340,21 +339,21 @@ def test_tied_weights_are_sent_once_and_reach_both_places() -> None:
     [frozen(convolution, "0.weight"), tied_perceptron, frozen(perceptron, "3.bias")],
     ids=["frozen", "tied", "bias"],
 )
-def test_in_bfloat16_all_has_to_be_trained(
+def test_in_bfloat16_what_is_frozen_or_tied_trains_one_by_one(
     make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "multiplies_bfloat16", lambda device: True)
     half = replace(lesson(seeded(make), Training()), precision=Precision.BF16)
-    with pytest.raises(ConfigError, match="bf16"):
-        choice_for(half)
+    assert choice_for(half).engine is engines.one_by_one
 
 
-def test_in_bfloat16_a_loss_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_bfloat16_a_loss_of_ones_own_trains_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(devices, "multiplies_bfloat16", lambda device: True)
     own = OwnTraining(own_loss=lambda model, batch: model(batch["x"]).sum(dim=1))
     half = replace(lesson(seeded(perceptron), own), precision=Precision.BF16)
-    with pytest.raises(ConfigError, match="bf16"):
-        choice_for(half)
+    assert choice_for(half).engine is engines.one_by_one
 
 
 def contrast(model: nn.Module, batch: Batch) -> Tensor:

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import nn
 
 from melisma.errors import ConfigError
 from melisma.learning import devices, models
@@ -40,14 +39,6 @@ def test_bf16_trains_layer_by_layer_where_the_cpu_has_it(
         Precision.BF16,
     )
     assert engine_for(lesson) is layered
-
-
-def test_a_model_that_is_no_chain_is_refused_before_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    answer(monkeypatch, has_bfloat16=True)
-    with pytest.raises(ConfigError, match="bf16 is for models that are"):
-        placed(DATA, nn.Sequential(nn.Flatten(), nn.Tanh()), numbers, HALF)
 
 
 def test_a_device_that_is_not_there_is_named() -> None:

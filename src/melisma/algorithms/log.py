@@ -95,13 +95,13 @@ class CycleLog:
         for name in names:
             if name not in self._state.there:
                 self._learner(records.Joined, name, 0.0)
-        self.offences()
+        self.complaints()
 
-    def offences(self) -> None:
-        """Record the wrong answers that were given apart from any work."""
+    def complaints(self) -> None:
+        """Record the answers that do not count and were given apart from any work."""
         if isinstance(self._crew, Judges):
-            for name, reason in self._crew.take_offences():
-                self._drop(name, 0.0, reason, offence=True)
+            for name, reason, offence in self._crew.take_complaints():
+                self._drop(name, 0.0, reason, offence=offence)
 
     def allocated(self, plan: Plan) -> None:
         """Record each learner's allocation, after the roster."""
@@ -226,7 +226,7 @@ class CycleLog:
 
     def expel_offenders(self) -> None:
         """Expel learners that offended too often."""
-        self.offences()
+        self.complaints()
         for name, offences in list(self._state.offences.items()):
             if offences >= OFFENCES:
                 reason = f"{offences} answers were refused"

@@ -14,7 +14,7 @@ from melisma.algorithms.log import CycleLog, RunState, Sink
 from melisma.algorithms.task import Plan, Task
 from melisma.errors import MelismaError
 from melisma.fleets.protocols import Crew
-from melisma.learning.evaluation import Scores, evaluate
+from melisma.learning.evaluation import Scores, estimate_buffers, evaluate
 from melisma.learning.losses import loss_of
 from melisma.learning.parameters import (
     Parameters,
@@ -80,6 +80,17 @@ class Replayable(Crew, Protocol):
     learning: bool  #: compute gradients; else time passes and models stay as they are
 
 
+@runtime_checkable
+class Keeps(Crew, Protocol):
+    """A crew whose learners keep tensors of their own, which no replay restores."""
+
+    def state(self) -> Parameters:
+        """Return them, for a checkpoint."""
+
+    def restore(self, saved: Parameters) -> None:
+        """Restore them from a checkpoint."""
+
+
 async def train(
     task: Task,
     crew: Crew,
@@ -110,6 +121,8 @@ async def train(
     run.restore(task.model)
     if run.checkpoint:
         algorithm.restore(run.checkpoint.parameters)
+        if isinstance(crew, Keeps):
+            crew.restore(run.checkpoint.parameters)
     cycles = Cycles(task, crew, note, run, control or Control())
     parameters, fruitless = parameters_of(task.model), 0
     async for log in cycles:
@@ -132,8 +145,9 @@ async def train(
             raise algorithm.fruitless(log)
         log.aggregated(outcome.plan, outcome.error)
         log.evaluated(scores or _scores(task, parameters) or _unknown(task))
-        cycles.end(log, parameters | algorithm.state())
-    put(parameters, task.model)
+        kept = crew.state() if isinstance(crew, Keeps) else {}
+        cycles.end(log, parameters | algorithm.state() | kept)
+    place(task, parameters)
     run.finish(state_of(task.model))
     return parameters
 
@@ -141,6 +155,16 @@ async def train(
 def _unknown(task: Task) -> Scores:
     """Return what a model scores that is not finite."""
     return Scores(dict.fromkeys((m.name for m in task.metrics), math.nan), math.nan)
+
+
+def place(task: Task, parameters: Parameters) -> None:
+    """Put parameters into the task's model, and estimate buffers that do not travel.
+
+    From training samples where the orchestrator serves them, else from its test set.
+    """
+    put(parameters, task.model)
+    samples = task.taken.test if task.federated else task.taken.train
+    estimate_buffers(task.model, samples, loss_of(task.training))
 
 
 def _scores(
@@ -153,7 +177,7 @@ def _scores(
     """
     if parameters is None or not all_finite(parameters):
         return None
-    put(parameters, task.model)
+    place(task, parameters)
     scores = evaluate(task.model, task.taken.test, loss_of(task.training), task.metrics)
     return None if finite_loss and not math.isfinite(scores.loss) else scores
 

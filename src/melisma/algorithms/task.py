@@ -37,6 +37,7 @@ class Task:
     ready: Dataset | None = None  #: as the model takes it, where it is; None: as stored
     training: Training = TRAINING
     metrics: tuple[Metric, ...] = (METRICS["accuracy"],)  #: the first is *the* metric
+    federated: bool = False  #: learners train on data of their own
 
     def __post_init__(self) -> None:
         for name in ("cycles", "shard", "steps"):

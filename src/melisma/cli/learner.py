@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from melisma.cli.options import JobFile, Json, Threads, read_job
+from melisma.cli.options import JobFile, Json, LearnersPrecision, Threads, read_job
 from melisma.cli.output import json_line, note
 from melisma.cli.progress import spinner
 from melisma.cli.trusting import asker
 from melisma.errors import ConfigError
-from melisma.learning.settings import DEVICE_VARIABLE
+from melisma.learning.settings import DEVICE_VARIABLE, Precision
 
 if TYPE_CHECKING:
     from melisma import rpc
@@ -81,6 +81,7 @@ def join(
             help="What trains: auto, cpu, cuda or mps.",
         ),
     ] = "cpu",
+    precision: LearnersPrecision = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(
@@ -164,6 +165,7 @@ def join(
         target=target,
         features=features.split(",") if features else None,
         device=device,
+        precision=precision or Precision.FP32,
         allow=allow or (),
         trust=trust or (),
         ask=asker(silent=quiet or until_eof),

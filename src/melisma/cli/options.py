@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from melisma.learning.settings import DEVICE_VARIABLE, Precision
+
 if TYPE_CHECKING:
     from melisma.jobs.schema import Job
 
@@ -40,6 +42,23 @@ Runs = Annotated[
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON, and no progress.")
+]
+LearnersDevice = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="What trains: auto, cpu, cuda or mps.",
+        show_default=f"${DEVICE_VARIABLE}, or cpu",
+    ),
+]
+LearnersPrecision = Annotated[
+    Precision | None,
+    typer.Option(
+        "--precision",
+        help="Arithmetic of the training; bf16 where the device has it.",
+        show_default=Precision.FP32.value,
+    ),
 ]
 Threads = Annotated[
     int, typer.Option(min=1, metavar="N", help="CPU threads that train.")

@@ -15,6 +15,8 @@ from melisma.cli.options import (
     Engine,
     JobFile,
     Json,
+    LearnersDevice,
+    LearnersPrecision,
     NodesData,
     Port,
     RayHead,
@@ -28,7 +30,7 @@ from melisma.cli.output import line, note
 from melisma.cli.progress import run_bar
 from melisma.cli.serving import orchestrate
 from melisma.errors import ConfigError
-from melisma.learning.settings import DEVICE_VARIABLE, Hardware, Precision
+from melisma.learning.settings import DEVICE_VARIABLE, HERE, Hardware, Precision
 
 if TYPE_CHECKING:
     from melisma.jobs.schema import Job
@@ -107,6 +109,8 @@ def run(
     ] = Engine.PROCESSES,
     address: RayHead = None,
     data: NodesData = None,
+    device: LearnersDevice = None,
+    precision: LearnersPrecision = None,
     runs: Runs = Path("runs"),
     as_json: Json = False,
 ) -> None:
@@ -123,6 +127,11 @@ def run(
         )
     if not on_ray and (address or data):
         raise ConfigError("--address and --data are for --engine ray: add it")
+    if on_ray and (device or precision):
+        raise ConfigError(
+            "--device and --precision are for learners on this machine, not for nodes "
+            "of a cluster: leave them out"
+        )
     job = _live_job(job_file, scheme)
     from melisma.cli.tables import print_run
     from melisma.launch import local
@@ -145,7 +154,10 @@ def run(
 
             records = run_on_ray(job, folder, watch, show, address=address, data=data)
         else:
-            records = local.run_locally(job, folder, watch, show)
+            hardware = Hardware(
+                device=device or HERE.device, precision=precision or Precision.FP32
+            )
+            records = local.run_locally(job, folder, watch, show, hardware=hardware)
     print_run(job, folder, records, as_json)
 
 
@@ -292,7 +304,8 @@ def resume(
 
             records = run_on_ray(job, run, watch, show, address=address, data=data)
         elif locally:
-            records = local.run_locally(job, run, watch, show)
+            hardware = hardware_of(start)
+            records = local.run_locally(job, run, watch, show, hardware=hardware)
         else:
             code = kept(run, job)
             records = orchestrate(job, run, watch, learners, host, port, as_json, code)

@@ -18,6 +18,7 @@ from melisma.fleets.messages import TrainRequest, Update
 from melisma.learning.checks import (
     Gap,
     Losses,
+    check_known,
     check_repeatable,
     distance,
     gap,
@@ -62,6 +63,7 @@ class Audit:
         share: float,
     ) -> None:
         check_repeatable(model)
+        check_known(model)
         self._model, self._store = model, store
         self._seed, self._training = seed, training
         self._share, self._chance = share, np.random.default_rng()

@@ -6,7 +6,7 @@ come as the sender wrote them: any plain value, any registered struct.
 """
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from melisma.fleets.audit import Audit
 from melisma.fleets.messages import (
     Gradient,
     Ready,
+    ShortOfMemory,
     SlotDone,
     Speeds,
     TaskSpec,
@@ -55,12 +56,18 @@ ADDRESS_CHARACTERS = 1000
 def is_to_blame(error: RpcError) -> bool:
     """Return whether the learner is to blame: it raised, or broke the protocol.
 
-    One that was restarted and lost its task is not, nor one that runs no code of
-    others.
+    Not one that was restarted and lost its task, that has too little memory, or that
+    runs no code of others.
     """
     if isinstance(error, RemoteError):
-        return error.type not in (Unprepared.__name__, Untrusted.__name__)
+        known = (Unprepared.__name__, Untrusted.__name__, ShortOfMemory.__name__)
+        return error.type not in known
     return isinstance(error, ProtocolError)
+
+
+def is_short(error: Exception) -> TypeGuard[RemoteError]:
+    """Return whether a learner has not the memory for what it was asked."""
+    return isinstance(error, RemoteError) and error.type == ShortOfMemory.__name__
 
 
 def failed(learner: int, error: RpcError, after_s: float) -> Lost:
@@ -68,7 +75,8 @@ def failed(learner: int, error: RpcError, after_s: float) -> Lost:
     if isinstance(error, CallTimeout):
         return Lost(learner=learner, reason=NOT_THERE, after_s=after_s)
     blamed = is_to_blame(error)
-    reason = readable(f"{'failed' if blamed else 'lost'}: {error}")
+    said = error.message if is_short(error) else error
+    reason = readable(f"{'failed' if blamed else 'lost'}: {said}")
     return Lost(learner=learner, reason=reason, after_s=after_s, offence=blamed)
 
 

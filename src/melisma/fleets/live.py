@@ -19,13 +19,14 @@ from melisma.fleets.judge import (
     believed,
     clipped_bid,
     failed,
+    is_short,
     is_to_blame,
     judged,
     wrong_bid,
     wrong_speeds,
 )
 from melisma.fleets.messages import Speeds, TrainRequest
-from melisma.fleets.protocols import Lost, Order, Probed, Updates
+from melisma.fleets.protocols import Complaint, Lost, Order, Probed, Updates
 from melisma.fleets.roster import Roster, law_of, while_they_come
 from melisma.fleets.served import ServedTask
 from melisma.learning.parameters import Parameters
@@ -49,6 +50,7 @@ class LiveCrew:
         self.own_samples: list[int] | None = None
         self._roster, self._served = roster, served
         self._began = time.monotonic() - began_s
+        self._short: dict[str, str] = {}  # what the log has of those without memory
 
     def now_s(self) -> float:
         """Seconds since the run began."""
@@ -64,9 +66,20 @@ class LiveCrew:
         """The learners' delay laws, as each of them measured itself."""
         return self._roster.law(self._served.task, self.learners)
 
-    def take_offences(self) -> list[tuple[str, str]]:
-        """Return who answered wrongly apart from any work, and how."""
-        return self._roster.take_offences()
+    def take_complaints(self) -> list[Complaint]:
+        """Return who gave no answer that counts apart from any work, and why."""
+        return self._roster.take_complaints()
+
+    def failed(self, learner: int, error: RpcError, after_s: float) -> Lost:
+        """Return the loss of a learner whose call brought no answer.
+
+        The log has it if the learner lacks memory: that can be helped.
+        """
+        lost, name = failed(learner, error, after_s), self.learners[learner]
+        if is_short(error) and self._short.get(name) != lost.reason:
+            log.warning("%s %s", name, lost.reason)
+            self._short[name] = lost.reason
+        return lost
 
     def expel(self, name: str, reason: str) -> None:
         """Disconnect a learner, and accept none of that name again."""
@@ -233,9 +246,9 @@ class LiveLearners(LiveCrew):
             update = await self._call(name, "train", request, within_s=within_s)
         except CallTimeout as error:
             self._claims.miss(name)
-            return failed(order.learner, error, deadline_s * patience)
+            return self.failed(order.learner, error, deadline_s * patience)
         except RpcError as error:
-            return failed(order.learner, error, time.monotonic() - began)
+            return self.failed(order.learner, error, time.monotonic() - began)
         took_s = time.monotonic() - began
         outcome = await judged(
             update,

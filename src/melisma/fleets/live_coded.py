@@ -10,7 +10,6 @@ from melisma.coding import combine
 from melisma.errors import RpcError
 from melisma.fleets.judge import (
     LEAST_BATCH_S,
-    failed,
     refused,
     time_within,
     wrong_gradient,
@@ -114,7 +113,7 @@ class LiveSession:
         try:
             gradient = await self._workers.gradient(work, left_s)
         except RpcError as error:
-            return failed(work.worker, error, self._now_s())
+            return self._workers.failed(work.worker, error, self._now_s())
         after_s, wide = self._now_s(), not work.plain
         weight = sum(
             abs(coefficient) * len(rows)

@@ -13,7 +13,6 @@ from melisma import rpc
 from melisma.errors import ConfigError, RpcError
 from melisma.fleets.judge import (
     accepted,
-    failed,
     refused,
     wrong_address,
     wrong_nothing,
@@ -186,7 +185,7 @@ class LiveDevices(LiveCrew):
         learner, after_s = self.learners.index(name), self._after_s()
         if isinstance(why, str):
             return refused(learner, why, after_s)
-        return failed(learner, why, after_s)
+        return self.failed(learner, why, after_s)
 
     def _after_s(self) -> float:
         return time.monotonic() - self._started

@@ -33,7 +33,7 @@ import msgspec
 from numpy.typing import NDArray
 
 from melisma import rpc
-from melisma.errors import ConfigError
+from melisma.errors import ConfigError, TrainingError
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Late, Training
 from melisma.learning.training import Trained
@@ -52,6 +52,10 @@ class Untrusted(ConfigError):
     """A learner's owner does not trust the code of a task, or has yet to read it."""
 
 
+class ShortOfMemory(TrainingError):
+    """A learner has not the memory for its work, which is no fault of its own."""
+
+
 @rpc.register
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A task, as learners prepare for it."""
@@ -68,6 +72,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     base: str = ""  #: hash of the frozen parameters, if there are any
     recipe: str = ""  #: the task that makes model and loss, a name the learner knows
     bundle: str = ""  #: hash of the source that has model or recipe, if it is sent
+    exact: bool = False  #: train in float32 alone: work is redone, or coded
     drifted: bool = False  #: report speeds as they have drifted since the benchmark
 
 

@@ -8,7 +8,7 @@ bids, gives orders and waits. `Crew` is what every algorithm needs; `Trains`, `S
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from melisma.learning.parameters import Parameters
 from melisma.learning.training import Trained
@@ -96,12 +96,20 @@ class Crew(Protocol):
         """Exclude a learner from all cycles to come."""
 
 
+class Complaint(NamedTuple):
+    """Why a learner gave no answer that counts, apart from any work."""
+
+    learner: str
+    reason: str
+    offence: bool = True
+
+
 @runtime_checkable
 class Judges(Protocol):
     """A crew whose learners may answer wrongly before they have any work."""
 
-    def take_offences(self) -> list[tuple[str, str]]:
-        """Return who answered wrongly since the last call, and how."""
+    def take_complaints(self) -> list[Complaint]:
+        """Return what is to be recorded of learners since the last call."""
 
 
 class Trains(Crew, Protocol):

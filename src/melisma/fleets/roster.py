@@ -15,8 +15,15 @@ import msgspec
 import numpy as np
 
 from melisma.errors import ProtocolError, RpcError, TrainingError, readable
-from melisma.fleets.judge import believed, wrong_nothing, wrong_ready, wrong_speeds
+from melisma.fleets.judge import (
+    believed,
+    is_short,
+    wrong_nothing,
+    wrong_ready,
+    wrong_speeds,
+)
 from melisma.fleets.messages import Ready, Speeds, TaskSpec
+from melisma.fleets.protocols import Complaint
 from melisma.fleets.remotes import Remotes
 from melisma.system.law import DelayLaw
 
@@ -73,8 +80,11 @@ class Roster:
         self._measured: set[str] = set()  # for every task
         self._preparing: dict[tuple[str, str], asyncio.Task[Ready | None]] = {}
         self._complaints: dict[str, str] = {}
-        self._offences: list[tuple[str, str]] = []  # not recorded yet
-        self._wrong: Counter[str] = Counter()  # of those
+        self._unrecorded: list[Complaint] = []
+        self._wrong: Counter[str] = Counter()  # wrong answers among those
+        self._short: dict[
+            str, str
+        ] = {}  # who lacks memory to benchmark itself, and how
         self._speeds: dict[tuple[str, str], Speeds] = {}
         self._expelled: set[str] = set()
         self._benchmarks = asyncio.Semaphore(at_once)
@@ -98,7 +108,8 @@ class Roster:
         One that took part before has HURRY_S to answer, and longer while others do,
         unless it is ``busy`` with another task. Newcomers benchmark themselves
         meanwhile, and take part as soon as they are done. Later calls wait until one
-        learner is ready. Who answered wrongly WRONG times is not waited for.
+        learner is ready. Who answered wrongly WRONG times, or lacks the memory, is not
+        waited for. Raises TrainingError if all lack it before the first cycle.
         """
         asked = [name for name in self.present if name not in busy]
         ready: dict[str, Ready] = {}
@@ -106,6 +117,7 @@ class Roster:
         while True:
             connected = dict.fromkeys(await self._connected())
             hopeless = {name for name, times in self._wrong.items() if times >= WRONG}
+            hopeless |= set(self._short)
             self._prepare_all(task, connected, {*ready, *busy, *hopeless})
             keys = [(task, name) for name in asked]
             due = [self._preparing[key] for key in keys if key in self._preparing]
@@ -120,6 +132,7 @@ class Roster:
             }
             if there and len(there) + len(hopeless) >= self._least:
                 break
+            self._check_memory(connected)
             pause = asyncio.create_task(asyncio.sleep(LOOK_S))
             others = [
                 self._preparing[k] for k in self._preparing if k[0] in (_NEW, task)
@@ -145,22 +158,35 @@ class Roster:
                 f"came within {NEWCOMER_S:g} s"
             ) from None
 
-    def complain(self, name: str, complaint: str) -> None:
-        """Log a complaint about a learner, unless it was the last one logged."""
+    def _check_memory(self, connected: Collection[str]) -> None:
+        """Raise TrainingError if a run cannot begin: all learners lack the memory."""
+        enough = not self.known and len(connected) >= self._least
+        if enough and self._short.keys() >= set(connected):
+            name, reason = next(iter(self._short.items()))
+            raise TrainingError(
+                f"none of {len(connected)} learners has the memory for this task; "
+                f"{name}: {reason}"
+            )
+
+    def complain(self, name: str, complaint: str) -> bool:
+        """Log a complaint about a learner; False if it was the last one logged."""
         complaint = readable(complaint)
-        if self._complaints.get(name) != complaint:
+        is_new = self._complaints.get(name) != complaint
+        if is_new:
             log.warning("%s %s", name, complaint)
         self._complaints[name] = complaint
+        return is_new
 
     def accuse(self, name: str, reason: str) -> None:
         """Keep a wrong answer for the records; the log has it already."""
         self._wrong[name] += 1
-        self._offences.append((name, readable(reason)))
+        self._unrecorded.append(Complaint(name, readable(reason)))
 
-    def take_offences(self) -> list[tuple[str, str]]:
-        """Return who answered wrongly since the last call, and how."""
-        taken, self._offences = self._offences, []
+    def take_complaints(self) -> list[Complaint]:
+        """Return who gave no answer that counts since the last call, and why."""
+        taken, self._unrecorded = self._unrecorded, []
         self._wrong.clear()
+        self._short.clear()
         return taken
 
     def _prepare_all(
@@ -199,7 +225,12 @@ class Roster:
                         await self._prepare_for(other, name)
         except (RpcError, _Wrong) as error:
             self._measured.discard(name)
-            self.complain(name, f"does not take part: {error}")
+            said = error.message if is_short(error) else str(error)
+            is_new = self.complain(name, f"does not take part: {said}")
+            if is_short(error):
+                self._short[name] = readable(said)
+                if is_new:  # no offence: it can be helped
+                    self._unrecorded.append(Complaint(name, readable(said), False))
             # One that raises may only lack the model: it can be mended and come back.
             if isinstance(error, ProtocolError | _Wrong):
                 self.accuse(name, str(error))

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from melisma.errors import ConfigError
+from melisma.fleets.buffers import LocalBuffers
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Probed, Report, Updates
 from melisma.learning.batched import choice_for, train_many
 from melisma.learning.engines import Lesson
@@ -81,6 +82,7 @@ class SimulatedLearners:
         self.learning = not (conditions and conditions.timing)
         self._coming: _Chance | None = None
         self._model, self._samples, self._training = model, samples, training
+        self._buffers = LocalBuffers(model)
         self._conditions = conditions or Conditions()
         self._rng = np.random.default_rng([seed, Stream.FLEET])
         self._hardware = hardware
@@ -188,7 +190,8 @@ class SimulatedLearners:
         if not self.learning:
             yield _unlearnt(prices, orders, arrival, parameters)
             return
-        lesson = self._lesson(parameters)
+        names = [self.learners[orders[i].learner] for i in arrival.tolist()]
+        lesson = self._lesson(parameters, names)
         for chunk in train_many(lesson, plans, self._hardware.threads):
             reports = [
                 prices.report(i, orders[i].learner, loss)
@@ -196,20 +199,31 @@ class SimulatedLearners:
                     arrival[chunk.learners].tolist(), chunk.loss.tolist(), strict=True
                 )
             ]
-            yield Updates(reports, chunk.parameters)
+            whose = [names[place] for place in chunk.learners]
+            yield Updates(reports, self._buffers.keep(whose, chunk.parameters))
 
-    def _lesson(self, parameters: Parameters) -> Lesson:
+    def _lesson(self, parameters: Parameters, names: Sequence[str]) -> Lesson:
         return Lesson(
             self._model,
             parameters,
             self._samples,
             self._training.at(self._cycle),
             self._hardware.precision,
+            self._buffers.of(names),
         )
+
+    def state(self) -> Parameters:
+        """Return the buffers that learners keep to themselves."""
+        return self._buffers.state()
+
+    def restore(self, saved: Parameters) -> None:
+        """Restore those buffers."""
+        self._buffers.restore(saved)
 
     def how(self) -> str:
         """Say how learners are trained here, and why not faster."""
-        return str(choice_for(self._lesson(parameters_of(self._model))))
+        lesson = self._lesson(parameters_of(self._model), self._names)
+        return str(choice_for(lesson))
 
     def expel(self, name: str, reason: str) -> None:
         """Exclude a learner from the next cycle on."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import numpy as np
 
+from melisma.fleets.buffers import LocalBuffers
 from melisma.fleets.moves import Done, Move
 from melisma.fleets.protocols import Lost, Report, Updates
 from melisma.fleets.virtual import VirtualCrew
@@ -45,6 +46,7 @@ class SimulatedDevices(VirtualCrew):
         self._own = dict(zip(names, shuffled, strict=True))
         self._steps, self._hardware = steps, hardware
         self._model, self._samples, self._training = model, samples, training
+        self._buffers = LocalBuffers(model)
         self._inbox: dict[str, list[Ints]] = {name: [] for name in names}
         self._began_s, self._cycle = 0.0, 0
 
@@ -78,21 +80,32 @@ class SimulatedDevices(VirtualCrew):
         self._now_s += slot_s
         return dict(done)
 
-    def _lesson(self, parameters: Parameters) -> Lesson:
+    def _lesson(self, parameters: Parameters, names: Sequence[str]) -> Lesson:
         return Lesson(
             *(self._model, parameters, self._samples),
             *(self._training.at(self._cycle), self._hardware.precision),
+            self._buffers.of(names),
         )
+
+    def state(self) -> Parameters:
+        """Return the buffers that devices keep to themselves."""
+        return self._buffers.state()
+
+    def restore(self, saved: Parameters) -> None:
+        """Restore those buffers."""
+        self._buffers.restore(saved)
 
     def how(self) -> str:
         """Say how devices are trained here, and why not faster."""
-        return str(choice_for(self._lesson(parameters_of(self._model))))
+        lesson = self._lesson(parameters_of(self._model), self.learners)
+        return str(choice_for(lesson))
 
     async def finish(self, deadline_s: float) -> AsyncIterator[Updates | Lost]:
         """Train all slots of the cycle for real."""
         busy = [k for k, name in enumerate(self.learners) if self._plans[name]]
         plans = [np.concatenate(self._plans[self.learners[k]]) for k in busy]
-        lesson = self._lesson(self._parameters)
+        names = [self.learners[k] for k in busy]
+        lesson = self._lesson(self._parameters, names)
         after_s = self._now_s - self._began_s
         if not self.learning:
             return
@@ -110,4 +123,5 @@ class SimulatedDevices(VirtualCrew):
                 )
                 for i, loss in zip(chunk.learners, chunk.loss, strict=True)
             ]
-            yield Updates(reports, chunk.parameters)
+            whose = [names[place] for place in chunk.learners]
+            yield Updates(reports, self._buffers.keep(whose, chunk.parameters))

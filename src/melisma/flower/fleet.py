@@ -29,8 +29,8 @@ from melisma.fleets.judge import (
     wrong_speeds,
 )
 from melisma.fleets.live import LONGEST_WAIT
-from melisma.fleets.messages import TrainRequest, Update
-from melisma.fleets.protocols import NOT_THERE, Lost, Order, Updates
+from melisma.fleets.messages import ShortOfMemory, TrainRequest, Update
+from melisma.fleets.protocols import NOT_THERE, Complaint, Lost, Order, Updates
 from melisma.fleets.roster import Announcement, law_of
 from melisma.fleets.served import ServedTask
 from melisma.flower import messages
@@ -89,13 +89,13 @@ class FlowerLearners:
         self._expelled: set[str] = set()
         self._complaints: dict[int, str] = {}
         self._names: dict[int, str] = {}  # under which nodes took part
-        self._offences: list[tuple[str, str]] = []  # not recorded yet
+        self._offences: list[Complaint] = []  # not recorded yet
 
     def now_s(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self._began
 
-    def take_offences(self) -> list[tuple[str, str]]:
+    def take_complaints(self) -> list[Complaint]:
         """Return who reported a wrong status since the last call, and how."""
         taken, self._offences = self._offences, []
         return taken
@@ -199,7 +199,8 @@ class FlowerLearners:
     ) -> Updates | Lost:
         """Judge the reply to a request."""
         if reply.has_error():
-            blamed = reply.error.code in BLAMED
+            short = ShortOfMemory.__name__ in (reply.error.reason or "")
+            blamed = reply.error.code in BLAMED and not short
             reason = f"{'failed' if blamed else 'lost'}: {reply.error.reason}"
             return Lost(
                 learner=order.learner,
@@ -287,7 +288,7 @@ class FlowerLearners:
         if reason:
             self._complain(node, f"does not take part: {reason}")
             if node in self._names:  # a name that it says now may be another's
-                self._offences.append((self._names[node], readable(reason)))
+                self._offences.append(Complaint(self._names[node], readable(reason)))
             return
         self._timings[node] = Timing(
             deadline_s=self._deadline_s, previous=reply.to, previous_s=reply.took_s

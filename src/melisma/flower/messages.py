@@ -37,6 +37,8 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 SPEC, TIMING, REQUEST = "spec", "timing", "request"
 UPDATE, STATUS = "update", "status"
 PARAMETERS, SHARDS, FROZEN = "parameters", "shards", "frozen"
+#: Where a node's context has the buffers that stay there.
+BUFFERS = "buffers"
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):

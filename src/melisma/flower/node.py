@@ -36,7 +36,12 @@ from melisma.learner.training import LocalTraining
 from melisma.learning import data, models
 from melisma.learning.benchmark import Line, time_training
 from melisma.learning.data import Dataset
-from melisma.learning.parameters import Parameters
+from melisma.learning.parameters import (
+    Parameters,
+    buffers_are_local,
+    put,
+    staying_of,
+)
 from melisma.learning.samples import Arrays, Part, joined, transformed
 from melisma.learning.shards import Shard
 from melisma.maths.arrays import Bytes
@@ -129,6 +134,8 @@ class Exchange:
         self.memory = _remembered(context) or Memory(Speed(models.model_bytes(model)))
         self.memory.observe(self._timing)
         self._task = warm(self._device, self._spec, model, training, self.memory.speed)
+        if messages.BUFFERS in context.state.array_records:
+            put(messages.tensors_of(context.state, messages.BUFFERS), model)
         # Loading and building come with every message, as its transit does.
         self._began = time.monotonic()
 
@@ -191,6 +198,9 @@ class Exchange:
         self.memory.busy_s = time.monotonic() - self._began
         kept = ConfigRecord({MEMORY: msgspec.json.encode(self.memory)})
         self._context.state[MEMORY] = kept
+        if buffers_are_local(self._task.model):
+            buffers = messages.arrays_of(staying_of(self._task.model))
+            self._context.state[messages.BUFFERS] = buffers
         return Message(content, reply_to=self._message)
 
     def _status(self) -> NodeStatus:

@@ -24,7 +24,7 @@ from melisma.learning.devices import placed
 from melisma.learning.evaluation import evaluate
 from melisma.learning.losses import loss_of, transform_of
 from melisma.learning.optimisers import check_optimiser
-from melisma.learning.parameters import Model
+from melisma.learning.parameters import Model, with_buffers
 from melisma.learning.samples import Arrays, Transformed, transformed
 from melisma.learning.settings import Hardware, Merging, Training
 from melisma.learning.task import Task as GivenTask
@@ -55,7 +55,8 @@ class Prepared(NamedTuple):
 def task_of(job: Job) -> Task:
     """Load and build what is to be trained; ConfigError or DataError if wrong."""
     given = given_task(job)
-    model, training, dataset = given.build(job.seed), training_of(job), dataset_of(job)
+    training, dataset = training_of(job), dataset_of(job)
+    model = with_buffers(given.build(job.seed), training.buffers)
     check_optimiser(training)
     models.check_fits(model, dataset, training)
     transform, metrics = transform_of(training), given.judges()
@@ -72,6 +73,7 @@ def task_of(job: Job) -> Task:
         ),
         training=training,
         metrics=metrics,
+        federated=job.mode == Mode.FEDERATED,
         scheme=job.scheme,
         cycles=job.cycles,
         deadline_s=float(job.deadline),
@@ -149,7 +151,7 @@ def training_of(job: Job) -> Training:
     """
     training, table = given_task(job).training(), job.training
     usual, said = TrainingTable(), dict[str, Any]()
-    for key in ("optimiser", "rate", "batch", "clip", *_SCHEDULE):
+    for key in ("optimiser", "rate", "batch", "clip", "buffers", *_SCHEDULE):
         if job.task is None or getattr(table, key) != getattr(usual, key):
             said[key] = getattr(table, key)
     arguments = training.arguments | table.arguments

@@ -47,6 +47,7 @@ class Family(NamedTuple):
     check_live: Callable[[Job], None] = nothing  #: raises for what is simulated only
     fixed: str = ""  #: why the deadline of a live run cannot be changed
     moves_data: bool = False  #: between devices
+    exact: bool = False  #: learners compute in float32, whatever else they could
     simulated_only: str = ""  #: a scheme that needs to know the future
 
     def checked(self, job: Job, *, live: bool = False) -> Job:
@@ -267,6 +268,7 @@ FAMILIES = {
             usual=("coded:two-stage", "coded:hetero", "coded:cyclic", "coded:uncoded"),
             check=check_coded,
             check_live=check_coded_live,
+            exact=True,
         ),
         Family(
             name=FOG,

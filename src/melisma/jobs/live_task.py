@@ -83,6 +83,7 @@ class LiveTask:
             steps=job.steps,
             moving=family_of(job).moves_data,
             bundle=self.bundle,
+            exact=job.checks > 0 or family_of(job).exact,
             base=digest(self.served.frozen) if self.served.frozen else "",
         )
         shards = len(self.task.data.train) // self.task.shard

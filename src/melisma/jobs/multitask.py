@@ -10,6 +10,7 @@ import numpy as np
 from melisma.algorithms.association import Association, Solve, Terms
 from melisma.algorithms.clock import RealClock, VirtualClock
 from melisma.algorithms.control import Control
+from melisma.algorithms.loop import place
 from melisma.algorithms.multitask import (
     DelayEstimates,
     Entry,
@@ -24,7 +25,7 @@ from melisma.jobs.averaging import learners_of
 from melisma.jobs.building import names_of, state_law, workload_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job, LearnersTable, tasks_of
-from melisma.learning.parameters import parameters_of
+from melisma.learning.parameters import parameters_of, state_of
 from melisma.learning.settings import HERE, Hardware
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs.store import RunWriter
@@ -119,7 +120,8 @@ async def live(
     began_s = max(live_task.began_s for live_task in tasks)
     for live_task in tasks:
         if live_task.is_done:
-            live_task.run.finish(parameters_of(live_task.task.model))
+            place(live_task.task, parameters_of(live_task.task.model))
+            live_task.run.finish(state_of(live_task.task.model))
     tasks = [live_task for live_task in tasks if not live_task.is_done]
     if not tasks:
         return

@@ -13,7 +13,7 @@ from melisma.coding.two_stage import Helpers
 from melisma.errors import ConfigError, unknown
 from melisma.jobs.table import Table
 from melisma.learner.background import Activity
-from melisma.learning.settings import Argument, Late, Rule, Schedule
+from melisma.learning.settings import Argument, Buffers, Late, Rule, Schedule
 from melisma.registry import reference
 from melisma.schemes import name_of
 from melisma.system.law import Mode
@@ -65,6 +65,7 @@ class TrainingTable(Table, frozen=True, kw_only=True):
     warmup: int = 0  #: cycles over which the rate rises to its full value
     floor: float = 0.0  #: share of the rate that is left in the end
     decay: float = 0.95  #: factor of each cycle, where it falls exponentially
+    buffers: Buffers = Buffers.AVERAGE  #: or local: each learner keeps its own
     #: The optimiser's, which may stand in the table itself.
     arguments: dict[str, Argument] = msgspec.field(default_factory=dict)
 

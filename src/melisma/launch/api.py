@@ -91,19 +91,28 @@ def run(
     job: Job | Path | str | None = None,
     *,
     runs: Path | str = RUNS,
+    device: str = HERE.device,
+    precision: str = Precision.FP32,
     watch: Watch = ignore,
     show: Callable[[str], None] = lambda link: None,
     control: Control | None = None,
 ) -> Run:
     """Train for real, with the job's learners as processes on this machine.
 
-    Each throttles itself to the rate and bandwidth that the job gives it. ``show`` is
-    called with the dashboard's link.
+    Each throttles itself to the rate and bandwidth that the job gives it, and trains on
+    ``device`` in ``precision``, as those that `join`. ``show`` is called with the
+    dashboard's link.
     """
     job = job_of(job, local.DEMO)
+    hardware = Hardware(device=device, precision=Precision(precision))
     with run_folder(Path(runs), job.name) as folder:
         anywhere(
-            local.run_locally, job, folder, watch=watch, show=show, control=control
+            local.run_locally,
+            *(job, folder),
+            hardware=hardware,
+            watch=watch,
+            show=show,
+            control=control,
         )
     return open_run(folder)
 
@@ -131,6 +140,7 @@ def resume(
             anywhere(
                 local.run_locally,
                 *(run.job, run.folder),
+                hardware=hardware_of(start),
                 watch=watch,
                 show=show,
                 control=control,
@@ -144,7 +154,7 @@ def resume(
 
 
 def hardware_of(start: dict[str, Any]) -> Hardware:
-    """Return the hardware that a simulated run was started on, from its run.toml."""
+    """Return the hardware that a run was started on here, from its run.toml."""
     device = start.get("device", HERE.device)
     precision = start.get("precision", Precision.FP32)
     if not isinstance(device, str) or precision not in list(Precision):
@@ -295,6 +305,7 @@ def join(
     target: str | None = None,
     features: Sequence[str] | None = None,
     device: str = "cpu",
+    precision: str = Precision.FP32,
     threads: int = 1,
 ) -> None:
     """Be a learner of the orchestrator at ``address``, until it closes or Ctrl-C.
@@ -304,7 +315,7 @@ def join(
     and ``features`` are columns of a table. ``allow`` lists this device's own models
     and tasks, ``module:function``, that jobs may use, and ``trust`` the hashes of
     bundles whose code may run here. It trains on ``device``: "cpu", "cuda", "mps" or
-    "auto".
+    "auto", in ``precision``: "fp32" or "bf16".
     """
     anywhere(
         joining.join,
@@ -317,6 +328,7 @@ def join(
         target=target,
         features=features,
         device=device,
+        precision=precision,
         threads=threads,
     )
 
@@ -332,6 +344,7 @@ async def join_async(
     target: str | None = None,
     features: Sequence[str] | None = None,
     device: str = "cpu",
+    precision: str = Precision.FP32,
     threads: int = 1,
 ) -> None:
     """`join`, with the event loop free meanwhile; cancelled, it disconnects."""
@@ -347,6 +360,7 @@ async def join_async(
         target=target,
         features=features,
         device=device,
+        precision=precision,
         threads=threads,
         joined=lambda name, connection: connected.set_result(connection),
     )

@@ -16,6 +16,7 @@ from melisma.learner.bundles import Ask, TrustedBundles
 from melisma.learner.fog import FogLearner
 from melisma.learner.service import FogService
 from melisma.learning.data import Dataset, load_own
+from melisma.learning.settings import Precision
 from melisma.learning.training import use_threads
 from melisma.units import BytesPerSecond, SamplesPerSecond
 
@@ -39,6 +40,7 @@ def join(
     target: str | None = None,
     features: Sequence[str] | None = None,
     device: str = "cpu",
+    precision: str = Precision.FP32,
     threads: int = 1,
     quiet: bool = True,
     ask: Ask | None = None,
@@ -51,10 +53,10 @@ def join(
     and ``features`` are columns of a table. ``allow`` lists this device's own models
     and tasks, ``module:function``, that jobs may use, and ``trust`` the hashes of
     bundles whose code may run here; ``ask`` shows another one to the owner, and returns
-    whether to trust it. It trains on ``device``: "cpu", "cuda", "mps" or "auto".
-    ``rate`` and ``bandwidth`` throttle this learner, as does a file of ``states``.
-    ``joined`` is called with the learner's name and its connection, which ends this
-    when closed.
+    whether to trust it. It trains on ``device``: "cpu", "cuda", "mps" or "auto", in
+    ``precision``: "fp32" or "bf16". ``rate`` and ``bandwidth`` throttle this learner,
+    as does a file of ``states``. ``joined`` is called with the learner's name and its
+    connection, which ends this when closed.
     """
     name = name or socket.gethostname()
     if states and (rate or bandwidth):
@@ -71,6 +73,7 @@ def join(
         share_data=share_data,
         device=device,
         bundles=bundles,
+        precision=Precision(precision),
     )
     if not quiet:
         logging.basicConfig(format="%(message)s")

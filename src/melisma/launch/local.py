@@ -19,7 +19,9 @@ from melisma.jobs.files import dump
 from melisma.jobs.schema import Job, LearnersTable, StatesFile, own_code, probabilities
 from melisma.launch.serve import orchestrate
 from melisma.learner.background import BackgroundLoad, State
+from melisma.learning import devices
 from melisma.learning.data import save_own
+from melisma.learning.settings import HERE, Hardware
 from melisma.registry import check_importable
 from melisma.runs.records import Record
 from melisma.runs.store import CONFIG, Watch, ignore
@@ -62,8 +64,14 @@ def run_locally(
     watch: Watch = ignore,
     show: Callable[[str], None] = lambda link: None,
     control: Control | None = None,
+    *,
+    hardware: Hardware = HERE,
 ) -> list[Record]:
-    """Run a job with its learners as processes here, throttled to their rates."""
+    """Run a job with its learners as processes here, throttled to their rates.
+
+    All train on ``hardware``; ConfigError if they cannot.
+    """
+    devices.ready(hardware)  # a learner that fails at its start would be waited for
     names = names_of(job)
     for group in job.learners:
         if not group.states and (group.rate is None or group.bandwidth is None):
@@ -81,6 +89,8 @@ def run_locally(
         def begin(server: rpc.Server) -> None:
             for name, group, owner in zip(names, groups, owners, strict=True):
                 command = join_command(job, server.address, name, data, owner)
+                command += ["--device", hardware.device]
+                command += ["--precision", hardware.precision.value]
                 if not owner:
                     command += ["--rate", f"{float(group.rate or 0)} samples/s"]
                     command += ["--bandwidth", f"{float(group.bandwidth or 0)} B/s"]
@@ -97,6 +107,7 @@ def run_locally(
             ready=begin,
             show=show,
             engine=LOCAL,
+            hardware=hardware,
             control=control,
             port=0,
             say=lambda text: None,

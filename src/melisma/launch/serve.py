@@ -21,7 +21,8 @@ from melisma.jobs.families import FAMILIES, family_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.bundling import keeping
-from melisma.launch.simulate import opened
+from melisma.launch.simulate import chosen, opened
+from melisma.learning.settings import Hardware
 from melisma.runs.records import Expelled, Record
 from melisma.runs.start import started
 from melisma.runs.store import RunWriter, Watch, ignore
@@ -52,6 +53,7 @@ def orchestrate(
     show: Callable[[str], None] = lambda link: None,
     elsewhere: Elsewhere | None = None,
     engine: str = "serve",
+    hardware: Hardware | None = None,
     control: Control | None = None,
     bundle: Bundle | None = None,
     **options: Any,
@@ -64,7 +66,8 @@ def orchestrate(
     allows to stop the run; ``options`` are those of ``rpc.serve``. Learners are the
     peers that connect, or those that ``elsewhere`` returns, which is called with what
     all tasks serve. Learners that trust ``bundle`` make the job's own models of it; it
-    is kept in the run's folder. Returns all records of the run.
+    is kept in the run's folder. ``hardware`` is what all of them train on, where that
+    is known. Returns all records of the run.
     """
     family = family_of(job)
     job = family.checked(job, live=True)
@@ -73,6 +76,7 @@ def orchestrate(
         first = started(run_folder).get(LEARNERS, learners)
         code = stack.enter_context(keeping(bundle, run_folder))
         start = {"engine": engine, LEARNERS: first, **code}
+        start |= chosen(hardware) if hardware else {}
         runs = stack.enter_context(opened(job, run_folder, start, watch))
         tasks = [LiveTask.of(own, runs[own.name], bundle) for own in tasks_of(job)]
         served = [task.served for task in tasks]

@@ -66,7 +66,7 @@ class Simulation:
         With a ``folder``, which must exist, the run is written there, and goes on from
         the checkpoint in it if there is one.
         """
-        start = {"engine": SIMULATION, **_chosen(self.hardware)}
+        start = {"engine": SIMULATION, **chosen(self.hardware)}
         with opened(self.job, folder, start, watch, seldom=True) as runs:
             blocking(self.built.train(runs, control))
         return runs
@@ -121,6 +121,6 @@ def _kept_with_its_runs(folder: Path) -> Iterator[None]:
             (folder / START).unlink()
 
 
-def _chosen(hardware: Hardware) -> dict[str, Any]:
+def chosen(hardware: Hardware) -> dict[str, Any]:
     """Return the settings that results depend on: threads do not change them."""
     return {"device": hardware.device, "precision": hardware.precision.value}

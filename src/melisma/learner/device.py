@@ -15,9 +15,16 @@ from melisma.learner.speed import Speed
 from melisma.learner.throttle import Throttle
 from melisma.learning.data import Dataset
 from melisma.learning.devices import CPU, TorchDevice
-from melisma.learning.parameters import Model, Parameters, check_of
+from melisma.learning.parameters import (
+    Model,
+    Parameters,
+    buffers_are_local,
+    check_of,
+    put,
+    staying_of,
+)
 from melisma.learning.samples import Transform
-from melisma.learning.settings import Training
+from melisma.learning.settings import Precision, Training
 from melisma.learning.shards import Cache, Shard, check_fetched
 from melisma.maths.arrays import Bytes
 
@@ -35,6 +42,7 @@ class Device:
     background: BackgroundLoad
     clock: Callable[[], float]
     trains_on: TorchDevice = CPU
+    precision: Precision = Precision.FP32  #: of products there
     cache: Cache = field(default_factory=lambda: Cache(CACHE_BYTES))
 
     def data(self) -> Dataset:
@@ -54,12 +62,28 @@ class WarmTask:
     spec: TaskSpec
     model: Model
     speed: Speed
-    training: Training  #: as the spec says, with functions of the task's own
+    training: Training  #: as the spec says, with functions of its own, as done here
     transform: Transform  #: of samples, onto the device that trains
     idle: bool = False  #: no work came since it was last asked for its speed or bid
     complete: bool = False  #: the model has the frozen part that the spec names
     loaded: int | None = None  #: cycle whose parameters the model has, unchanged
     newest: object = None  #: the latest piece of work; older ones stop
+    fits: int | None = None  #: samples of a batch for which memory suffices, once tried
+    made: Parameters = field(init=False)  #: buffers that stay here, as they were made
+
+    def __post_init__(self) -> None:
+        self.made = staying_of(self.model)
+
+    def load(self, parameters: Parameters, cycle: int) -> None:
+        """Put the parameters of a cycle into the model.
+
+        Buffers that stay here are those of the cycle before where the task says so, and
+        in the first cycle of a run, and in all others, as they were made.
+        """
+        if cycle == 1 or not buffers_are_local(self.model):
+            put(self.made, self.model)
+        put(parameters, self.model)
+        self.loaded = None
 
 
 class Link:

@@ -7,7 +7,6 @@ from melisma.learner.device import Device, Link, WarmTask, bytes_of
 from melisma.learner.source import Source
 from melisma.learning.gradients import gradient_sum, size_of
 from melisma.learning.losses import loss_of
-from melisma.learning.parameters import put
 from melisma.learning.samples import Arrays, joined
 from melisma.learning.shards import Shard
 
@@ -31,7 +30,7 @@ class Summation:
         """Fetch the model of this cycle, unless it is loaded, and all shards."""
         task, request = self._task, self._request
         if task.loaded != request.cycle:
-            put(self._link.parameters(request.cycle), task.model)
+            task.load(self._link.parameters(request.cycle), request.cycle)
             task.loaded = request.cycle
         keys = [key for part in request.parts for key in part]
         self._shards: dict[str, Shard] = dict(

@@ -31,6 +31,7 @@ from melisma.learner.background import BackgroundLoad
 from melisma.learner.bundles import TrustedBundles
 from melisma.learner.device import Device, Link, WarmTask, bytes_of
 from melisma.learner.gradients import Summation
+from melisma.learner.memory import told_if_short
 from melisma.learner.source import Caller
 from melisma.learner.speed import Speed
 from melisma.learner.throttle import sleep_unless
@@ -38,11 +39,11 @@ from melisma.learner.training import LocalTraining
 from melisma.learning import models
 from melisma.learning.benchmark import time_training, time_transfers
 from melisma.learning.data import Dataset
-from melisma.learning.devices import device_of, onto
-from melisma.learning.losses import transform_of
-from melisma.learning.parameters import Model
+from melisma.learning.devices import onto, ready
+from melisma.learning.losses import in_precision, transform_of
+from melisma.learning.parameters import Model, with_buffers
 from melisma.learning.samples import Arrays, fields_of, joined, transformed
-from melisma.learning.settings import Training
+from melisma.learning.settings import Hardware, Precision, Training
 from melisma.learning.shards import bytes_of as bytes_of_sample
 from melisma.learning.task import find, merged
 from melisma.learning.training import Session
@@ -73,15 +74,19 @@ def made(spec: TaskSpec, package: str = "") -> tuple[Model, Training]:
     Its module is in ``package``, if that is a bundle's.
     """
     if not spec.recipe:
-        return models.build(package + spec.model, spec.seed), spec.training
-    recipe = find(package + spec.recipe)
-    return recipe.build(spec.seed), merged(recipe.training(), spec.training)
+        model, training = models.build(package + spec.model, spec.seed), spec.training
+    else:
+        recipe = find(package + spec.recipe)
+        model = recipe.build(spec.seed)
+        training = merged(recipe.training(), spec.training)
+    return with_buffers(model, training.buffers), training
 
 
 def warm(
     device: Device, spec: TaskSpec, model: Model, training: Training, speed: Speed
 ) -> WarmTask:
     """Return a task whose model lies on the device that trains it."""
+    training = in_precision(training, device.precision)
     transform = onto(device.trains_on, transform_of(training))
     return WarmTask(spec, model.to(device.trains_on), speed, training, transform)
 
@@ -99,6 +104,7 @@ class Learner:
         clock: Callable[[], float] = time.monotonic,
         device: str = "cpu",
         bundles: TrustedBundles | None = None,
+        precision: Precision = Precision.FP32,
     ) -> None:
         self.name = name
         self._device = Device(
@@ -106,7 +112,8 @@ class Learner:
             own=own,
             background=background or BackgroundLoad(),
             clock=clock,
-            trains_on=device_of(device),
+            trains_on=ready(Hardware(device=device, precision=precision)),
+            precision=precision,
         )
         self._known = {*models.MODELS, *allowed}
         self.bundles = bundles or TrustedBundles()
@@ -125,6 +132,11 @@ class Learner:
         package = self.bundles.package(spec.bundle, what, name) if spec.bundle else ""
         if not package and name not in self._known:
             raise unknown(what, name, self._known)
+        if spec.exact and self._device.precision != Precision.FP32:
+            raise ConfigError(
+                f"task {spec.task!r} needs float32, since work is compared or coded: "
+                "join with --precision fp32"
+            )
         task = self._tasks.get(spec.task)
         if task is None or task.spec != spec:
             model, training = made(spec, package)
@@ -170,14 +182,16 @@ class Learner:
                 samples = Arrays(joined(device.cache.get(keys, link.shards)))
             travels = spec.moving or not spec.federated
             speed.sample_bytes = bytes_of_sample(fields_of(samples)) if travels else 0
-            speed.compute = time_training(
-                task.model,
-                transformed(samples, task.transform),
-                task.training,
-                sizes=sorted({min(n * spec.shard, len(samples)) for n in halves}),
-                clock=device.clock,
-                before_batch=link.throttle.batch,
-            )
+            examples = transformed(samples, task.transform)
+            with told_if_short(task, examples):
+                speed.compute = time_training(
+                    task.model,
+                    examples,
+                    task.training,
+                    sizes=sorted({min(n * spec.shard, len(samples)) for n in halves}),
+                    clock=device.clock,
+                    before_batch=link.throttle.batch,
+                )
             device.background.rest()
 
     def _told(self, spec: TaskSpec) -> Speeds | None:
@@ -338,10 +352,11 @@ class Learner:
     ) -> Iterator[Callable[[], bool]]:
         """Have the device alone; yields whether newer work waits for the model.
 
+        ShortOfMemory if memory does not suffice for the work.
         An orchestrator that was killed and comes back may find its old request running.
         """
         mine = task.newest = work or object()
-        with self._working:
+        with self._working, told_if_short(task):
             yield lambda: task.newest is not mine
 
     def _measured(self, name: str) -> WarmTask:

@@ -24,7 +24,7 @@ from melisma.fleets.messages import (
 )
 from melisma.learning.losses import loss_of
 from melisma.learning.optimisers import check_optimiser
-from melisma.learning.settings import Late, Schedule, Training
+from melisma.learning.settings import Buffers, Late, Schedule, Training
 from melisma.rpc.address import Address
 from melisma.rpc.tokens import check_name
 
@@ -73,7 +73,7 @@ def check_spec(spec: object) -> None:
             raise ConfigError(f"{name} {_shown(hash)}: give a SHA-256")
     if spec.recipe:
         _check_text("recipe", spec.recipe)
-    for name in ("federated", "private", "moving"):
+    for name in ("federated", "private", "moving", "exact"):
         check_flag(name, getattr(spec, name))
     if spec.moving and not spec.federated:
         raise ConfigError("a task in which samples move (fog) has to be federated")
@@ -88,6 +88,8 @@ def _check_training(training: object) -> None:
     loss_of(training)
     if training.schedule not in list(Schedule):
         raise ConfigError(f"schedule {_shown(training.schedule)} is not known")
+    if training.buffers not in list(Buffers):
+        raise ConfigError(f"buffers {_shown(training.buffers)} are not known")
     for name in ("warmup", "cycles"):
         _check_whole(name, getattr(training, name), 0, MOST_CYCLES)
     for name in ("floor", "decay"):

@@ -10,9 +10,10 @@ from melisma.fleets.batches import batch_order
 from melisma.fleets.messages import SlotDone, SlotRequest, Update
 from melisma.learner.delivery import Inbox, Routes
 from melisma.learner.device import Device, Link, WarmTask
+from melisma.learner.memory import told_if_short
 from melisma.learner.source import Caller, Relay, Source
 from melisma.learner.speed import safely
-from melisma.learning.parameters import put, sendable
+from melisma.learning.parameters import sendable
 from melisma.learning.samples import Arrays, Samples, joined, transformed
 from melisma.learning.shards import Shard
 from melisma.learning.training import Session, batch_plan
@@ -36,8 +37,7 @@ class Slots:
         self.due = due  #: the slot that comes next
         self._inbox, self._routes = inbox, routes
         self._began = device.clock()
-        put(Link(device, task, source, 0.0).parameters(cycle), task.model)
-        task.loaded = None  # training changes it
+        task.load(Link(device, task, source, 0.0).parameters(cycle), cycle)
         self._downloaded_s = device.clock() - self._began
         self._session = Session(task.model, task.training.at(cycle))
         seed = [task.spec.seed, Stream.SPLIT, zlib.crc32(device.name.encode())]
@@ -109,7 +109,8 @@ class Slots:
             return clock() >= end
 
         before, passes, began = self._session.trained(), self._session.passes, clock()
-        self._session.train(examples, plan, halt)
+        with told_if_short(self._task, examples):
+            self._session.train(examples, plan, halt)
         self._task.speed.trained(self._session.passes - passes, clock() - began)
         return self._session.trained().samples - before.samples
 

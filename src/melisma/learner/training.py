@@ -13,9 +13,10 @@ import numpy as np
 from melisma.fleets.batches import batch_order
 from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.learner.device import Device, Link, WarmTask
+from melisma.learner.memory import told_if_short
 from melisma.learner.source import Caller
 from melisma.learner.speed import safely
-from melisma.learning.parameters import put, sendable
+from melisma.learning.parameters import sendable
 from melisma.learning.samples import Arrays, Part, Samples, joined, transformed
 from melisma.learning.settings import Late
 from melisma.learning.shards import Shard
@@ -47,8 +48,7 @@ class LocalTraining:
         model = self._fetch(
             lambda within_s: self._link.parameters(cycle, within_s), size_bytes
         )
-        put(model, self._task.model)
-        self._task.loaded = None  # training changes it
+        self._task.load(model, cycle)
 
     def examples(self, keys: list[str], samples: int) -> Samples:
         """Return data to train on: these shards, or some of the device's own."""
@@ -80,7 +80,8 @@ class LocalTraining:
             return halts()
 
         before = self._session.passes
-        self._session.train(examples, plan, halt)
+        with told_if_short(self._task, examples):
+            self._session.train(examples, plan, halt)
         passes, took_s = self._session.passes - before, self._clock() - began
         self._task.speed.trained(passes, took_s)
         self._training_s += took_s

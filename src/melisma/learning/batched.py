@@ -16,7 +16,7 @@ Four engines, the first that fits:
     one_by_one    the rest. On a CPU a batched convolution takes longer than its parts
                   in turn (`python benchmarks/bench_simulation.py --models`), dropout
                   or batch normalisation would not be the learner's own, and some code
-                  cannot be mapped
+                  cannot be mapped, or not be computed in bfloat16 together
 
 `engine_for` chooses, and says why.
 """
@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from melisma.errors import ConfigError, MelismaError
+from melisma.errors import MelismaError
 from melisma.learning.devices import check_precision
 from melisma.learning.engines import (
     Engine,
@@ -126,6 +126,8 @@ def _chunk(
     learners = sorted(existing, key=lambda k: -len(plans[k]))
     # In bfloat16 the products are oneDNN's.
     half = lesson.precision == Precision.BF16
+    if lesson.own:
+        lesson = replace(lesson, own=[lesson.own[k] for k in learners])
     with nullcontext() if half else fast_kernels(lesson.model):
         return Chunk(learners, *engine(lesson, [plans[k] for k in learners]))
 
@@ -166,7 +168,7 @@ _chosen = WeakKeyDictionary()
 def engine_for(lesson: Lesson) -> Engine:
     """Return the fastest engine that does what each learner alone would do.
 
-    Raises ConfigError where model or device cannot compute in the lesson's precision.
+    Raises ConfigError where the device cannot compute in the lesson's precision.
     """
     return choice_for(lesson).engine
 
@@ -183,7 +185,7 @@ def choice_for(lesson: Lesson) -> Choice:
 
 def _choice(lesson: Lesson) -> Choice:
     model, training, loss = lesson.model, lesson.training, lesson.loss
-    check_precision(lesson.precision, model, lesson.device)
+    check_precision(lesson.precision, lesson.device)
     in_half = lesson.precision == Precision.BF16
     by_value = goes_by_value(training)
     every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
@@ -192,13 +194,12 @@ def _choice(lesson: Lesson) -> Choice:
     if by_class and training.is_plain_sgd and not in_half and _is_flat(lesson):
         return Choice(perceptrons)
     in_layers = whole and isinstance(loss, Supervised) and by_value
-    if in_half and not in_layers:
-        raise ConfigError(
-            "bf16 is for models without frozen or tied parameters, with a loss by name "
-            "and an optimiser that goes value by value: use fp32"
-        )
-    if in_half or (lesson.on_gpu and is_chain(model) and in_layers):
+    if lesson.own:
+        return Choice(one_by_one, "each learner keeps its own buffers")
+    if (in_half or lesson.on_gpu) and is_chain(model) and in_layers:
         return Choice(layered)
+    if in_half:
+        return Choice(one_by_one, "in bf16 only chains of layers train together")
     if not by_value:
         return Choice(one_by_one, f"{training.optimiser} does not go value by value")
     if why := _is_no_function(model):

@@ -21,12 +21,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from melisma.errors import ConfigError
 from melisma.learning.kernels import fast_kernels
 from melisma.learning.losses import Loss
-from melisma.learning.parameters import Parameters, parameters_of, put
+from melisma.learning.parameters import (
+    Parameters,
+    buffers_are_local,
+    parameters_of,
+    put,
+)
 from melisma.learning.samples import Samples
 from melisma.learning.settings import Training
 from melisma.learning.training import Session, train
@@ -47,6 +53,20 @@ def check_repeatable(model: nn.Module) -> None:
             raise ConfigError(
                 f"layer {name!r} of the model is {part}: its work cannot be redone, so "
                 "use checks = 0 or a model without dropout"
+            )
+
+
+def check_known(model: nn.Module) -> None:
+    """Raise ConfigError if training depends on buffers that stay on each learner.
+
+    That of batch norm does not: only its evaluation uses the statistics.
+    """
+    for name, part in model.named_modules():
+        real = [v for v in part.buffers(recurse=False) if v.is_floating_point()]
+        if buffers_are_local(model) and real and not isinstance(part, _NormBase):
+            raise ConfigError(
+                f"layer {name!r} of the model has buffers that stay on each learner: "
+                'its work cannot be redone, so use checks = 0 or buffers = "average"'
             )
 
 

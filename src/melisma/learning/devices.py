@@ -7,7 +7,6 @@ from torch import nn
 
 from melisma.errors import ConfigError
 from melisma.learning.data import Dataset
-from melisma.learning.layers import is_chain
 from melisma.learning.samples import Transform, transformed
 from melisma.learning.settings import Hardware, Precision
 
@@ -22,16 +21,20 @@ def placed(
 
     ConfigError if the device is absent or cannot train so.
     """
-    device = device_of(hardware.device)
-    check_precision(hardware.precision, model, device)
+    device = ready(hardware)
     take = onto(device, transform)
     train, test = transformed(data.train, take), transformed(data.test, take)
     data = replace(data, train=train, test=test)
-    if device.type == "cpu":
-        return data, model
-    # What is called fp32 is fp32: convolutions would round to ten bits.
-    torch.backends.cudnn.allow_tf32 = False
     return data, model.to(device)
+
+
+def ready(hardware: Hardware) -> torch.device:
+    """Return the device to train on; ConfigError if it is absent or cannot train so."""
+    device = device_of(hardware.device)
+    check_precision(hardware.precision, device)
+    # What is called fp32 is fp32: a GPU's convolutions would round to ten bits.
+    torch.backends.cudnn.allow_tf32 = False
+    return device
 
 
 def onto(device: torch.device, transform: Transform) -> Transform:
@@ -47,18 +50,9 @@ def synchronise(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
-def check_precision(
-    precision: Precision, model: nn.Module, device: torch.device
-) -> None:
-    """Raise ConfigError if ``device`` cannot train ``model`` in ``precision``."""
-    if precision != Precision.BF16:
-        return
-    if not is_chain(model):
-        raise ConfigError(
-            "bf16 is for models that are an nn.Sequential of Conv2d, MaxPool2d, ReLU, "
-            "Flatten and Linear: use fp32"
-        )
-    if not multiplies_bfloat16(device):
+def check_precision(precision: Precision, device: torch.device) -> None:
+    """Raise ConfigError if ``device`` cannot train in ``precision``."""
+    if precision == Precision.BF16 and not multiplies_bfloat16(device):
         raise ConfigError(
             f"bf16 on {device.type!r}: it has no bfloat16 products that torch can use: "
             "take --precision fp32, or a --device that has them"

@@ -14,9 +14,15 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from melisma.learning.layers import forward
-from melisma.learning.losses import Loss, Supervised, checked, loss_of
+from melisma.learning.losses import Loss, Supervised, checked, in_precision, loss_of
 from melisma.learning.optimisers import StackOptimiser
-from melisma.learning.parameters import Parameters, parameters_of, put, trained
+from melisma.learning.parameters import (
+    Parameters,
+    parameters_of,
+    put,
+    staying_of,
+    trained,
+)
 from melisma.learning.samples import INPUTS, TARGETS, Batch, Samples
 from melisma.learning.settings import Precision, Training
 from melisma.learning.training import train
@@ -35,6 +41,8 @@ class Lesson:
     samples: Samples  #: as the model takes them
     training: Training
     precision: Precision = Precision.FP32
+    #: Buffers that each learner keeps, in the order of plans; None: nothing stays.
+    own: Sequence[Parameters] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -54,7 +62,7 @@ class Lesson:
 
 
 #: Trains the learners of a chunk, sorted by their number of batches: returns the
-#: stack of their parameters and each one's mean loss.
+#: stack of their parameters and of what each keeps, and each one's mean loss.
 Engine = Callable[[Lesson, Sequence[Ints]], tuple[Parameters, Floats]]
 
 
@@ -267,12 +275,15 @@ def functional(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Float
 def one_by_one(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     """Train the learners in turn, as each would train itself."""
     model, rows, losses = copy.deepcopy(lesson.model), [], []
-    for plan in plans:
+    training = in_precision(lesson.training, lesson.precision)
+    for k, plan in enumerate(plans):
         model.load_state_dict(lesson.model.state_dict())
         put(lesson.parameters, model)
-        losses.append(train(model, lesson.samples, plan, lesson.training).loss)
-        rows.append(parameters_of(model))
+        put(lesson.own[k] if lesson.own else {}, model)
+        losses.append(train(model, lesson.samples, plan, training).loss)
+        rows.append(parameters_of(model) | (staying_of(model) if lesson.own else {}))
     stack = {
-        name: torch.stack([row[name] for row in rows]) for name in lesson.parameters
+        name: torch.stack([row[name] for row in rows])
+        for name in [*lesson.parameters, *(lesson.own[0] if lesson.own else {})]
     }
     return stack, np.array(losses)

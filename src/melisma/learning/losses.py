@@ -9,7 +9,7 @@ A loss takes a model and a batch, and returns one value a sample. Those here com
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from melisma.errors import ConfigError, unknown
 from melisma.learning.samples import INPUTS, TARGETS, Batch, Transform, length
-from melisma.learning.settings import Training
+from melisma.learning.settings import Precision, Training
 
 #: Returns the loss of each sample of a batch.
 Loss = Callable[[nn.Module, Batch], Tensor]
@@ -82,11 +82,12 @@ LOSSES: dict[str, Supervised] = {
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTraining(Training):
-    """Training by functions of the user's own, which never leave this process."""
+    """Training with what never leaves this process: the user's own functions."""
 
     own_loss: Loss | None = None
     own_transform: Transform | None = None
     own_optimiser: Callable[..., torch.optim.Optimizer] | None = None
+    precision: Precision = Precision.FP32  #: of products, on the device that trains
 
 
 def loss_of(training: Training) -> Loss:
@@ -96,6 +97,42 @@ def loss_of(training: Training) -> Loss:
     if training.loss not in LOSSES:
         raise unknown("loss", training.loss, LOSSES)
     return LOSSES[training.loss]
+
+
+def in_precision(training: Training, precision: Precision) -> Training:
+    """Return a training in this precision."""
+    if precision == precision_of(training):
+        return training
+    own = (
+        training if isinstance(training, OwnTraining) else OwnTraining(**vars(training))
+    )
+    return replace(own, precision=precision)
+
+
+def precision_of(training: Training) -> Precision:
+    """Return the number format of products; float32 unless said otherwise."""
+    return training.precision if isinstance(training, OwnTraining) else Precision.FP32
+
+
+def to_train(training: Training) -> Loss:
+    """Return the loss of `loss_of`, its model computed in the training's precision.
+
+    Parameters and updates stay float32, by torch's autocast. A loss by name compares
+    outputs in float32; a function of the user's own is computed as a whole.
+    """
+    loss = loss_of(training)
+    if precision_of(training) == Precision.FP32:
+        return loss
+
+    def each(model: nn.Module, batch: Batch) -> Tensor:
+        device = next(iter(batch.values())).device
+        with torch.autocast(device.type, torch.bfloat16):
+            if not isinstance(loss, Supervised):
+                return checked(loss(model, batch), length(batch)).float()
+            outputs: Tensor = model(batch[INPUTS])
+        return loss.of_outputs(outputs.float(), batch)
+
+    return each
 
 
 def transform_of(training: Training) -> Transform:

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from melisma.errors import DataError
+from melisma.learning.settings import Buffers
 
 #: Anything that turns a batch of samples into logits.
 Model = nn.Module
@@ -21,6 +22,21 @@ Parameters = dict[str, Tensor]
 
 #: The note with the SHA-256 of a file's parameters and of its other notes.
 DIGEST = "sha256"
+
+
+#: Attribute of a model that says what happens to its buffers; copies have it too.
+_BUFFERS = "_melisma_buffers"
+
+
+def with_buffers(model: Model, buffers: Buffers) -> Model:
+    """Return the model, which knows from now on what happens to its buffers."""
+    setattr(model, _BUFFERS, buffers)
+    return model
+
+
+def buffers_are_local(model: nn.Module) -> bool:
+    """Return whether each learner keeps the model's buffers for itself."""
+    return getattr(model, _BUFFERS, Buffers.AVERAGE) == Buffers.LOCAL
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -32,23 +48,32 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def parameters_of(model: nn.Module) -> Parameters:
-    """Return copies of what training changes: parameters, and real-valued buffers."""
-    return {name: value.detach().clone() for name, value in _changing(model).items()}
+    """Return copies of what travels: what is trained, and buffers to be averaged."""
+    return {name: value.detach().clone() for name, value in _travelling(model).items()}
 
 
 def sendable(model: nn.Module) -> Parameters:
     """Return `parameters_of` in the memory of the CPU."""
-    return {n: v.detach().to("cpu", copy=True) for n, v in _changing(model).items()}
+    return {n: v.detach().to("cpu", copy=True) for n, v in _travelling(model).items()}
 
 
-def _changing(model: nn.Module) -> dict[str, Tensor]:
+def _travelling(model: nn.Module) -> dict[str, Tensor]:
+    return {**trained(model), **_buffers(model, travel=True)}
+
+
+def staying_of(model: nn.Module) -> Parameters:
+    """Return copies of the buffers that do not travel: counters, or all if local."""
+    return {n: v.detach().clone() for n, v in _buffers(model, travel=False).items()}
+
+
+def _buffers(model: nn.Module, *, travel: bool) -> dict[str, Tensor]:
     state = model.state_dict()  # without buffers that are not to be kept
-    buffers = {
+    averaged = not buffers_are_local(model)
+    return {
         name: value
         for name, value in model.named_buffers()
-        if name in state and value.is_floating_point()
+        if name in state and (averaged and value.is_floating_point()) == travel
     }
-    return {**trained(model), **buffers}
 
 
 def frozen_of(model: nn.Module) -> Parameters:
@@ -67,7 +92,7 @@ def state_of(model: nn.Module) -> Parameters:
 
 def check_of(model: nn.Module, parameters: object) -> None:
     """Raise DataError unless these are tensors of the model's names and shapes."""
-    expected = {name: value.shape for name, value in _changing(model).items()}
+    expected = {name: value.shape for name, value in _travelling(model).items()}
     found = parameters if isinstance(parameters, dict) else {}
     shapes = {
         name: value.shape
@@ -83,7 +108,7 @@ def misfit(parameters: Parameters, model: nn.Module) -> str | None:
 
     Further tensors beside the model's own are no misfit.
     """
-    for name, value in _changing(model).items():
+    for name, value in _travelling(model).items():
         if name not in parameters:
             return f"there is no {name!r}"
         if parameters[name].shape != value.shape:

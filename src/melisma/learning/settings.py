@@ -54,6 +54,13 @@ class Schedule(StrEnum):
     EXPONENTIAL = "exponential"  #: by the same factor in each cycle
 
 
+class Buffers(StrEnum):
+    """What happens to a model's real-valued buffers, as batch norm's statistics."""
+
+    AVERAGE = "average"  #: they travel, and are averaged as parameters are
+    LOCAL = "local"  #: each learner keeps its own, from cycle to cycle
+
+
 #: A value of an optimiser's argument, as TOML and messages have it.
 Argument = bool | int | float | list[float]
 
@@ -74,6 +81,7 @@ class Training:
     warmup: int = 0  #: cycles over which the rate rises to its full value
     floor: float = 0.0  #: share of the rate that is left in the end
     decay: float = 0.95  #: factor of each cycle, where it falls exponentially
+    buffers: Buffers = Buffers.AVERAGE
 
     def __post_init__(self) -> None:
         if not self.rate > 0:

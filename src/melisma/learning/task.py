@@ -28,7 +28,7 @@ from melisma.learning.data import Dataset
 from melisma.learning.losses import LOSSES, Loss, OwnTraining, numbers
 from melisma.learning.metrics import Metric, metrics_for
 from melisma.learning.samples import Samples, Transform, samples_of
-from melisma.learning.settings import Argument, Schedule, Training
+from melisma.learning.settings import Argument, Buffers, Schedule, Training
 from melisma.learning.validation import check_arrays
 from melisma.registry import imported, register
 
@@ -55,11 +55,14 @@ class Task:
     warmup: int = 0  #: cycles over which the rate rises to its full value
     floor: float = 0.0  #: share of the rate that is left in the end
     decay: float = 0.95  #: factor of each cycle, where it falls exponentially
+    buffers: Buffers | str = Buffers.AVERAGE  #: or "local": each learner has its own
 
     def training(self) -> Training:
         """Return how learners train it; ConfigError if that cannot be."""
         if isinstance(self.loss, str) and self.loss not in LOSSES:
             raise unknown("loss", self.loss, LOSSES)
+        if self.buffers not in list(Buffers):
+            raise unknown("buffers", str(self.buffers), Buffers)
         return OwnTraining(
             optimiser=self.optimiser if isinstance(self.optimiser, str) else "sgd",
             arguments=dict(self.arguments),
@@ -70,6 +73,7 @@ class Task:
             warmup=self.warmup,
             floor=self.floor,
             decay=self.decay,
+            buffers=Buffers(self.buffers),
             loss=self.loss if isinstance(self.loss, str) else "cross-entropy",
             own_loss=None if isinstance(self.loss, str) else self.loss,
             own_transform=None if self.transform is numbers else self.transform,

@@ -1,6 +1,7 @@
 """Local training: τ passes over d samples, batch by batch, until halted."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -10,10 +11,10 @@ from torch import nn
 
 from melisma.learning.devices import synchronise
 from melisma.learning.kernels import fast_kernels
-from melisma.learning.losses import loss_of, mean_loss
+from melisma.learning.losses import mean_loss, precision_of, to_train
 from melisma.learning.optimisers import optimiser_for
 from melisma.learning.samples import Batch, Samples, length
-from melisma.learning.settings import Training
+from melisma.learning.settings import Precision, Training
 from melisma.maths.arrays import Ints
 
 
@@ -56,7 +57,9 @@ class Session:
         self._model, self._clip = model, training.clip
         self._trained = [p for p in model.parameters() if p.requires_grad]
         self._step = optimiser_for(self._trained, training)
-        self._loss_of = loss_of(training)
+        self._loss_of = to_train(training)
+        # In bfloat16 the products are oneDNN's.
+        self._half = precision_of(training) == Precision.BF16
         self._loss, self._passes = torch.tensor(0.0), 0
         self._batches, self._samples, self._due = 0, 0, 0
 
@@ -70,7 +73,7 @@ class Session:
         self._model.train()
         self._due += len(plan)
         batches = 0
-        with fast_kernels(self._model):
+        with nullcontext() if self._half else fast_kernels(self._model):
             for batch in plan:
                 if halt():
                     break
