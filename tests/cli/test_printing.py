@@ -45,6 +45,14 @@ def test_brackets_in_errors_are_kept(tmp_path: Path, melisma: Melisma) -> None:
     assert "tasks[0]: name '[one]' is to be a folder" in result.err
 
 
+def test_where_the_metric_is_the_loss_it_is_printed_once(
+    tmp_path: Path, melisma: Melisma
+) -> None:
+    job = quick_job(tmp_path, 'samples = 200\nmetrics = ["loss"]\n')
+    heads = [line.split() for line in melisma("simulate", job).out.splitlines()]
+    assert ["cycle", "time", "(s)", "loss", "samples", "(epochs)"] in heads
+
+
 def test_no_line_of_a_pipe_is_wrapped_or_cut(tmp_path: Path, melisma: Melisma) -> None:
     name, runs = "pi" * 60, "r" * 120
     learners = LEARNERS.replace("[red]pi[/red]", name)

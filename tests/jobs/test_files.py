@@ -17,6 +17,7 @@ def job_file(folder: Path, text: str) -> Path:
 
 def test_an_empty_file_is_the_demo(tmp_path: Path) -> None:
     assert load(job_file(tmp_path, "")) == Job()
+    assert load(str(job_file(tmp_path, ""))) == Job()  # as one types it
 
 
 def test_the_demo_needs_no_download() -> None:

@@ -13,7 +13,7 @@ from tests.web.test_live import scraped
 from melisma import views
 from melisma.comparison import report as comparison
 from melisma.runs.lock import lock
-from melisma.runs.records import write
+from melisma.runs.records import Metric, write
 from melisma.runs.store import RECORDS
 from melisma.views.document import Document
 from melisma.views.web import metrics
@@ -81,6 +81,25 @@ def test_the_page_is_titled_by_the_metrics(tmp_path: Path, page: Page) -> None:
     cells = "[...document.querySelector('main tbody tr').cells].map((c) => c.innerText)"
     assert page.look(cells)[3:6] == ["2.000", "30.00 %", "0.333"]
     assert "accuracy" not in page.text()
+    assert page.errors == []
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_where_the_metric_is_the_loss_it_is_shown_once(
+    tmp_path: Path, page: Page
+) -> None:
+    run = write_run(tmp_path / "one", metrics=(Metric("loss", more_is_better=False),))
+    views.write(run)
+    report(page, run)
+    assert page.look(CAPTIONS).count("Test loss by cycle") == 1
+    tab(page, "curves")
+    frame(page)
+    assert page.look(CAPTIONS)[:2] == ["Test loss by cycle", "Test loss by time"]
+    assert page.look(CAPTIONS).count("Test loss by cycle") == 1
+    tab(page, "cycles")
+    frame(page)
+    assert page.look(HEADS).count("loss") == 1
     assert page.errors == []
 
 

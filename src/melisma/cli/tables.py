@@ -148,14 +148,16 @@ def _show_cycles(course: "History") -> None:
     from melisma.views import scores
 
     last = "collected" if course.collected else "staleness\n(epochs)"
-    metrics = [scores.title(metric) for metric in course.kinds]
+    # Where the metric is the loss itself, that has its column already.
+    kinds = [kind for kind in course.kinds if kind.name != "loss"]
+    metrics = [scores.title(kind) for kind in kinds]
     titles = ("cycle", "time (s)", *metrics, "loss", "samples", last)
     table = table_of(*titles, text_columns=0)
     for i in range(len(course.time_s)):
         table.add_row(
             str(i + 1),
             f"{course.time_s[i]:.2f}",
-            *(scores.cell(kind, course.metrics[kind.name][i]) for kind in course.kinds),
+            *(scores.cell(kind, course.metrics[kind.name][i]) for kind in kinds),
             scores.plain(course.loss[i]),
             f"{course.samples[i]:,}",
             f"{(course.collected or course.max_staleness)[i]:,}",

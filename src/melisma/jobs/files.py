@@ -20,9 +20,9 @@ from melisma.jobs.table import Table, explain, quantity
 File = TypeVar("File", Job, StatesFile)
 
 
-def load(path: Path) -> Job:
+def load(path: Path | str) -> Job:
     """Read a job file; ConfigError in one line if it is not one."""
-    return _load(path, Job, "a job file")
+    return _load(Path(path), Job, "a job file")
 
 
 def job_of(raw: Mapping[str, object], where: str) -> Job:

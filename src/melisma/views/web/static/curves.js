@@ -2,7 +2,7 @@
 
 import { Chart, Charts } from "./charts.js";
 import { number, schemeColour, taskColour } from "./format.js";
-import { columnOf } from "./store.js";
+import { besideLoss, columnOf } from "./store.js";
 
 /** Lines of one figure: one for each task, and those of a second run dashed. */
 export function lines(app, figure, by = "cycle", scale = 1, has = () => true) {
@@ -123,7 +123,7 @@ function moved(app) {
 export class Curves {
   constructor(app) {
     this.charts = new MetricCharts(app, ({ metrics }) => [
-      ...metrics.flatMap((kind) => [metric(app, kind, "cycle"), metric(app, kind, "time_s")]),
+      ...besideLoss(metrics).flatMap((kind) => [metric(app, kind, "cycle"), metric(app, kind, "time_s")]),
       loss(app, "cycle"),
       loss(app, "time_s"),
       together(

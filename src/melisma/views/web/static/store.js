@@ -9,6 +9,9 @@ export const UNDER_WAY = "under way";
 /** The column of cycles that a metric has: it may have the name of another. */
 export const columnOf = (metric) => `metric:${metric.name}`;
 
+/** Metrics that are not the loss itself, which has charts and a column in any case. */
+export const besideLoss = (metrics) => metrics.filter(({ name }) => name !== "loss");
+
 export class Store {
   constructor(documentOfRun) {
     this.run = {};

@@ -3,7 +3,7 @@
 import { button, el } from "./dom.js";
 import { chosen_s, mean, metricText, number, percent, plainNumber, seconds, span } from "./format.js";
 import { isNeedless, placeOf, tallies } from "./learner.js";
-import { COUNTED, columnOf } from "./store.js";
+import { COUNTED, besideLoss, columnOf } from "./store.js";
 import { Table, plain } from "./table.js";
 
 const column = (title, name, text, facts = {}) => ({
@@ -178,7 +178,7 @@ export class Cycles {
       column("cycle", "cycle", (value) => number(value)),
       column("task", "task", String),
       column("time", "time_s", seconds),
-      ...this.app.store.metrics.map((metric) =>
+      ...besideLoss(this.app.store.metrics).map((metric) =>
         column(metric.name, columnOf(metric), (value) => metricText(metric, value, 2), {
           hint: metric.more_is_better ? null : "less is better",
         }),

@@ -7,6 +7,7 @@ import { Curves, MetricCharts, loss, metric } from "./curves.js";
 import { button, el } from "./dom.js";
 import { Fog } from "./fog.js";
 import { Predictions } from "./predictions.js";
+import { besideLoss } from "./store.js";
 import { Cycles, Incidents, Learners, Tasks } from "./tables.js";
 import { Timeline } from "./timeline.js";
 
@@ -16,7 +17,7 @@ class Overview {
     const { kind } = app.store;
     const by = kind === "tasks" ? "time_s" : "cycle";
     const charts = new MetricCharts(app, ({ firstMetrics }) => [
-      ...firstMetrics.map((one) => metric(app, one, by)),
+      ...besideLoss(firstMetrics).map((one) => metric(app, one, by)),
       loss(app, by),
     ]);
     this.parts = {

@@ -1,0 +1,121 @@
+"""Only adapters travel in every cycle, and what is frozen travels once."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+from tests.examples.own import BASE, Declared, job_of, learners_of, patient
+
+from melisma import rpc
+from melisma.jobs.building import task_of
+from melisma.jobs.schema import Job
+from melisma.launch.serve import orchestrate
+from melisma.learner.service import Service
+from melisma.learning.data import save_own
+from melisma.learning.parameters import frozen_of, parameters_of
+from melisma.runs.records import Evaluated, Record, Uploaded
+
+Links = dict[str, rpc.Connection]
+
+
+def ran(
+    job: Job,
+    folder: Path,
+    learners: int,
+    join: Callable[[rpc.Server, ExitStack], None],
+    watch: Callable[[Record], None] = lambda record: None,
+) -> int:
+    """Run a job with learners that ``join``; return how often a base was fetched."""
+    servers: list[rpc.Server] = []
+    folder.mkdir()
+    with ExitStack() as stack:
+
+        def begin(server: rpc.Server) -> None:
+            servers.append(server)
+            join(server, stack)
+
+        happened = orchestrate(
+            job,
+            folder,
+            learners=learners,
+            ready=begin,
+            watch=watch,
+            port=0,
+            say=lambda text: None,
+        )
+    updates = [record for record in happened if isinstance(record, Uploaded)]
+    assert len(updates) == job.cycles * learners
+    calls = servers[0].metrics.answered.get("frozen")
+    return calls.calls if calls else 0
+
+
+def joining(learners: list[Declared], links: Links) -> Callable[..., None]:
+    """Return what connects learners that find no file of the base."""
+
+    def join(server: rpc.Server, stack: ExitStack) -> None:
+        kept = BASE.rename(BASE.with_suffix(".kept"))
+        stack.callback(kept.rename, BASE)
+        for one in learners:
+            link = rpc.connect(server.address, Service(one), name=one.name)
+            links[one.name] = stack.enter_context(link)
+
+    return join
+
+
+def test_adapters_are_all_that_travels_in_a_cycle(tmp_path: Path) -> None:
+    job = job_of("lora", cycles=3, samples=200)
+    adapters = sum(v.nbytes for v in parameters_of(task_of(job).model).values())
+    assert adapters < 0.15 * BASE.stat().st_size
+    learners, links, counts = learners_of(job), Links(), list[dict[str, list[int]]]()
+
+    def count(record: Record) -> None:
+        if isinstance(record, Evaluated):
+            found = {name: link.metrics for name, link in links.items()}
+            counts.append(
+                {name: [m.received_bytes, m.sent_bytes] for name, m in found.items()}
+            )
+
+    ran(patient(job), tmp_path / "run", 3, joining(learners, links), count)
+    for before, after in pairwise(counts):
+        for name in links:
+            for was, now in zip(before[name], after[name], strict=True):
+                assert adapters <= now - was <= 1.1 * adapters, name
+
+
+def test_who_restarts_has_the_base_already(tmp_path: Path) -> None:
+    job, base = job_of("lora", cycles=1, samples=100), load_file(BASE)
+    for run, expected in (("first", 1), ("second", 0)):
+        learner = learners_of(job)[0]
+        join = joining([learner], {})
+        assert ran(patient(job), tmp_path / run, 1, join) == expected
+        (warm,) = learner._tasks.values()
+        for name, value in frozen_of(warm.model).items():
+            assert value.equal(base[name.replace(".frozen", "")])
+
+
+@pytest.mark.slow
+def test_a_device_that_has_the_code_alone_fetches_the_base_once(
+    folder: Path, tmp_path: Path
+) -> None:
+    job, device = job_of("lora", cycles=1, samples=200), tmp_path / "device"
+    device.mkdir()
+    for file in ("text.py", "lora.py"):
+        shutil.copy(folder / file, device)
+    save_own(task_of(job).data.train[np.arange(300)], device)
+    command = [sys.executable, "-m", "melisma", "join", "--name", "laptop"]
+    command += ["--allow", "lora:coder", "--data", str(device), "--quiet"]
+
+    def join(server: rpc.Server, stack: ExitStack) -> None:
+        process = subprocess.Popen([*command, server.address], cwd=device)
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
+
+    times = [ran(job, tmp_path / run, 1, join) for run in ("first", "second")]
+    assert times == [1, 0]
