@@ -105,7 +105,7 @@ FAMILIES = {
         PLAIN,
         scheme="med-probe",
         shard=20,
-        task=(TaskTable(name="one", samples=600, steps=1),),
+        tasks=(TaskTable(name="one", samples=600, steps=1),),
     ),
 }
 

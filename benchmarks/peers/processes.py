@@ -7,13 +7,16 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 LOOK_S = 0.1  #: between two looks at who is still running
 END_S = 60.0  #: that a process may take to end
 
 
 @contextmanager
-def running(commands: Sequence[Sequence[object]]) -> Iterator[None]:
+def running(
+    commands: Sequence[Sequence[object]], folder: Path | None = None
+) -> Iterator[None]:
     """Run Python on these arguments; standard input ends when the block does.
 
     Processes write to the benchmark's own standard error. If one ends before the block
@@ -22,7 +25,10 @@ def running(commands: Sequence[Sequence[object]]) -> Iterator[None]:
     """
     started = [
         subprocess.Popen(
-            [sys.executable, *map(str, command)], stdin=subprocess.PIPE, text=True
+            [sys.executable, *map(str, command)],
+            stdin=subprocess.PIPE,
+            cwd=folder,
+            text=True,
         )
         for command in commands
     ]

@@ -19,10 +19,22 @@ from melisma.fleets.batches import batch_order
 from melisma.fleets.messages import TrainRequest, Update
 from melisma.fleets.protocols import Order, Updates
 from melisma.fleets.simulated import SimulatedLearners
-from melisma.jobs.schema import FogTable, Job, LearnersTable, TrainingTable
+from melisma.jobs import multitask
+from melisma.jobs.live_task import LiveTask
+from melisma.jobs.schema import (
+    FogTable,
+    Job,
+    LearnersTable,
+    TaskTable,
+    TrainingTable,
+    tasks_of,
+)
 from melisma.launch import api
+from melisma.launch.simulate import opened
 from melisma.learner.source import Caller
 from melisma.learning.aggregation import aggregate
+from melisma.learning.batched import choice_for
+from melisma.learning.engines import Lesson, one_by_one
 from melisma.learning.evaluation import estimate_buffers
 from melisma.learning.losses import loss_of
 from melisma.learning.parameters import (
@@ -281,6 +293,22 @@ def test_too_few_samples_for_statistics_are_named() -> None:
         estimate_buffers(model, pairs(X[:1], Y[:1]), loss_of(Training()))
 
 
+def test_a_task_that_was_over_before_a_resume_leaves_its_whole_model(
+    tmp_path: Path,
+) -> None:
+    given = quick(kept, scheme="med", tasks=(TaskTable(name="one"),), shard=10)
+    for _ in range(2):
+        with opened(given, tmp_path, {"engine": "serve"}) as runs:
+            tasks = [LiveTask.of(one, runs[one.name]) for one in tasks_of(given)]
+            (run,) = runs.values()
+            if run.checkpoint is None:
+                run.keep(given.cycles, 1.0, parameters_of(tasks[0].task.model))
+                continue
+            crewless: Any = None
+            asyncio.run(multitask.live(given, tasks, crewless, mel.Control(), []))
+    check_statistics(load(tmp_path / "one" / MODEL), X)
+
+
 class Centred(nn.Module):
     """Trains on inputs less the mean of those it has seen, which it keeps."""
 
@@ -296,6 +324,12 @@ class Centred(nn.Module):
 
 def centred() -> mel.Task:
     return task(make=Centred)
+
+
+def test_learners_with_buffers_train_one_by_one_even_where_none_has_work() -> None:
+    model = with_buffers(Centred(), Buffers.LOCAL)
+    lesson = Lesson(model, parameters_of(model), pairs(X, Y), LOCAL, own=[])
+    assert choice_for(lesson).engine is one_by_one
 
 
 FOG = {"scheme": "fog:alone", "mode": Mode.FEDERATED, "fog": FogTable(period=2)}

@@ -2,6 +2,7 @@
 
 import bench_simulation
 import pytest
+import typer
 from tests.benchmarks.printed import numbers, output, row, run
 
 
@@ -30,3 +31,19 @@ def test_bench_simulation_times_melismas_own_engines(
     assert len(figures) == 4
     assert min(figures) > 0
     assert difference < 1e-4
+
+
+@pytest.mark.slow
+def test_bench_simulation_times_any_module(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from peers.modules import CASES
+
+    monkeypatch.setattr(bench_simulation, "BARS_AT", 3)
+    with pytest.raises(typer.Exit) as ended:
+        bench_simulation.main(modules=True, repeats=1)
+    assert ended.value.exit_code == 0
+    text = output(capsys)
+    for case in CASES:
+        assert min(row(text, case.title)[:-1]) > 0
+    assert "in double, all weights equal to 1e-09" in text

@@ -16,7 +16,7 @@ from melisma.runs.records import Evaluated
 from melisma.runs.store import MODEL
 
 CYCLES = 4
-SEEDS = (1, 2, 3)  #: of the simulated runs; the live one has 0
+SEEDS = range(5)  #: of the simulated runs; the live one has 0
 #: Adam divides gradients by their size: where one is 0 but for rounding, that is
 #: rounded up. A batch too few, or another weight in the mean, is 100 times as far.
 ROUNDING = 1e-4

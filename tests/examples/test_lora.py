@@ -21,7 +21,10 @@ from melisma.learner.service import Service
 from melisma.learning.data import save_own
 from melisma.learning.parameters import frozen_of, parameters_of
 from melisma.runs.records import Evaluated, Record, Uploaded
+from melisma.units import Seconds
 
+#: A short cycle, and little to train: csa fills what there is.
+HALF = Seconds(0.5)
 Links = dict[str, rpc.Connection]
 
 
@@ -70,7 +73,7 @@ def joining(learners: list[Declared], links: Links) -> Callable[..., None]:
 
 
 def test_adapters_are_all_that_travels_in_a_cycle(tmp_path: Path) -> None:
-    job = job_of("lora", cycles=3, samples=200)
+    job = job_of("lora", cycles=3, samples=100, deadline=HALF)
     adapters = sum(v.nbytes for v in parameters_of(task_of(job).model).values())
     assert adapters < 0.15 * BASE.stat().st_size
     learners, links, counts = learners_of(job), Links(), list[dict[str, list[int]]]()
@@ -90,7 +93,7 @@ def test_adapters_are_all_that_travels_in_a_cycle(tmp_path: Path) -> None:
 
 
 def test_who_restarts_has_the_base_already(tmp_path: Path) -> None:
-    job, base = job_of("lora", cycles=1, samples=100), load_file(BASE)
+    job, base = job_of("lora", cycles=1, samples=20, deadline=HALF), load_file(BASE)
     for run, expected in (("first", 1), ("second", 0)):
         learner = learners_of(job)[0]
         join = joining([learner], {})

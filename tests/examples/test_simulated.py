@@ -7,13 +7,15 @@ import pytest
 from tests.examples.own import NAMES, job_of
 
 import melisma as mel
+from melisma.units import Seconds
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("example", NAMES)
 def test_an_example_learns(example: str) -> None:
-    run = mel.simulate(job_of(example, cycles=2, samples=200), runs=None)
+    job = job_of(example, cycles=2, samples=100, deadline=Seconds(0.5))
+    run = mel.simulate(job, runs=None)
     assert run.history.loss[1] < run.history.loss[0]
 
 

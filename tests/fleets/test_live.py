@@ -1,26 +1,38 @@
 """Live learners over real sockets, in this process: who does what, and what counts."""
 
+import asyncio
+import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from tests.fleets.learners import JOB, Steady, changed, joined, live, of, slow
 
 from melisma import rpc
-from melisma.errors import RemoteError
+from melisma.errors import CallTimeout, RemoteError
 from melisma.fleets import judge
+from melisma.fleets.live import LiveLearners
 from melisma.fleets.messages import Speeds, TaskSpec, TrainRequest, Update
+from melisma.fleets.protocols import Order
+from melisma.fleets.served import ServedTask
 from melisma.launch.local import resumable
 from melisma.launch.serve import orchestrate
+from melisma.learner.background import BackgroundLoad, State
+from melisma.learner.device import PART_BYTES, Device, Link, WarmTask
 from melisma.learner.learner import Learner
 from melisma.learner.service import Service
 from melisma.learner.source import Caller, RpcSource
+from melisma.learner.speed import Speed
 from melisma.learner.throttle import sleep_unless
 from melisma.learning.parameters import all_finite, load
+from melisma.learning.samples import Arrays
 from melisma.learning.settings import Late, Training
+from melisma.learning.shards import Shard, ShardStore, key_of
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import CHECKPOINT, MODEL, PREVIOUS, RECORDS, Checkpoint
@@ -77,6 +89,72 @@ def test_a_shard_is_sent_to_a_learner_once(
     assert len(set(asked)) == 80
     benchmarked = {key for key in asked if asked.count(key) > 1}
     assert len(benchmarked) <= 8
+
+
+def test_many_shards_are_fetched_part_by_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    fetch = RpcSource.shards
+
+    def counted(self: RpcSource, task: str, keys: list[str], *limit: Any) -> Any:
+        asked.append(len(keys))
+        return fetch(self, task, keys, *limit)
+
+    monkeypatch.setattr(RpcSource, "shards", counted)
+    # Shards of 50 images, each of 784 bytes and a label of one: ten in a part.
+    monkeypatch.setattr("melisma.learner.device.PART_BYTES", 10 * 50 * 785)
+    job = changed(samples=4000, cycles=1, deadline=Seconds(200.0))
+    happened = live(job, tmp_path, [Steady(name="a")])
+    assert max(asked) == 10
+    (trained,) = of(records.Trained, happened)
+    assert trained.samples == 4000
+
+
+def test_a_fetch_whose_parts_take_too_long_is_given_up() -> None:
+    spec = msgspec.structs.replace(_spec("TwoNN"), shard=2)
+    parts: list[list[str]] = []
+
+    class Slow(RpcSource):
+        def __init__(self) -> None:
+            """Have no connection."""
+
+        def shards(self, task: str, keys: list[str], within_s: float | None = None):  # type: ignore[no-untyped-def]
+            parts.append(keys)
+            return [{"x": torch.zeros(2, PART_BYTES)} for _ in keys]
+
+    clock = iter(range(100)).__next__
+    training = Training()
+    device = Device(
+        name="a", own=None, background=BackgroundLoad([State()]), clock=clock
+    )
+    speed = Speed(model_bytes=0, sample_bytes=PART_BYTES)
+    model = torch.nn.Linear(1, 1)
+    task = WarmTask(spec, model, speed, training, transform=lambda batch: batch)
+    link = Link(device, task, Slow(), 1.0)
+    with pytest.raises(CallTimeout, match="of 9 shards came within 5 s"):
+        link.shards([str(k) for k in range(9)], within_s=5.0)
+    assert all(len(part) == 1 for part in parts)
+
+
+def test_the_loop_answers_while_shards_are_hashed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[int] = []
+
+    def watched(shard: Shard) -> str:
+        threads.append(threading.get_ident())
+        return key_of(shard)
+
+    monkeypatch.setattr("melisma.learning.shards.key_of", watched)
+    samples = Arrays({"x": torch.arange(20)})
+    roster: Any = None  # is not asked
+    crew = LiveLearners(roster, ServedTask("task", {}, ShardStore(samples, 5)))
+    order = Order(learner=0, samples=10, steps=1, rows=np.arange(10))
+    request = asyncio.run(crew._request(order, 9.0, time.monotonic()))
+    assert request.keys == [key_of(samples[:5]), key_of(samples[5:10])]
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.slow

@@ -325,6 +325,28 @@ def test_frozen_parts_stay_and_tied_ones_stay_tied(
         assert torch.equal(parameter, kept[key])
 
 
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        *((engines.one_by_one, name) for name in PARTLY),
+        *((engine, name) for name, (_, engine) in PARTLY.items()),
+    ],
+)
+def test_learners_start_from_the_values_that_are_sent(
+    engine: Engine, name: str
+) -> None:
+    training = Training(batch=8)
+    model, plans = seeded(PARTLY[name][0]), unlike_plans(training)
+    sent = {n: v + 0.1 for n, v in parameters_of(model).items()}
+    shared = replace(lesson(model, training), parameters=sent)
+    stack, _ = engine(shared, plans)
+    alone = copy.deepcopy(model)
+    put(sent, alone)
+    train(alone, IMAGES, plans[0], training)
+    for key, expected in parameters_of(alone).items():
+        torch.testing.assert_close(stack[key][0], expected, atol=1e-9, rtol=1e-6)
+
+
 def test_tied_weights_are_sent_once_and_reach_both_places() -> None:
     model = seeded(Tied)
     parameters = parameters_of(model)

@@ -254,3 +254,35 @@ def test_checking_two_gigabytes_takes_little_memory(
     found, grown_bytes = map(int, done.stdout.split())
     assert found == rows
     assert grown_bytes < 150 * 2**20
+
+
+SERVED = """
+import sys
+from melisma.learning import samples, shards
+from melisma.learning.files import read
+samples.MAPPED_BYTES, samples.RELEASED_BYTES = 1 << 20, 1 << 24
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return 1024 * int(next(l for l in lines if l.startswith("VmHWM")).split()[1])
+store = shards.ShardStore(samples.samples_of(read(sys.argv[1])), 1000)
+before = peak()
+for key in store.all():
+    (shard,) = store.take([key])
+    shard["x"].sum()
+print(len(store.all()), peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_serving_all_of_a_large_set_takes_little_memory(tmp_path: Path) -> None:
+    rows = 300_000  # of 1,024 bytes: 307 MB
+    np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.uint8, (rows, 1024))
+    done = subprocess.run(
+        [sys.executable, "-c", SERVED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found, grown_bytes = map(int, done.stdout.split())
+    assert found == 300
+    assert grown_bytes < 100 * 2**20

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -21,6 +23,42 @@ def test_names_are_torchs_in_any_case(name: str) -> None:
     made = optimiser_for(VALUE, Training(optimiser=name, rate=0.25))
     assert type(made).__name__ == named(name)
     assert made.param_groups[0]["lr"] == 0.25
+
+
+def moved(made: torch.optim.Optimizer, values: list[torch.Tensor]) -> torch.Tensor:
+    for step in range(1, 4):
+        for value in values:
+            value.grad = value.detach().sin() * step
+        made.step()
+    return torch.cat([value.flatten() for value in values])
+
+
+@pytest.mark.parametrize("name", sorted(BY_VALUE))
+def test_small_tensors_are_moved_together_as_alone(name: str) -> None:
+    def values() -> list[torch.Tensor]:
+        source = torch.Generator().manual_seed(0)
+        return [torch.randn(shape, generator=source) for shape in ((5, 3), (3,), ())]
+
+    arguments: dict[str, Argument] = {} if name == "Rprop" else {"weight_decay": 0.1}
+    together, alone = values(), values()
+    made = optimiser_for(together, Training(optimiser=name, arguments=arguments))
+    assert made.defaults["foreach"]
+    kind: Any = OPTIMISERS[name]
+    plain = kind(alone, lr=made.defaults["lr"], foreach=False, **arguments)
+    rounding = 1e-6 if name in ("ASGD", "NAdam") else 0.0
+    torch.testing.assert_close(
+        moved(made, together), moved(plain, alone), rtol=rounding, atol=rounding
+    )
+
+
+def test_of_large_tensors_no_copies_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("melisma.learning.optimisers.TOGETHER", 1)
+    assert not optimiser_for(VALUE, Training(optimiser="adamw")).defaults["foreach"]
+
+
+def test_who_names_the_kernels_is_obeyed() -> None:
+    training = Training(optimiser="adamw", arguments={"foreach": False})
+    assert not optimiser_for(VALUE, training).defaults["foreach"]
 
 
 def test_those_that_go_by_value_are_there() -> None:

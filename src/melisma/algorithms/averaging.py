@@ -232,10 +232,9 @@ def share_out(
     drawn: Sequence[Ints | None] = [None] * len(shards)
     if own is None:
         rng = np.random.default_rng([task.seed, Stream.ROWS, cycle])
-        pieces = splits.shards(np.arange(len(task.data.train)), task.shard)
-        turns = rng.permutation(len(pieces))
+        turns = rng.permutation(len(task.data.train) // task.shard)
         drawn = [
-            pieces[turns[places % len(turns)]].ravel()
+            splits.rows_of(turns[places % len(turns)], task.shard)
             for places in _places(shards, begun=probed is not None)
         ]
     waits_s = None if probed is None else probed.waits_s

@@ -220,7 +220,7 @@ class LiveLearners(LiveCrew):
     ) -> Speeds | None:
         """Have one learner begin; None, and a line in the log, if it does not."""
         name = self.learners[order.learner]
-        request = self._request(order, deadline_s, began)
+        request = await self._request(order, deadline_s, began)
         try:
             speeds = await self._call(name, "probe", request, within_s=deadline_s)
         except RpcError as error:
@@ -239,7 +239,7 @@ class LiveLearners(LiveCrew):
         self, order: Order, sent: Parameters, deadline_s: float, began: float
     ) -> Updates | Lost:
         name = self.learners[order.learner]
-        request = self._request(order, deadline_s, began)
+        request = await self._request(order, deadline_s, began)
         patience = LONGEST_WAIT if self._late == Late.WAIT else 1
         within_s = request.deadline_s * patience
         try:
@@ -274,7 +274,15 @@ class LiveLearners(LiveCrew):
             )
         return outcome
 
-    def _request(self, order: Order, deadline_s: float, began: float) -> TrainRequest:
+    async def _request(
+        self, order: Order, deadline_s: float, began: float
+    ) -> TrainRequest:
+        """Return an order as its learner gets it, with the time that is left for it.
+
+        Gigabytes take seconds to hash, once: the loop answers pings meanwhile.
+        """
+        if order.rows is not None:
+            await asyncio.to_thread(self._served.store.keys, order.rows)
         left_s = max(0.001, deadline_s - (time.monotonic() - began))
         return self._served.request(order, left_s, self._late)
 

@@ -52,11 +52,13 @@ class LiveWorkers(LiveCrew):
 
     async def gradient(self, work: Work, left_s: float) -> object:
         """Ask one worker for its part; RpcError without an answer."""
-        served = self._served
+        served, store = self._served, self._served.store
+        # Gigabytes take seconds to hash, once: the loop answers pings meanwhile.
+        parts = await asyncio.to_thread(lambda: [store.keys(r) for r in work.parts])
         request = GradientRequest(
             task=served.task,
             cycle=served.cycle,
-            parts=[served.store.keys(rows) for rows in work.parts],
+            parts=parts,
             coefficients=work.coefficients.tolist(),
             wide=not work.plain,
             slower=self._slower.get(work.worker, 1.0),

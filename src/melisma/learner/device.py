@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from melisma.errors import ConfigError, DataError
+from melisma.errors import CallTimeout, ConfigError, DataError
 from melisma.fleets.messages import TaskSpec
 from melisma.learner.background import BackgroundLoad
 from melisma.learner.bases import complete
@@ -31,6 +31,9 @@ from melisma.maths.arrays import Bytes
 T = TypeVar("T")
 
 CACHE_BYTES = 1 << 30
+#: Bytes of shards that are asked for together: the orchestrator holds as many in memory
+#: for each learner, however many it trains on.
+PART_BYTES = 1 << 24
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,8 +80,8 @@ class WarmTask:
     def load(self, parameters: Parameters, cycle: int) -> None:
         """Put the parameters of a cycle into the model.
 
-        Buffers that stay here are those of the cycle before where the task says so, and
-        in the first cycle of a run, and in all others, as they were made.
+        Buffers that stay here are kept from the cycle before where they are local.
+        Otherwise, and in the first cycle of a run, they are as they were made.
         """
         if cycle == 1 or not buffers_are_local(self.model):
             put(self.made, self.model)
@@ -123,7 +126,20 @@ class Link:
             self._warm.complete = True
 
     def shards(self, keys: list[str], within_s: float | None = None) -> list[Shard]:
-        """Fetch shards; CallTimeout if that takes too long."""
+        """Fetch shards, part by part; CallTimeout if that takes too long."""
+        began, shards = self._device.clock(), list[Shard]()
+        size_bytes = self._shard * self._warm.speed.sample_bytes
+        step = max(1, PART_BYTES // size_bytes if size_bytes else len(keys))
+        for first in range(0, len(keys), step):
+            took_s = self._device.clock() - began
+            if within_s is not None and first and took_s > within_s:
+                raise CallTimeout(
+                    f"{first} of {len(keys)} shards came within {within_s:.3g} s"
+                )
+            shards += self._part(keys[first : first + step], within_s)
+        return shards
+
+    def _part(self, keys: list[str], within_s: float | None) -> list[Shard]:
         return self._timed(
             lambda: self._source.shards(self._task, keys, within_s),
             lambda shards: check_fetched(shards, len(keys), self._shard),

@@ -194,7 +194,7 @@ def _choice(lesson: Lesson) -> Choice:
     if by_class and training.is_plain_sgd and not in_half and _is_flat(lesson):
         return Choice(perceptrons)
     in_layers = whole and isinstance(loss, Supervised) and by_value
-    if lesson.own:
+    if lesson.own is not None:
         return Choice(one_by_one, "each learner keeps its own buffers")
     if (in_half or lesson.on_gpu) and is_chain(model) and in_layers:
         return Choice(layered)

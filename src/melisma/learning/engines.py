@@ -17,13 +17,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from melisma.learning.layers import forward
 from melisma.learning.losses import Loss, Supervised, checked, in_precision, loss_of
 from melisma.learning.optimisers import StackOptimiser
-from melisma.learning.parameters import (
-    Parameters,
-    parameters_of,
-    put,
-    staying_of,
-    trained,
-)
+from melisma.learning.parameters import Parameters, frozen_of, trained
 from melisma.learning.samples import INPUTS, TARGETS, Batch, Samples
 from melisma.learning.settings import Precision, Training
 from melisma.learning.training import train
@@ -31,6 +25,11 @@ from melisma.maths.arrays import Floats, Ints
 
 #: δ where a > 0, else 0, in one pass.
 relu_backward = torch.ops.aten.threshold_backward
+
+# vmap takes learners one by one where it has no rule, as for attention, and warns of
+# that: all else still goes at once.
+_functorch: Any = torch._C._functorch
+_functorch._set_vmap_fallback_warning_enabled(False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,16 +277,23 @@ def functional(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Float
 
 def one_by_one(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     """Train the learners in turn, as each would train itself."""
-    model, rows, losses = copy.deepcopy(lesson.model), [], []
     training = in_precision(lesson.training, lesson.precision)
+    model = copy.deepcopy(lesson.model)
+    kept = frozen_of(model)  # the same for all
+    state = {n: v for n, v in model.state_dict().items() if n not in kept}
+    # The learners' values come last: a tied parameter has a second name in the state.
+    others = {n: v.clone() for n, v in state.items() if n not in lesson.parameters}
+    start = others | lesson.parameters
+    own = lesson.own or [{}] * len(plans)
+    stack, losses = _stacked(lesson.parameters | own[0], len(plans)), []
     for k, plan in enumerate(plans):
-        model.load_state_dict(lesson.model.state_dict())
-        put(lesson.parameters, model)
-        put(lesson.own[k] if lesson.own else {}, model)
+        _copy(start | own[k], state)
         losses.append(train(model, lesson.samples, plan, training).loss)
-        rows.append(parameters_of(model) | (staying_of(model) if lesson.own else {}))
-    stack = {
-        name: torch.stack([row[name] for row in rows])
-        for name in [*lesson.parameters, *(lesson.own[0] if lesson.own else {})]
-    }
+        _copy({n: state[n] for n in stack}, {n: v[k] for n, v in stack.items()})
     return stack, np.array(losses)
+
+
+def _copy(values: Parameters, into: Parameters) -> None:
+    with torch.no_grad():
+        for name, value in values.items():
+            into[name].copy_(value)

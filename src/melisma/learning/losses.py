@@ -44,6 +44,14 @@ class Supervised:
             each = self.compare(outputs, like(target, outputs), reduction="none")
         return each if each.ndim == 1 else each.flatten(1).mean(dim=1)
 
+    def mean(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the mean over a batch."""
+        if self.by_class:
+            return self(model, batch).mean()
+        # All samples have as many values: the mean of their means is that of all.
+        outputs = model(batch[INPUTS])
+        return self.compare(outputs, like(target_of(batch), outputs))
+
 
 def target_name(batch: Batch) -> str:
     """Return the name of what the outputs of a model are compared with."""
@@ -160,6 +168,8 @@ def _number(name: str, value: Tensor) -> Tensor:
 
 def mean_loss(loss: Loss, model: nn.Module, batch: Batch) -> Tensor:
     """Return the mean over a batch; ConfigError unless there is a loss a sample."""
+    if isinstance(loss, Supervised):
+        return loss.mean(model, batch)
     return checked(loss(model, batch), length(batch)).mean()
 
 

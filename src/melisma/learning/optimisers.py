@@ -6,7 +6,8 @@ with the last rows, and the state is cut to those that go on.
 """
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ BY_VALUE = frozenset(
         *("Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD"),
     )
 )
+
+#: Values that an optimiser moves by one call of each kernel, at most.
+TOGETHER = 1 << 20
 
 
 def _optimisers() -> dict[str, type[torch.optim.Optimizer]]:
@@ -61,11 +65,34 @@ def optimiser_for(
         name: tuple(value) if isinstance(value, list) else value
         for name, value in training.arguments.items()
     }
+    if _goes_together(kind, values, arguments):
+        arguments["foreach"] = True
     try:
         made: torch.optim.Optimizer = kind(values, lr=training.rate, **arguments)
     except (TypeError, ValueError, IndexError) as error:
         raise ConfigError(f"optimiser {training.optimiser!r}: {error}") from error
     return made
+
+
+def _goes_together(
+    kind: Any,
+    values: Sequence[Tensor],
+    arguments: Mapping[str, object],
+) -> bool:
+    """Whether all tensors are moved by one call of each kernel; the result is the same.
+
+    Twice as fast where they are small. Of large ones it would hold copies in memory.
+    """
+    return (
+        _has_foreach(kind)
+        and not arguments.keys() & {"foreach", "fused", "differentiable"}
+        and sum(value.numel() for value in values) <= TOGETHER
+    )
+
+
+@cache
+def _has_foreach(kind: Any) -> bool:
+    return "foreach" in inspect.signature(kind).parameters
 
 
 def check_optimiser(training: Training) -> None:

@@ -22,8 +22,6 @@ Parameters = dict[str, Tensor]
 
 #: The note with the SHA-256 of a file's parameters and of its other notes.
 DIGEST = "sha256"
-
-
 #: Attribute of a model that says what happens to its buffers; copies have it too.
 _BUFFERS = "_melisma_buffers"
 

@@ -28,6 +28,15 @@ def shards(rows: Ints, size: int) -> Ints:
     return rows[: len(rows) // size * size].reshape(-1, size)
 
 
+def rows_of(places: Ints, size: int) -> Ints:
+    """Return the rows of some shards, by their places, without those of all others.
+
+    >>> rows_of(np.array([2, 0]), 3).tolist()
+    [6, 7, 8, 0, 1, 2]
+    """
+    return (places[:, None] * size + np.arange(size)).ravel()
+
+
 def iid(n: int, learners: int, rng: np.random.Generator) -> list[Ints]:
     """Deal rows 0 … n−1 at random; no learner has two rows more than another."""
     _check_enough(n, learners, least=1)

@@ -90,8 +90,9 @@ class Session:
             nn.utils.clip_grad_norm_(self._trained, self._clip)
         self._step.step()
         synchronise(loss.device)
-        self._loss = self._loss + loss.detach() * length(batch)
-        self._passes += length(batch)
+        samples = length(batch)
+        self._loss = torch.add(self._loss, loss.detach(), alpha=samples)
+        self._passes += samples
 
     @property
     def passes(self) -> int:
