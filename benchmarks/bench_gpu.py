@@ -50,7 +50,7 @@ from torch.nn.functional import cross_entropy
 
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.loop import train
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.learning.batched import train_many
 from melisma.learning.data import Dataset, load
@@ -214,7 +214,7 @@ def whole_cycle_s(lesson: Lesson, K: int, cycles: int) -> float:
         own_rows=[rng.integers(len(samples), size=SAMPLES) for _ in range(K)],
         hardware=Hardware(precision=lesson.precision),
     )
-    task = Task(
+    task = ScheduledTask(
         name="gpu",
         model=lesson.model,
         data=data,

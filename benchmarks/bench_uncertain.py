@@ -40,7 +40,7 @@ from melisma.algorithms.multitask import (
     seconds_of,
 )
 from melisma.algorithms.observed import ObservedStates
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.data import Dataset
 from melisma.learning.samples import pairs
@@ -172,7 +172,7 @@ class Trial:
 
     def _entry(self, i: int, crew: SimulatedLearners) -> Entry:
         return Entry(
-            task=Task(
+            task=ScheduledTask(
                 name=f"task-{i}",
                 model=nn.Sequential(nn.Flatten(), nn.Linear(1, 1)),
                 data=NOTHING,

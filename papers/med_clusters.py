@@ -18,7 +18,7 @@ from melisma.algorithms import (
     Association,
     DelayEstimates,
     Entry,
-    Task,
+    ScheduledTask,
     TaskScheduler,
     Terms,
     VirtualClock,
@@ -161,9 +161,9 @@ class Cluster:
             return None
         return service(records, deadline_s, dict.fromkeys(deadline_s, study.batch))
 
-    def _task(self, i: int) -> Task:
+    def _task(self, i: int) -> ScheduledTask:
         study = self.study
-        return Task(
+        return ScheduledTask(
             name=f"task-{i}",
             model=_nothing(),
             data=_rows(max(study.shards) * study.shard),

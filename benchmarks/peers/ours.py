@@ -7,7 +7,7 @@ import numpy as np
 
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.loop import train
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Parameters
@@ -48,7 +48,7 @@ def run(workload: Workload, meter: Meter, threads: int = 1) -> Parameters:
         own_rows=[rows(k) for k in range(K)],
         hardware=Hardware(threads=threads),
     )
-    task = Task(
+    task = ScheduledTask(
         name="benchmark",
         model=model,
         data=data,

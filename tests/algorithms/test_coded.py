@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from melisma.algorithms.coded import NOT_NEEDED, Coded, _parts
 from melisma.algorithms.loop import train
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.coding import CODES
 from melisma.errors import ConfigError, InfeasibleError, TrainingError
 from melisma.fleets.simulated_coded import Straggling
@@ -66,7 +66,7 @@ def ran(ready: Prepared) -> tuple[Parameters, list[Record]]:
     return asyncio.run(trained), run.records
 
 
-def plainly(task: Task, training: TrainingTable) -> Parameters:
+def plainly(task: ScheduledTask, training: TrainingTable) -> Parameters:
     """The same steps by torch alone: all samples of a cycle at once."""
     model = copy.deepcopy(task.model).train()
     step = torch.optim.SGD(

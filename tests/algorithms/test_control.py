@@ -16,7 +16,7 @@ from melisma.algorithms.control import Control, Intent
 from melisma.algorithms.fog import Fog
 from melisma.algorithms.log import Sink
 from melisma.algorithms.loop import train
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.protocols import Crew
 from melisma.fog.online import Alone
 from melisma.learning.parameters import Parameters
@@ -34,7 +34,7 @@ CYCLES = 4
 
 
 def trained(
-    task: Task,
+    task: ScheduledTask,
     crew: Crew,
     algorithm: Any,
     sink: Sink,
@@ -46,7 +46,7 @@ def trained(
 
 
 def plainly(
-    task: Task, crew: Any, sink: Sink, control: Control
+    task: ScheduledTask, crew: Any, sink: Sink, control: Control
 ) -> Coroutine[Any, Any, Parameters]:
     return trained(task, crew, Averaging(crew), sink, control=control)
 

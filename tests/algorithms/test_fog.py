@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from melisma.algorithms.fog import Fog, FogSettings
 from melisma.algorithms.loop import train
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.simulated_fog import SimulatedDevices
 from melisma.fog import Links, Movement
 from melisma.fog.online import Alone, Known, Planner
@@ -62,8 +62,8 @@ def devices(batch: int = 4, steps: int = 1) -> SimulatedDevices:
     )
 
 
-def task(cycles: int) -> Task:
-    return Task(
+def task(cycles: int) -> ScheduledTask:
+    return ScheduledTask(
         name="fog",
         model=small_model(),
         data=small_data(),

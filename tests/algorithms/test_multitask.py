@@ -18,7 +18,7 @@ from melisma.algorithms.multitask import (
     TaskScheduler,
     seconds_of,
 )
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.errors import InfeasibleError
 from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.parameters import Parameters
@@ -75,7 +75,7 @@ def scheduler(
     ]
     entries = [
         Entry(
-            task=Task(
+            task=ScheduledTask(
                 name=f"task-{i}",
                 model=small_model(),
                 data=small_data(),

@@ -10,7 +10,7 @@ from torch import nn
 
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.loop import train
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.protocols import Order, Trains, Updates
 from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.data import Dataset
@@ -79,7 +79,7 @@ def carried_out(
     return asyncio.run(collect())
 
 
-def task_of(scheme: str, deadline_s: float, **changes: object) -> Task:
+def task_of(scheme: str, deadline_s: float, **changes: object) -> ScheduledTask:
     options: dict[str, object] = {
         "name": "small",
         "model": small_model(),
@@ -89,10 +89,10 @@ def task_of(scheme: str, deadline_s: float, **changes: object) -> Task:
         "deadline_s": deadline_s,
         "seed": 0,
     }
-    return Task(**(options | changes))  # type: ignore[arg-type]
+    return ScheduledTask(**(options | changes))  # type: ignore[arg-type]
 
 
-def ran(task: Task, crew: Trains) -> tuple[Parameters, list[Record]]:
+def ran(task: ScheduledTask, crew: Trains) -> tuple[Parameters, list[Record]]:
     run = RunWriter()
     return asyncio.run(train(task, crew, Averaging(crew), run)), run.records
 

@@ -19,7 +19,7 @@ from melisma.learning.settings import Training
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.loop import train
 from melisma.runs.store import RunWriter
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.system.law import DelayLaw
 
@@ -32,7 +32,7 @@ names = [f"learner-{k}" for k in range(K)]
 fleet = SimulatedLearners(
     names, law, model=model, samples=data.train, training=Training(), seed=0
 )
-task = Task(
+task = ScheduledTask(
     name="many", model=model, data=data, scheme="dab", steps=1, cycles=1,
     deadline_s=1.0, seed=0, most=100,
 )

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
         TaskScheduler,
         seconds_of,
     )
-    from melisma.algorithms.task import Task
+    from melisma.algorithms.task import ScheduledTask
 
 __all__ = [
     "Association",
     "DelayEstimates",
     "Entry",
     "Fog",
-    "Task",
+    "ScheduledTask",
     "TaskScheduler",
     "Terms",
     "VirtualClock",
@@ -34,5 +34,5 @@ offer(
     clock="VirtualClock",
     fog="Fog",
     multitask="Entry DelayEstimates TaskScheduler seconds_of",
-    task="Task",
+    task="ScheduledTask",
 )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from melisma.algorithms.log import CycleLog
 from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
-from melisma.algorithms.task import Plan, Task
+from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import InfeasibleError, MelismaError
 from melisma.fleets.protocols import Lost, Order, Probed, Trains, Updates
 from melisma.learning import splits
@@ -35,7 +35,7 @@ class Planner(Protocol):
     """Allocates the work of a cycle."""
 
     async def __call__(
-        self, task: Task, crew: Trains, cycle: int, *, only_able: bool
+        self, task: ScheduledTask, crew: Trains, cycle: int, *, only_able: bool
     ) -> Plan:
         """Plan for the learners present; ``only_able``: too slow ones sit out."""
 
@@ -100,7 +100,7 @@ class Averaging:
         return log.fruitless()
 
 
-def shortage(task: Task, crew: Trains) -> str:
+def shortage(task: ScheduledTask, crew: Trains) -> str:
     """Return what a federated run lacks of the samples that its job asks for, if any.
 
     It goes on with less: learners come and go, and their data with them.
@@ -139,7 +139,7 @@ async def merged(
 
 
 async def allocate(
-    task: Task, crew: Trains, cycle: int = 1, *, only_able: bool = False
+    task: ScheduledTask, crew: Trains, cycle: int = 1, *, only_able: bool = False
 ) -> Plan:
     """Shards and steps of each learner by the task's scheme.
 
@@ -195,7 +195,7 @@ def _of(own: Sequence[int] | None, able: NDArray[np.bool_]) -> Sequence[int] | N
     return None if own is None else np.asarray(own)[able].tolist()
 
 
-def _within_reach(own: Sequence[int], law: DelayLaw, task: Task) -> list[int]:
+def _within_reach(own: Sequence[int], law: DelayLaw, task: ScheduledTask) -> list[int]:
     """Samples of each learner, no more than it says it can do once by the deadline.
 
     A learner that claims more would make every plan infeasible.
@@ -216,7 +216,7 @@ def spread(
 
 
 def share_out(
-    task: Task,
+    task: ScheduledTask,
     allocation: Allocation,
     cycle: int,
     own: Sequence[int] | None = None,

@@ -16,7 +16,7 @@ from melisma.algorithms.coder import Coder, Coding
 from melisma.algorithms.decoding import Decoding
 from melisma.algorithms.log import CycleLog
 from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.coding import Code
 from melisma.errors import InfeasibleError, MelismaError
 from melisma.fleets.protocols import Lost, Report, Updates
@@ -46,7 +46,7 @@ class Coded:
     least error is used, and its error recorded.
     """
 
-    def __init__(self, task: Task, crew: Sums, coding: Coding) -> None:
+    def __init__(self, task: ScheduledTask, crew: Sums, coding: Coding) -> None:
         check_additive(task.model)
         self._crew, self._coder = crew, Coder(coding, task)
         rate = task.training.rate
@@ -108,7 +108,7 @@ class Coded:
         return self._decoding.nobody()
 
 
-def _parts(task: Task, cycle: int, partitions: int) -> list[Ints]:
+def _parts(task: ScheduledTask, cycle: int, partitions: int) -> list[Ints]:
     """Rows of each partition: the cycle's shards in a shuffled round, cut evenly."""
     rng = np.random.default_rng([task.seed, Stream.ROWS, cycle])
     pieces = splits.shards(np.arange(len(task.data.train)), task.shard)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from melisma.algorithms.task import Plan, Task
+from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.coding import CODES, Code, History, choose
 from melisma.coding.two_stage import Helpers
 from melisma.errors import InfeasibleError
@@ -35,7 +35,7 @@ class Coding:
 class Coder:
     """Makes codes for the workers present, by the history of their answers."""
 
-    def __init__(self, coding: Coding, task: Task) -> None:
+    def __init__(self, coding: Coding, task: ScheduledTask) -> None:
         self._coding, self._task = coding, task
         self._shards = task.cycle_samples(None) // task.shard
         self._names: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from melisma.algorithms.task import Plan, Task
+from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import TrainingError
 from melisma.fleets.protocols import NOT_FINITE, Crew, Judges, Lost, Updates
 from melisma.learning.evaluation import Scores
@@ -72,7 +72,7 @@ class CycleLog:
     """Turns what happens in a cycle into records."""
 
     def __init__(
-        self, task: Task, crew: Crew, sink: Sink, state: RunState, cycle: int
+        self, task: ScheduledTask, crew: Crew, sink: Sink, state: RunState, cycle: int
     ) -> None:
         self.task, self._crew, self.cycle = task, crew, cycle
         self._to, self._state = sink, state
@@ -81,7 +81,7 @@ class CycleLog:
         self._dropped: Counter[str] = Counter()
         self._not_finite = set[str]()
 
-    def steered(self, task: Task) -> None:
+    def steered(self, task: ScheduledTask) -> None:
         """Record another deadline, which holds from this cycle on."""
         self.task = task
         self._cycle_wide(records.Steered, deadline_s=task.deadline_s)

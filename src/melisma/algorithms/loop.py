@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from melisma.algorithms.control import Control, CycleUnderWay
 from melisma.algorithms.log import CycleLog, RunState, Sink
-from melisma.algorithms.task import Plan, Task
+from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import MelismaError
 from melisma.fleets.protocols import Crew
 from melisma.learning.evaluation import Scores, estimate_buffers, evaluate
@@ -92,7 +92,7 @@ class Keeps(Crew, Protocol):
 
 
 async def train(
-    task: Task,
+    task: ScheduledTask,
     crew: Crew,
     algorithm: Algorithm[Any],
     run: RunWriter,
@@ -152,12 +152,12 @@ async def train(
     return parameters
 
 
-def _unknown(task: Task) -> Scores:
+def _unknown(task: ScheduledTask) -> Scores:
     """Return what a model scores that is not finite."""
     return Scores(dict.fromkeys((m.name for m in task.metrics), math.nan), math.nan)
 
 
-def place(task: Task, parameters: Parameters) -> None:
+def place(task: ScheduledTask, parameters: Parameters) -> None:
     """Put parameters into the task's model, and estimate buffers that do not travel.
 
     From training samples where the orchestrator serves them, else from its test set.
@@ -168,7 +168,7 @@ def place(task: Task, parameters: Parameters) -> None:
 
 
 def _scores(
-    task: Task, parameters: Parameters | None, *, finite_loss: bool = False
+    task: ScheduledTask, parameters: Parameters | None, *, finite_loss: bool = False
 ) -> Scores | None:
     """Put a model in place; return its scores, None if it is of no use.
 
@@ -183,7 +183,7 @@ def _scores(
 
 
 async def replay(
-    task: Task,
+    task: ScheduledTask,
     crew: Replayable,
     algorithm: Algorithm[Any],
     past: Sequence[Record],
@@ -220,7 +220,12 @@ class Cycles:
     """
 
     def __init__(
-        self, task: Task, crew: Crew, note: Sink, run: RunWriter, control: Control
+        self,
+        task: ScheduledTask,
+        crew: Crew,
+        note: Sink,
+        run: RunWriter,
+        control: Control,
     ) -> None:
         self._crew, self._note, self._run, self._control = crew, note, run, control
         self._control.now_s = crew.now_s

@@ -17,7 +17,7 @@ from melisma.algorithms.averaging import Averaging, share_out, spread
 from melisma.algorithms.clock import ARRIVE, BEGIN, END, TaskClock
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
-from melisma.algorithms.task import Plan, Task
+from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import InfeasibleError
 from melisma.fleets.protocols import Probed, SharedCrew, Trains
 from melisma.learning.parameters import Parameters, parameters_of
@@ -32,7 +32,7 @@ from melisma.system.problem import Allocation
 class Entry:
     """A task, its view of the learners, its run, and when it arrives."""
 
-    task: Task
+    task: ScheduledTask
     crew: SharedCrew
     run: RunWriter = field(default_factory=RunWriter)
     arrives_s: float = 0.0
@@ -189,12 +189,12 @@ class _Planner:
         self._scheduler, self._i = scheduler, i
 
     async def __call__(
-        self, task: Task, crew: Trains, cycle: int, *, only_able: bool
+        self, task: ScheduledTask, crew: Trains, cycle: int, *, only_able: bool
     ) -> Plan:
         return await self._scheduler.plan(self._i, cycle)
 
 
-def seconds_of(law: DelayLaw, task: Task) -> tuple[Floats, Floats]:
+def seconds_of(law: DelayLaw, task: ScheduledTask) -> tuple[Floats, Floats]:
     """Seconds per shard and fixed seconds of each learner."""
     counted = law.per_shard(task.shard)
     return counted.sample_s + task.steps * counted.step_s, counted.fixed_s

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.maths.arrays import Floats
 from melisma.runs.records import (
     Allocated,
@@ -40,7 +40,7 @@ class ObservedStates:
 
     def __init__(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[ScheduledTask],
         batch: Sequence[int],
         benchmarks: Callable[[], tuple[Sequence[DelayLaw], Sequence[str]]],
     ) -> None:

@@ -1,4 +1,4 @@
-"""A task as the orchestrator sees it, and the plan of a cycle."""
+"""A task as the orchestrator schedules it, and the plan of a cycle."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ MEAN, TRAINING = Merging(), Training()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Task:
+class ScheduledTask:
     """Model, data and how training is allocated."""
 
     name: str
@@ -74,7 +74,7 @@ class Task:
         # A learner's last samples may be too few for a shard.
         return sum(n - n % self.shard for n in owned)
 
-    def for_those_there(self, own: Sequence[int] | None) -> "Task":
+    def for_those_there(self, own: Sequence[int] | None) -> "ScheduledTask":
         """Return the task with no more samples a cycle than there are.
 
         Raises InfeasibleError if there is not one shard.

@@ -3,7 +3,7 @@
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.jobs.building import (
@@ -25,7 +25,9 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     return Prepared(job, task, crew, Averaging(crew))
 
 
-def learners_of(job: Job, hardware: Hardware) -> tuple[Task, SimulatedLearners]:
+def learners_of(
+    job: Job, hardware: Hardware
+) -> tuple[ScheduledTask, SimulatedLearners]:
     """Return one task and its simulated learners."""
     task = task_on(hardware, job)
     law, gamma = state_law(job, workload_of(job, task.model, task.data))

@@ -9,7 +9,7 @@ import numpy as np
 
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import Algorithm, train
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.errors import ConfigError
 from melisma.jobs.schema import (
     Job,
@@ -27,8 +27,7 @@ from melisma.learning.optimisers import check_optimiser
 from melisma.learning.parameters import Model, with_buffers
 from melisma.learning.samples import Arrays, Transformed, transformed
 from melisma.learning.settings import Hardware, Merging, Training
-from melisma.learning.task import Task as GivenTask
-from melisma.learning.task import find
+from melisma.learning.task import Task, find
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs.store import RunWriter
 from melisma.system.cell import Channel
@@ -40,7 +39,7 @@ class Prepared(NamedTuple):
     """A job made ready to simulate: data loaded, model built, delay law computed."""
 
     job: Job
-    task: Task
+    task: ScheduledTask
     crew: Any  #: as the algorithm needs it
     algorithm: Algorithm[Any]
 
@@ -52,7 +51,7 @@ class Prepared(NamedTuple):
         await train(self.task, self.crew, self.algorithm, run, control=control)
 
 
-def task_of(job: Job) -> Task:
+def task_of(job: Job) -> ScheduledTask:
     """Load and build what is to be trained; ConfigError or DataError if wrong."""
     given = given_task(job)
     training, dataset = training_of(job), dataset_of(job)
@@ -62,7 +61,7 @@ def task_of(job: Job) -> Task:
     transform, metrics = transform_of(training), given.judges()
     # A metric that fails does so before the first cycle.
     evaluate(model, Arrays(transform(dataset.test[:2])), loss_of(training), metrics)
-    return Task(
+    return ScheduledTask(
         name=job.name,
         model=model,
         data=dataset,
@@ -96,7 +95,7 @@ def task_of(job: Job) -> Task:
     )
 
 
-def task_on(hardware: Hardware, job: Job) -> Task:
+def task_on(hardware: Hardware, job: Job) -> ScheduledTask:
     """Load and build a task on the device that trains it; ConfigError if it cannot."""
     task = task_of(job)
     transform = transform_of(task.training)
@@ -113,10 +112,10 @@ def names_of(job: Job) -> list[str]:
     ]
 
 
-def given_task(job: Job) -> GivenTask:
+def given_task(job: Job) -> Task:
     """Return the task that a job names, or the one that its own words describe."""
     if job.task is None:
-        return GivenTask(model=job.model, loss=job.loss, metrics=job.metrics or ())
+        return Task(model=job.model, loss=job.loss, metrics=job.metrics or ())
     usual = Job()
     for key in ("model", "loss", "metrics"):
         if getattr(job, key) != getattr(usual, key):

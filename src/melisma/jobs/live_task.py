@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.bundles.bundle import Bundle
 from melisma.fleets.audit import Audit
 from melisma.fleets.live import LiveLearners
@@ -31,7 +31,7 @@ class LiveTask:
     """A task, what learners fetch for it, and the run that records it."""
 
     job: Job
-    task: Task
+    task: ScheduledTask
     served: ServedTask
     run: RunWriter
     bundle: str = ""  #: hash of the source that learners make it of

@@ -18,7 +18,7 @@ from melisma.algorithms.multitask import (
     seconds_of,
 )
 from melisma.algorithms.observed import ObservedStates
-from melisma.algorithms.task import Task
+from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.jobs.averaging import learners_of
@@ -52,7 +52,7 @@ class PreparedTasks:
     """A job of several tasks made ready to simulate."""
 
     job: Job
-    tasks: list[Task]
+    tasks: list[ScheduledTask]
     crews: list[SimulatedLearners]
     association: Association
     observed: ObservedStates  #: from the records, for schemes that ask
@@ -167,7 +167,7 @@ async def live(
 class _Benchmarks:
     """The benchmarks that the learners of a roster reported, for every task."""
 
-    def __init__(self, roster: Roster, tasks: Sequence[Task]) -> None:
+    def __init__(self, roster: Roster, tasks: Sequence[ScheduledTask]) -> None:
         self.roster, self.tasks = roster, tasks
 
     def __call__(self) -> tuple[list[DelayLaw], list[str]]:
@@ -208,7 +208,7 @@ def solver_of(scheme: str, states: Callable[[], States]) -> Solve:
     return solved
 
 
-def terms_of(job: Job, tasks: Sequence[Task]) -> Terms:
+def terms_of(job: Job, tasks: Sequence[ScheduledTask]) -> Terms:
     """Return the demands of the tasks, and their budget."""
     return Terms(
         names=[task.name for task in tasks],
@@ -230,7 +230,10 @@ Benchmarks = Callable[[], tuple[Sequence[DelayLaw], Sequence[str]]]
 
 
 def live_states(
-    job: Job, jobs: Sequence[Job], tasks: Sequence[Task], benchmarks: Benchmarks
+    job: Job,
+    jobs: Sequence[Job],
+    tasks: Sequence[ScheduledTask],
+    benchmarks: Benchmarks,
 ) -> Callable[[], States]:
     """The states of real learners: as the job gives them, else as benchmarked."""
     groups = tuple(group for group in job.learners if _has_priced_states(group))
@@ -285,7 +288,7 @@ def _chosen(rows: Sequence[int | None], given: Floats, measured: Floats) -> Floa
 def known_live(
     scheme: str,
     states: Callable[[], States],
-    tasks: Sequence[Task],
+    tasks: Sequence[ScheduledTask],
     benchmarks: Benchmarks,
     learned: ObservedStates,
 ) -> Callable[[], tuple[Floats, Floats]]:
@@ -299,7 +302,9 @@ def known_live(
             return lambda: states().expected()
 
 
-def _states(laws: Sequence[DelayLaw], gamma: Floats, tasks: Sequence[Task]) -> States:
+def _states(
+    laws: Sequence[DelayLaw], gamma: Floats, tasks: Sequence[ScheduledTask]
+) -> States:
     return States.of(
         laws,
         gamma,
@@ -309,7 +314,7 @@ def _states(laws: Sequence[DelayLaw], gamma: Floats, tasks: Sequence[Task]) -> S
 
 
 def _state_laws(
-    jobs: Sequence[Job], tasks: Sequence[Task]
+    jobs: Sequence[Job], tasks: Sequence[ScheduledTask]
 ) -> tuple[list[DelayLaw], Floats]:
     """One law a task, learners × states, and the states' γ."""
     priced = [
@@ -319,6 +324,8 @@ def _state_laws(
     return [law for law, _ in priced], priced[0][1]
 
 
-def _seconds(laws: Sequence[DelayLaw], tasks: Sequence[Task]) -> tuple[Floats, Floats]:
+def _seconds(
+    laws: Sequence[DelayLaw], tasks: Sequence[ScheduledTask]
+) -> tuple[Floats, Floats]:
     rows = [seconds_of(law, task) for law, task in zip(laws, tasks, strict=True)]
     return np.stack([row[0] for row in rows]), np.stack([row[1] for row in rows])
