@@ -3,10 +3,14 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.examples.own import NAMES, job_of
 
 import melisma as mel
+from melisma.jobs.building import task_of
+from melisma.learning.engines import Lesson, functional
+from melisma.learning.parameters import parameters_of
 from melisma.units import Seconds
 
 ROOT = Path(__file__).parents[2]
@@ -38,3 +42,12 @@ def test_an_example_has_a_page_and_it_is_linked(example: str) -> None:
         assert (page.parent / link).exists(), link
     tasks = (ROOT / "docs" / "tasks.md").read_text("utf-8")
     assert f"(examples/{example}.md)" in tasks
+
+
+def test_attention_is_mapped_and_torch_does_not_complain() -> None:
+    task = task_of(job_of("text"))
+    lesson = Lesson(
+        task.model, parameters_of(task.model), task.taken.train, task.training
+    )
+    few = np.arange(4).reshape(1, 4)
+    functional(lesson, [few, few])  # warnings are errors here

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from melisma.errors import ConfigError, DataError
-from melisma.learning import data
+from melisma.learning import data, samples
 from melisma.learning.data import Dataset, load, load_own, save_own
 from melisma.learning.formats import CIFAR_FILES, IDX_FILES, Bytes
 
@@ -503,3 +503,30 @@ def test_own_data_is_never_unpickled(tmp_path: Path) -> None:
 def test_a_folder_without_data_says_what_belongs_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"put x\.npy and y\.npy there"):
         load_own(tmp_path)
+
+
+@pytest.mark.parametrize("test", [0.25, "test.csv"])
+def test_files_that_are_sorted_by_class_are_mixed(
+    tmp_path: Path, test: float | str
+) -> None:
+    rows = [f"{i},{i // 100}" for i in range(400)]
+    for name in ("train.csv", "test.csv"):
+        (tmp_path / name).write_text("\n".join(["x,y", *rows]))
+    place = test if isinstance(test, float) else tmp_path / test
+    train = data.load_files(tmp_path / "train.csv", place, target="y").train
+    found = train[:]["y"]
+    assert len(set(found[:40].tolist())) == 4  # of neighbours, as in a shard
+    assert sorted(set(found.tolist())) == [0, 1, 2, 3]
+    again = data.load_files(tmp_path / "train.csv", place, target="y").train
+    assert torch.equal(found, again[:]["y"])
+    kept = train[:]["x"].flatten() // 100
+    assert torch.equal(kept.long(), found.long())  # each with its own
+
+
+def test_files_that_memory_does_not_hold_are_read_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "MAPPED_BYTES", 1)
+    np.savez(tmp_path / "set.npz", x=np.arange(400.0, dtype="f4"), y=np.arange(400) % 2)
+    train = data.load_files(tmp_path / "set.npz", 0.25).train
+    assert (train[:]["x"].diff() > 0).all()

@@ -56,6 +56,7 @@ from melisma.learning.samples import (
     pairs,
     samples_of,
 )
+from melisma.maths.arrays import Ints
 
 EMBEDDED = "mnist-5k"  #: the data set that needs no folder and no network
 FOLDER_VARIABLE = "MELISMA_DATA"
@@ -119,13 +120,15 @@ def load_files(
 ) -> Dataset:
     """Read one's own data to train on and to test with, as `files.read` does.
 
-    ``test`` is another place, or the share of ``train`` that is drawn for it.
+    ``test`` is another place, or the share of ``train`` that is drawn for it. What is
+    trained on is mixed: files are often sorted by class, and a shard holds neighbours.
+    Files that memory does not hold are read in their own order.
     """
     samples = samples_of(files.read(train, target=target, features=features))
     if test is None or isinstance(test, int | float):
         share = TEST_SHARE if test is None else float(test)
         rows, tested = files.split(samples, share, seed)
-        return Dataset(str(train), Part(samples, rows), Part(samples, tested))
+        return Dataset(str(train), _mixed(samples, rows, seed), Part(samples, tested))
     if alike := files.columns(train, target=target, features=features):
         target, features = alike.target, alike.features
     others = samples_of(files.read(test, target=target, features=features))
@@ -134,7 +137,11 @@ def load_files(
         raise DataError(
             f"{train} has {kinds[0]}, and {test} has {kinds[1]}: make them alike"
         )
-    return Dataset(str(train), samples, others)
+    return Dataset(str(train), _mixed(samples, np.arange(len(samples)), seed), others)
+
+
+def _mixed(samples: Samples, rows: Ints, seed: int) -> Samples:
+    return Part(samples, files.mixed(rows, seed) if samples.in_memory else rows)
 
 
 def load_own(

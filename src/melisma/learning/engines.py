@@ -245,8 +245,8 @@ class _Losses(nn.Module):
 
 def functional(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     """Map the gradient of one learner's loss over the chunk."""
-    # Told of attention on a CPU, which is mapped by a loop inside torch: still the
-    # fastest that there is, and nothing that a user could mend.
+    # Attention on a CPU is mapped by a loop inside torch, which says so: the result is
+    # the same, and a user cannot mend it.
     warnings.filterwarnings("ignore", "There is a performance drop because we have not")
     # A functional call swaps the module's parameters: each thread needs a copy.
     losses = _Losses(copy.deepcopy(lesson.model).train(), lesson.loss)

@@ -170,10 +170,16 @@ def split(
     if total < 2:
         raise DataError(f"{total} sample cannot be split: give at least 2")
     tests = min(max(round(share * total), 1), total - 1)
+    order = mixed(np.arange(total), seed)
+    return np.sort(order[tests:]), np.sort(order[:tests])
+
+
+def mixed(rows: Ints, seed: int) -> Ints:
+    """Return rows in an order that is the same for a seed on every machine."""
     # A generator's raw bits are the same in every version of numpy; what is drawn
     # from them (a permutation) need not be.
-    order = np.argsort(np.random.PCG64(seed).random_raw(total), kind="stable")
-    return np.sort(order[tests:]), np.sort(order[:tests])
+    draws = np.random.PCG64(seed).random_raw(len(rows))
+    return rows[np.argsort(draws, kind="stable")]
 
 
 def _folder(folder: Path) -> Arrays:
