@@ -125,6 +125,7 @@ def test_bad_input_gets_one_line_and_exit_code_2(
         ),
         ("token ad", "No such command 'ad'. Did you mean 'add'? See `melisma token -"),
         ("serve", "Missing argument 'JOB.toml'. See `melisma serve --help`."),
+        ("join --trust", "Option '--trust' requires an argument. See `melisma --he"),
         (
             "compare --seeds few",
             "Invalid value for '--seeds': ",

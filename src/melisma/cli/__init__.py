@@ -93,7 +93,9 @@ def main() -> None:
         code = _code_of(error)
     except _UsageError as error:
         if message := _sentences(error.format_message()):
-            hint = f"See `{error.ctx.command_path} --help`."
+            # An option without its value is told before any command is known.
+            command = error.ctx.command_path if error.ctx else "melisma"
+            hint = f"See `{command} --help`."
             note(f"melisma: {message} {hint}", style="red")
         code = error.exit_code
     sys.exit(code)
