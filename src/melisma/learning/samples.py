@@ -30,7 +30,7 @@ INPUTS, TARGETS = "x", "y"
 #: Files that are mapped, and not larger than this together, are read into memory.
 MAPPED_BYTES = 1 << 30
 #: Bytes of larger ones that are looked at before their memory is given back.
-RELEASED_BYTES = 1 << 27
+RELEASED_BYTES = 1 << 25
 #: Samples that are read at once by who goes through all of them.
 _TOGETHER = 1000
 
