@@ -1,6 +1,7 @@
 """Coded training on learners in this process, over real sockets."""
 
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -241,4 +242,7 @@ def test_stragglers_can_be_tried_out(tmp_path: Path, slower: float) -> None:
     happened = live(job, tmp_path, workers())
     assert_exact(job, tmp_path, happened)
     if slower == float("inf"):
-        assert len(of(records.Dropped, happened)) >= job.cycles
+        # Whoever straggles answers nothing: it is dropped, or, while it is still busy
+        # with the cycle before, not asked.
+        came = Counter(record.cycle for record in of(records.Uploaded, happened))
+        assert max(came.values()) < len(workers())
