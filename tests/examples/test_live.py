@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
-from tests.examples.own import BASE, job_of, learners_of, made, patient
+from tests.examples.own import BASE, NAMES, job_of, learners_of, made, patient
 from tests.examples.replay import State, replayed
 from tests.fleets.learners import live
 
@@ -47,12 +47,8 @@ def distance(one: State, other: State) -> float:
     return math.sqrt(sum(float((one[n] - other[n]).square().sum()) for n in one))
 
 
-def examples() -> list[object]:
-    slow = ("images", "autoencoder", "text", "lora")
-    return ["table", *(pytest.param(name, marks=pytest.mark.slow) for name in slow)]
-
-
-@pytest.mark.parametrize("example", examples())
+@pytest.mark.slow
+@pytest.mark.parametrize("example", NAMES)
 def test_live_simulated_and_plain_pytorch_agree(example: str, tmp_path: Path) -> None:
     if example == "lora":  # there has to be something to adapt
         BASE.parent.mkdir(parents=True, exist_ok=True)

@@ -78,6 +78,7 @@ def test_liars_are_refused_and_expelled(tmp_path: Path, liar: type[Steady]) -> N
     assert [r.learners for r in of(records.Aggregated, happened)] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_task_of_ones_own_is_redone_by_its_own_loss_and_optimiser(
     tmp_path: Path,
 ) -> None:

@@ -15,6 +15,7 @@ from melisma.jobs.building import task_of
 from melisma.jobs.files import job_of
 from melisma.jobs.schema import DataTable, Job, TrainingTable
 from melisma.learning.settings import Schedule
+from melisma.units import Seconds
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 5)).astype("f4")
@@ -55,7 +56,8 @@ def test_a_task_is_trained_by_its_own_loss_and_judged_by_its_own_metrics() -> No
         return each(model, batch)
 
     metrics = [mel.Metric(name="worst", of=worst, more_is_better=False), "accuracy"]
-    job = Job(task=task_with(loss=loss, metrics=metrics), cycles=3)  # type: ignore[arg-type]
+    given = task_with(loss=loss, metrics=metrics)
+    job = Job(task=given, cycles=3, deadline=Seconds(0.2))  # type: ignore[arg-type]
     run = mel.simulate(job, runs=None)
     assert {tuple(names) for names in seen} == {("x", "y")}
     assert list(run.history.metrics) == ["worst", "accuracy"]
@@ -145,6 +147,7 @@ def test_a_table_is_trained_in_a_jobs_own_words(
         metrics=("mae", "r2"),
         data=DataTable(train="table.csv", test=0.25),
         training=TrainingTable(optimiser="adam", rate=0.1),
+        deadline=Seconds(0.2),
         cycles=4,
     )
     task = task_of(job)
