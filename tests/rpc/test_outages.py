@@ -118,8 +118,13 @@ def slower_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     ],
 )
 def test_a_server_without_tls_in_its_place_is_an_outage(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes, reason: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    text: bytes,
+    reason: str,
 ) -> None:
+    monkeypatch.setattr(dialer, "TOLD_FROM_S", 0.0)
     first = secured(tmp_path)
     dialled_on(
         first, lambda port: secured(tmp_path, port=port), says(text), first.invite()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from tests.rpc.proxies import Proxy
 
 from melisma import rpc
-from melisma.errors import TransportError
+from melisma.errors import RpcError, TransportError
+from melisma.rpc import dialer
 
 PATIENCE_S = 30.0  # guards against hanging; nothing is measured with it
 QUICK = rpc.Limits(ping_s=0.05, silence_s=0.4, grace_s=PATIENCE_S)
@@ -287,6 +289,32 @@ def test_a_server_that_is_not_there_yet_is_waited_for() -> None:
         await late.close()
 
     run(scenario)
+
+
+@pytest.mark.parametrize(("from_s", "told"), [(60.0, False), (0.0, True)])
+def test_an_outage_is_told_once_it_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    from_s: float,
+    told: bool,
+) -> None:
+    monkeypatch.setattr(dialer, "TOLD_FROM_S", from_s)
+
+    async def scenario(counter: Counter, server: rpc.Server, proxy: Proxy) -> None:
+        port = server.port
+        async with await rpc.aconnect(server.address, limits=QUICK) as peer:
+            await server.close()
+            await asyncio.sleep(0.5)  # a few tries
+            late = await rpc.aserve(Counter(), port=port, say=lambda _: None)
+            while True:
+                with suppress(RpcError):
+                    assert await peer.add(1, 2) == 3
+                    break
+                await asyncio.sleep(0.05)
+        await late.close()
+
+    run(scenario)
+    assert any("dialling on: nobody answers" in m for m in caplog.messages) == told
 
 
 def test_nobody_there_is_a_clear_error() -> None:

@@ -32,6 +32,9 @@ log = logging.getLogger("melisma.rpc")
 
 FIRST_BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 15.0
+#: Pause between tries from which on an outage is told: after some three seconds. Who
+#: ends a run takes its learners along, and they have nothing to say to that.
+TOLD_FROM_S = 1.6
 #: While somebody else answers in the server's place.
 LONGEST_UNVERIFIED_S = 300.0
 CONNECT_S = 10.0
@@ -104,7 +107,8 @@ class Dialer:
                 self._session.end(error)
                 raise
             except TransportError as error:
-                failure = _logged(f"dialling on: {error}", failure)
+                if backoff_s >= TOLD_FROM_S:
+                    failure = _logged(f"dialling on: {error}", failure)
             transport = None
             await asyncio.sleep(min(backoff_s, longest_s) * random.uniform(0.5, 1.0))
             backoff_s = _next_backoff(backoff_s, longest_s)
