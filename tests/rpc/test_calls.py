@@ -619,3 +619,5 @@ def test_threads_do_the_work_and_forget_it() -> None:
     release.set()
     concurrent.futures.wait(busy, PATIENCE_S)
     pool.shutdown()
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.submit(time.monotonic)

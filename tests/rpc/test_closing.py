@@ -1,6 +1,8 @@
 """Closing a connection whose peer does not answer the closing handshake."""
 
 import asyncio
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,12 @@ def nothing() -> None:
     """Something to offer."""
 
 
+@rpc.expose
+def whose() -> str:
+    """Return the name of the thread that answers."""
+    return f"{threading.current_thread().ident}"
+
+
 @pytest.mark.parametrize("secure", [False, True])
 def test_who_has_no_time_for_goodbyes_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool
@@ -28,6 +36,19 @@ def test_who_has_no_time_for_goodbyes_is_cut_off(
         server.wait_for("hasty", timeout_s=GUARD_S)
         server.close()
     assert not server.peers
+
+
+def test_threads_end_with_the_connection_that_they_answered_for() -> None:
+    with rpc.serve(port=None, say=lambda text: None) as server:
+        for _ in range(3):
+            with rpc.connect(server, whose, name="caller"):
+                peers = server.wait_for("caller", timeout_s=GUARD_S)
+                thread = int(peers["caller"].whose())
+                assert thread in {t.ident for t in threading.enumerate()}
+            patience = time.monotonic() + GUARD_S
+            while thread in {t.ident for t in threading.enumerate()}:
+                assert time.monotonic() < patience, "a thread outlived its connection"
+                time.sleep(0.001)
 
 
 def test_a_connection_that_is_cancelled_does_not_cancel_the_closing_server() -> None:

@@ -29,10 +29,14 @@ class Connection(Peer):
     """A server as a peer, reconnected until closed. Made by ``connect``."""
 
     def __init__(
-        self, session: Session, dialer: Dialer, close: Callable[[], Any]
+        self,
+        session: Session,
+        dialer: Dialer,
+        close: Callable[[], Any],
+        threads: ThreadPool,
     ) -> None:
         super().__init__(session.caller)
-        self._session = session
+        self._session, self._threads = session, threads
         self._dialer, self._close_network = dialer, close
         session.peer = self
 
@@ -55,6 +59,7 @@ class Connection(Peer):
     async def _close(self) -> None:
         await self._dialer.close()
         await self._close_network()
+        self._threads.shutdown()
 
     def __enter__(self) -> Self:
         return self
@@ -89,18 +94,18 @@ async def aconnect(
 ) -> Connection:
     """Connect on the running event loop; see ``connect``."""
     limits, metrics = limits or Limits(), Metrics()
-    name = check_name(name or default_name())
+    name, pool = check_name(name or default_name()), ThreadPool(threads)
     session = Session(
         "server" if isinstance(address, Server) else str(Address.of(address)),
         Service(targets),
         limits=limits,
         metrics=metrics,
         may_call=may_call,
-        executor=ThreadPool(threads),
+        executor=pool,
     )
     if isinstance(address, Server):
         dialer = Dialer(session, name, address._dial)
-        connection = Connection(session, dialer, _nothing)
+        connection = Connection(session, dialer, _nothing, pool)
     else:
         target = Address.of(address)
         target = replace(target, token=token or target.token)
@@ -113,7 +118,7 @@ async def aconnect(
         )
         dial = WebSocketDial(target, tls, metrics, limits.silence_s)
         dialer = Dialer(session, name, dial)
-        connection = Connection(session, dialer, dial.close)
+        connection = Connection(session, dialer, dial.close, pool)
     try:
         await dialer.start(patience_s)
     except BaseException:

@@ -26,13 +26,15 @@ class ThreadPool(concurrent.futures.Executor):
     def __init__(self, size: int) -> None:
         self._size = size
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._started = 0
+        self._started, self._is_shut = 0, False
         self._idle = threading.Semaphore(0)
 
     def submit(
         self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> Future[T]:
-        """Run a function in a thread of the pool."""
+        """Run a function in a thread of the pool; RuntimeError once it is shut."""
+        if self._is_shut:
+            raise RuntimeError("the connection is closed: nothing runs here any more")
         future: Future[T] = Future()
         self._jobs.put((future, lambda: fn(*args, **kwargs)))
         if not self._idle.acquire(blocking=False) and self._started < self._size:
@@ -43,6 +45,7 @@ class ThreadPool(concurrent.futures.Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Let the threads exit after the queued jobs; never waits for them."""
+        self._is_shut = True
         for _ in range(self._started):
             self._jobs.put(None)
 
