@@ -31,10 +31,10 @@ test: .venv/ready  ## run the tests (the slow ones apart)
 	$(BIN)/pytest -q -n auto --maxprocesses 4 --dist worksteal -m 'not slow'
 
 test-slow: .venv/ready  ## run the slow tests
-	$(BIN)/pytest -q -m 'slow and not long'
+	$(BIN)/pytest -q -m 'slow and not long' -o faulthandler_timeout=900
 
 test-long: .venv/ready  ## run the tests for which CI has no time
-	$(BIN)/pytest -q -m long
+	$(BIN)/pytest -q -m long -o faulthandler_timeout=3600
 
 check: .venv/ready  ## format, lint and types
 	$(BIN)/ruff format --check .

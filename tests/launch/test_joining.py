@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -18,27 +19,30 @@ from melisma.launch.local import join_command
 from melisma.learning.data import save_own
 from melisma.system.law import Mode
 
+GUARD_S = 60.0  # against hanging; nothing is measured with it
+
 
 @contextmanager
 def joined(folder: Path, **options: Any) -> Iterator[Any]:
     """A device with data of its own that joined, as the orchestrator calls it."""
     save_own(own().train[:], folder)
-    connections: list[rpc.Connection] = []
+    connections: SimpleQueue[rpc.Connection] = SimpleQueue()
 
     def be_a_learner() -> None:
         with suppress(CancelledError):  # closed below
             join(server.address, name="pi", data=folder, joined=keep, **options)
 
     def keep(name: str, connection: rpc.Connection) -> None:
-        connections.append(connection)
+        connections.put(connection)
 
     with rpc.serve(port=0, say=len) as server:
-        device = threading.Thread(target=be_a_learner)
+        device = threading.Thread(target=be_a_learner, daemon=True)
         device.start()
-        yield server.wait_for("pi", timeout_s=60.0)["pi"]
-        for connection in connections:
-            connection.close()
-        device.join()
+        yield server.wait_for("pi", timeout_s=GUARD_S)["pi"]
+        # The server may know of it before the device itself does.
+        connections.get(timeout=GUARD_S).close()
+        device.join(GUARD_S)
+        assert not device.is_alive()
 
 
 def test_a_device_takes_part_in_a_fog_if_its_owner_shares_data(tmp_path: Path) -> None:
