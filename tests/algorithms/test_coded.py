@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+import melisma as mel
 from melisma.algorithms.coded import NOT_NEEDED, Coded, _parts
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import ScheduledTask
@@ -23,6 +24,7 @@ from melisma.jobs.building import Prepared
 from melisma.jobs.coded import coding_of
 from melisma.jobs.schema import Job, LearnersTable, StragglingTable, TrainingTable
 from melisma.launch import simulate
+from melisma.learning import data
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.runs.records import Aggregated, Allocated, Dropped, Evaluated, Record
 from melisma.runs.store import RunWriter
@@ -69,13 +71,17 @@ def ran(ready: Prepared) -> tuple[Parameters, list[Record]]:
 def plainly(task: ScheduledTask, training: TrainingTable) -> Parameters:
     """The same steps by torch alone: all samples of a cycle at once."""
     model = copy.deepcopy(task.model).train()
-    step = torch.optim.SGD(
-        model.parameters(), lr=training.rate, momentum=training.momentum
-    )
+    arguments: Any = training.arguments
+    if training.momentum is not None:
+        arguments = {"momentum": training.momentum, **arguments}
+    kind: Any = getattr(torch.optim, training.optimiser or "SGD")
+    step = kind(model.parameters(), lr=training.rate, **arguments)
     for cycle in range(1, task.cycles + 1):
         some = task.taken.train[np.concatenate(_parts(task, cycle, 1))]
         step.zero_grad()
         cross_entropy(model(some["x"]), some["y"]).backward()  # type: ignore[no-untyped-call]
+        if training.clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), training.clip)
         step.step()
     return parameters_of(model)
 
@@ -93,6 +99,43 @@ def test_the_model_is_that_of_plain_descent(code: str, slower: float) -> None:
     ours, happened = ran(ready)
     assert_same(ours, plain)
     assert {r.error for r in happened if isinstance(r, Aggregated)} == {0.0}
+
+
+ANY = {
+    "AdamW": TrainingTable(
+        optimiser="AdamW", rate=1e-3, arguments={"eps": 1e-3, "weight_decay": 0.1}
+    ),
+    "clipped": TrainingTable(rate=0.3, momentum=0.9, clip=0.5),
+    "decayed": TrainingTable(rate=0.3, arguments={"weight_decay": 0.1}),
+}
+
+
+@pytest.mark.parametrize("how", ANY)
+def test_any_optimiser_descends_as_torchs_own(how: str) -> None:
+    ready = build(job(training=ANY[how]))
+    plain = plainly(ready.task, ANY[how])
+    assert_same(ran(ready)[0], plain)
+
+
+def test_a_tasks_own_optimiser_descends() -> None:
+    def named(optimiser: Any) -> Any:
+        arguments = {"weight_decay": 0.1, "eps": 1e-3}
+        return lambda: mel.Task(
+            model="TwoNN",
+            train=data.load("mnist-5k").train,
+            test=data.load("mnist-5k").test,
+            optimiser=optimiser,
+            arguments=arguments,
+            rate=1e-3,
+        )
+
+    ours, theirs = (
+        ran(build(job(task=named(given), training=TrainingTable())))[0]
+        for given in (torch.optim.AdamW, "AdamW")
+    )
+    assert_same(ours, theirs)
+    ready = build(job(training=ANY["AdamW"]))
+    assert_same(ours, plainly(ready.task, ANY["AdamW"]))
 
 
 def test_uncoded_training_waits_for_the_slowest() -> None:
@@ -195,7 +238,6 @@ def test_the_same_seed_gives_the_same_records() -> None:
     [
         ({"scheme": "coded:cylic"}, "unknown scheme 'coded:cylic'"),
         ({"mode": Mode.FEDERATED}, "needs mode 'parallel'"),
-        ({"training": TrainingTable(optimiser="adam")}, "use 'sgd'"),
         ({"stragglers": 6}, "stragglers = 6 of 6 learners: give 0 to 5"),
         ({"training": TrainingTable(momentum=1.0)}, "momentum 1.0"),
         ({"straggling": StragglingTable(number=7)}, "7 stragglers of 6 workers"),

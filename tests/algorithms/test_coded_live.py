@@ -187,8 +187,14 @@ def test_a_step_that_breaks_the_model_leaves_no_momentum(
     assert [r.learners for r in of(records.Aggregated, happened)] == [2, 0, 2]
 
 
+ADAM = TrainingTable(optimiser="Adam", rate=1e-3, arguments={"eps": 1e-3})
+
+
 @pytest.mark.slow
-def test_a_run_that_was_cut_short_goes_on_with_its_momentum(tmp_path: Path) -> None:
+@pytest.mark.parametrize("training", [JOB.training, ADAM])
+def test_a_run_that_was_cut_short_goes_on_with_its_momentum(
+    tmp_path: Path, training: TrainingTable
+) -> None:
     class Cut(Exception):
         pass
 
@@ -196,7 +202,7 @@ def test_a_run_that_was_cut_short_goes_on_with_its_momentum(tmp_path: Path) -> N
         if isinstance(record, records.Allocated) and record.cycle == 3:
             raise Cut
 
-    job = msgspec.structs.replace(JOB, cycles=4, code="cyclic")
+    job = msgspec.structs.replace(JOB, cycles=4, code="cyclic", training=training)
     with pytest.raises(Cut):
         live(job, tmp_path, workers(), cut)
     happened = live(job, tmp_path, workers())

@@ -49,14 +49,15 @@ def movement(data: Floats) -> Movement:
 DATA = np.array([[4.0, 2.0], [3.0, 0.0], [0.0, 5.0], [6.0, 1.0]])
 
 
-def devices(batch: int = 4, steps: int = 1) -> SimulatedDevices:
+def devices(batch: int = 4, steps: int = 1, **arguments: float) -> SimulatedDevices:
+    training = Training(batch=batch, rate=RATE, shuffle=False, arguments={**arguments})
     return SimulatedDevices(
         NAMES,
         law([1.0, 1.0], [0.1, 0.1], [0.0, 0.0]),
         model=small_model(),
         samples=small_data().train,
         own_rows=[np.arange(20), np.arange(20, 40)],
-        training=Training(batch=batch, rate=RATE, shuffle=False),
+        training=training,
         steps=steps,
         seed=0,
     )
@@ -162,6 +163,22 @@ def test_several_passes_are_made_over_each_slot() -> None:
     for rows in (a[:4], a[4:7], a[7:13]):
         w = stepped(stepped(stepped(w, rows, 40), rows, 40), rows, 40)
     assert_same(ours, w)
+
+
+def test_an_optimisers_state_lasts_for_the_slots_of_a_cycle() -> None:
+    crew = devices(momentum=0.9)
+    a, _ = orders(crew)
+    ours, _ = ran(crew, fogging(Alone(), DATA * [1.0, 0.0]))
+    model = small_model()
+    # Slots of 4, 3 | 0, 6 samples, in batches of 4.
+    for batches in ((a[:4], a[4:7]), (a[7:11], a[11:13])):
+        step = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+        for rows in batches:
+            some = small_data().train[rows]
+            step.zero_grad()
+            cross_entropy(model(some["x"]), some["y"]).backward()  # type: ignore[no-untyped-call]
+            step.step()
+    assert_same(ours, parameters_of(model))
 
 
 def test_records_say_where_every_sample_went() -> None:

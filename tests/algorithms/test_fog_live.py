@@ -28,6 +28,7 @@ from melisma.fleets.live_fog import RelayServer
 from melisma.fleets.messages import SlotDone, SlotRequest, Speeds, Update
 from melisma.fleets.moves import Move
 from melisma.fleets.remotes import RpcRemotes
+from melisma.jobs.building import training_of
 from melisma.jobs.schema import FogTable, Job, LearnersTable, Moving, TrainingTable
 from melisma.launch.local import run_locally
 from melisma.learner import delivery
@@ -38,9 +39,8 @@ from melisma.learner.source import Caller, Relay
 from melisma.learning import data, models
 from melisma.learning.data import Dataset
 from melisma.learning.losses import numbers
-from melisma.learning.parameters import Parameters, load, parameters_of, put
+from melisma.learning.parameters import Model, Parameters, load, parameters_of, put
 from melisma.learning.samples import Arrays, Part, joined, length
-from melisma.learning.settings import Training
 from melisma.learning.shards import Shard
 from melisma.learning.training import Session, batch_plan
 from melisma.runs import records
@@ -107,9 +107,12 @@ class Replay:
     """Plain descent on the samples that the records say went where."""
 
     def __init__(self, job: Job) -> None:
-        self.model = models.build(job.model, job.seed)
-        self.training = Training(rate=job.training.rate, batch=job.training.batch)
+        self.job, self.training = job, training_of(job)
         self.seed, self.taken = job.seed, dict.fromkeys("abc", 0)
+        self._sessions: dict[tuple[int, str], tuple[Model, Session]] = {}
+
+    def model(self) -> Model:
+        return models.build(self.job.model, self.job.seed)
 
     def collected(self, row: Moved) -> list[Shard]:
         """What a device keeps of its next samples, and what it sends to each other."""
@@ -122,17 +125,22 @@ class Replay:
         return [here.train[part] for part in parts]
 
     def trained(self, w: Parameters, row: Moved, shards: list[Shard]) -> Parameters:
+        """Train from ``w`` on, over all slots of a cycle with the same optimiser."""
         samples = Arrays(numbers(joined(shards)))
         rng = batch_order(self.seed, row.slot, row.learner)
         plan = batch_plan(np.arange(len(samples)), 1, self.training, rng)
-        put(w, self.model)
-        Session(self.model, self.training).train(samples, plan)
-        return parameters_of(self.model)
+        key = row.cycle, row.learner
+        if key not in self._sessions:
+            put(w, model := self.model())
+            self._sessions[key] = model, Session(model, self.training)
+        model, session = self._sessions[key]
+        session.train(samples, plan)
+        return parameters_of(model)
 
 
 def replayed(job: Job, happened: Sequence[Record]) -> Parameters:
     replay = Replay(job)
-    w = parameters_of(replay.model)
+    w = parameters_of(replay.model())
     waiting: dict[tuple[int, str], list[Shard]] = defaultdict(list)
     for cycle in range(1, job.cycles + 1):
         theirs, weights = dict.fromkeys("abc", w), Counter[str]()
@@ -142,7 +150,7 @@ def replayed(job: Job, happened: Sequence[Record]) -> Parameters:
             for receiver, part in zip(row.sent, parts, strict=True):
                 waiting[slot + 1, receiver].append(part)
             due = [kept, *waiting.pop((slot, name), [])]
-            theirs[name] = replay.trained(theirs[name], row, due)
+            theirs[name] = replay.trained(w, row, due)
             weights[name] += row.trained
         w = {
             key: sum(
@@ -165,16 +173,19 @@ def sent(happened: Sequence[Record]) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("momentum", [None, 0.9])  # which lasts for a cycle
 def test_devices_send_to_one_another_and_learn_what_the_records_say(
-    tmp_path: Path,
+    tmp_path: Path, momentum: float | None
 ) -> None:
     made = devices()
-    happened = live(JOB, tmp_path, made)
+    training = msgspec.structs.replace(JOB.training, momentum=momentum)
+    job = msgspec.structs.replace(JOB, training=training)
+    happened = live(job, tmp_path, made)
     assert set(made[0].directly) == {"c"}
     assert len(of(records.Evaluated, happened)) == 2
     assert sent(happened) > 20
     assert not of(records.Dropped, happened)
-    assert_replayed(JOB, tmp_path, happened)
+    assert_replayed(job, tmp_path, happened)
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def test_as_json_they_are_objects_by_name(melisma: Melisma) -> None:
         "family": "Data moved in a fog (docs/fog.md)",
         "name": "fog:central",
         "does": "One device trains on all data: a yardstick of what can be learned.",
-        "needs": 'mode = "federated", training.optimiser = "sgd", simulation',
+        "needs": 'mode = "federated", simulation',
     }
     assert list(shown) == [row.name for row in listed()]
 

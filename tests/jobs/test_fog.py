@@ -203,7 +203,6 @@ def test_the_example_is_ready() -> None:
     [
         ({"mode": Mode.PARALLEL}, "mode = 'federated'"),
         ({"scheme": "fog:knwon"}, "fog:known"),
-        ({"training": TrainingTable(optimiser="adam")}, "sgd"),
         ({"fog": FogTable(period=4, windows=13)}, "13 of 12 slots"),
         ({"fog": FogTable(links="socail")}, "social"),
         ({"fog": FogTable(links="nowhere.csv")}, "nowhere.csv.*No such file"),

@@ -11,8 +11,8 @@ from torch import nn
 from melisma.jobs.schema import AggregationTable, Job, TrainingTable
 from melisma.launch.simulate import build
 from melisma.learning import models
-from melisma.learning.batched import Chunk, train_many
-from melisma.learning.engines import Lesson
+from melisma.learning.batched import Chunk, choice_for, train_many
+from melisma.learning.engines import Lesson, functional, one_by_one
 from melisma.learning.parameters import parameters_of
 from melisma.learning.samples import pairs
 from melisma.learning.settings import (
@@ -37,6 +37,10 @@ MODELS = {
     **{name: models.build(name, 0) for name in ("TwoNN", "ConvNet", "FogCNN")},
     "functional": nn.Sequential(
         nn.Flatten(), nn.Linear(784, 8), nn.Tanh(), nn.Linear(8, 10)
+    ),
+    "mapped convolutions": nn.Sequential(
+        *(nn.Conv2d(1, 4, 3), nn.GELU(), nn.MaxPool2d(4), nn.Flatten()),
+        nn.Linear(144, 10),
     ),
     "one by one": nn.Sequential(
         nn.Flatten(), nn.Linear(784, 16), nn.BatchNorm1d(16, eps=1.0), nn.Linear(16, 10)
@@ -109,8 +113,19 @@ def test_a_run_on_the_gpu_learns_as_one_on_the_cpu(rule: Rule) -> None:
     np.testing.assert_allclose(there, here, atol=0.01)
 
 
-def test_coded_training_on_the_gpu_goes_the_way_of_the_cpu() -> None:
-    job = Job(scheme="coded", cycles=3, mode=Mode.PARALLEL)
+def test_convolutions_are_mapped_on_the_gpu_alone() -> None:
+    model = MODELS["mapped convolutions"]
+    assert choice_for(lesson(model, Training(), "cuda")).engine is functional
+    assert choice_for(lesson(model, Training(), "cpu")).engine is one_by_one
+
+
+@pytest.mark.parametrize(
+    "training", [TrainingTable(), TrainingTable(optimiser="Adam", rate=1e-3)]
+)
+def test_coded_training_on_the_gpu_goes_the_way_of_the_cpu(
+    training: TrainingTable,
+) -> None:
+    job = Job(scheme="coded", cycles=3, mode=Mode.PARALLEL, training=training)
     here, there = (
         history(build(job, hardware).run()).metric
         for hardware in (Hardware(), Hardware(device="cuda"))

@@ -22,7 +22,8 @@ from melisma.errors import InfeasibleError, MelismaError
 from melisma.fleets.protocols import Lost, Report, Updates
 from melisma.fleets.sums import Sums
 from melisma.learning import splits
-from melisma.learning.gradients import Descent, check_additive
+from melisma.learning.descent import descent_for
+from melisma.learning.gradients import check_additive
 from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Ints
 from melisma.system.streams import Stream
@@ -49,8 +50,7 @@ class Coded:
     def __init__(self, task: ScheduledTask, crew: Sums, coding: Coding) -> None:
         check_additive(task.model)
         self._crew, self._coder = crew, Coder(coding, task)
-        rate = task.training.rate
-        self._descent = Descent(task.model, rate=rate, momentum=coding.momentum)
+        self._descent = descent_for(task.model, task.training)
         self._decoding: Decoding | None = None
 
     async def begin(self, log: CycleLog, *, patient: bool) -> Begun:
@@ -94,11 +94,11 @@ class Coded:
         return Outcome(better, self._coder.plan(code, parts), decoding.error)
 
     def state(self) -> Parameters:
-        """The momentum."""
+        """What the optimiser keeps: the momentum."""
         return self._descent.state()
 
     def restore(self, saved: Parameters) -> None:
-        """Restore the momentum."""
+        """Restore what the optimiser kept."""
         self._descent.restore(saved)
 
     def fruitless(self, log: CycleLog) -> MelismaError:

@@ -29,7 +29,6 @@ class Coding:
     code: str = "two-stage"  #: a name in CODES
     stragglers: int | None = None  #: that may be missing; None: as history predicts
     helpers: Helpers = "finished"
-    momentum: float = 0.0
 
 
 class Coder:

@@ -7,11 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from melisma.errors import ConfigError
-from melisma.fleets.buffers import LocalBuffers
+from melisma.fleets.classroom import Classroom
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Probed, Report, Updates
-from melisma.learning.batched import choice_for, train_many
-from melisma.learning.engines import Lesson
-from melisma.learning.parameters import Model, Parameters, parameters_of
+from melisma.learning.parameters import Model, Parameters
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
 from melisma.learning.training import batch_plan
@@ -81,11 +79,10 @@ class SimulatedLearners:
         #: Compute gradients; else time passes and models stay as they are.
         self.learning = not (conditions and conditions.timing)
         self._coming: _Chance | None = None
-        self._model, self._samples, self._training = model, samples, training
-        self._buffers = LocalBuffers(model)
+        self._samples, self._training = samples, training
+        self._classroom = Classroom(model, samples, training, hardware)
         self._conditions = conditions or Conditions()
         self._rng = np.random.default_rng([seed, Stream.FLEET])
-        self._hardware = hardware
         self._now_s, self._cycle = 0.0, 0
 
     def now_s(self) -> float:
@@ -191,39 +188,27 @@ class SimulatedLearners:
             yield _unlearnt(prices, orders, arrival, parameters)
             return
         names = [self.learners[orders[i].learner] for i in arrival.tolist()]
-        lesson = self._lesson(parameters, names)
-        for chunk in train_many(lesson, plans, self._hardware.threads):
+        together = self._classroom.train(parameters, self._cycle, names, plans)
+        for chunk, stack in together:
             reports = [
                 prices.report(i, orders[i].learner, loss)
                 for i, loss in zip(
                     arrival[chunk.learners].tolist(), chunk.loss.tolist(), strict=True
                 )
             ]
-            whose = [names[place] for place in chunk.learners]
-            yield Updates(reports, self._buffers.keep(whose, chunk.parameters))
-
-    def _lesson(self, parameters: Parameters, names: Sequence[str]) -> Lesson:
-        return Lesson(
-            self._model,
-            parameters,
-            self._samples,
-            self._training.at(self._cycle),
-            self._hardware.precision,
-            self._buffers.of(names),
-        )
+            yield Updates(reports, stack)
 
     def state(self) -> Parameters:
         """Return the buffers that learners keep to themselves."""
-        return self._buffers.state()
+        return self._classroom.state()
 
     def restore(self, saved: Parameters) -> None:
         """Restore those buffers."""
-        self._buffers.restore(saved)
+        self._classroom.restore(saved)
 
     def how(self) -> str:
         """Say how learners are trained here, and why not faster."""
-        lesson = self._lesson(parameters_of(self._model), self._names)
-        return str(choice_for(lesson))
+        return self._classroom.how(self._names)
 
     def expel(self, name: str, reason: str) -> None:
         """Exclude a learner from the next cycle on."""

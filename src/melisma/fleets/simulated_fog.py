@@ -1,21 +1,18 @@
 """Fog devices on a virtual clock: slots last their nominal time, gradients are real.
 
-A device trains on its slots' samples in order, by plain SGD, which has no state between
-steps. So the slots of a cycle are trained together when it ends, for all devices at
-once.
+A device trains on its slots' samples in order, by an optimiser that lasts for a cycle.
+So the slots of a cycle are trained together when it ends, for all devices at once.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 import numpy as np
 
-from melisma.fleets.buffers import LocalBuffers
+from melisma.fleets.classroom import Classroom
 from melisma.fleets.moves import Done, Move
 from melisma.fleets.protocols import Lost, Report, Updates
 from melisma.fleets.virtual import VirtualCrew
-from melisma.learning.batched import choice_for, train_many
-from melisma.learning.engines import Lesson
-from melisma.learning.parameters import Model, Parameters, parameters_of
+from melisma.learning.parameters import Model, Parameters
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Training
 from melisma.learning.training import batch_plan
@@ -44,9 +41,8 @@ class SimulatedDevices(VirtualCrew):
         self._rng = np.random.default_rng([seed, Stream.FLEET])
         shuffled = [self._rng.permutation(rows) for rows in own_rows]
         self._own = dict(zip(names, shuffled, strict=True))
-        self._steps, self._hardware = steps, hardware
-        self._model, self._samples, self._training = model, samples, training
-        self._buffers = LocalBuffers(model)
+        self._steps, self._training = steps, training
+        self._classroom = Classroom(model, samples, training, hardware)
         self._inbox: dict[str, list[Ints]] = {name: [] for name in names}
         self._began_s, self._cycle = 0.0, 0
 
@@ -80,36 +76,28 @@ class SimulatedDevices(VirtualCrew):
         self._now_s += slot_s
         return dict(done)
 
-    def _lesson(self, parameters: Parameters, names: Sequence[str]) -> Lesson:
-        return Lesson(
-            *(self._model, parameters, self._samples),
-            *(self._training.at(self._cycle), self._hardware.precision),
-            self._buffers.of(names),
-        )
-
     def state(self) -> Parameters:
         """Return the buffers that devices keep to themselves."""
-        return self._buffers.state()
+        return self._classroom.state()
 
     def restore(self, saved: Parameters) -> None:
         """Restore those buffers."""
-        self._buffers.restore(saved)
+        self._classroom.restore(saved)
 
     def how(self) -> str:
         """Say how devices are trained here, and why not faster."""
-        lesson = self._lesson(parameters_of(self._model), self.learners)
-        return str(choice_for(lesson))
+        return self._classroom.how(self.learners)
 
     async def finish(self, deadline_s: float) -> AsyncIterator[Updates | Lost]:
         """Train all slots of the cycle for real."""
         busy = [k for k, name in enumerate(self.learners) if self._plans[name]]
         plans = [np.concatenate(self._plans[self.learners[k]]) for k in busy]
         names = [self.learners[k] for k in busy]
-        lesson = self._lesson(self._parameters, names)
         after_s = self._now_s - self._began_s
         if not self.learning:
             return
-        for chunk in train_many(lesson, plans, self._hardware.threads):
+        together = self._classroom.train(self._parameters, self._cycle, names, plans)
+        for chunk, stack in together:
             reports = [
                 Report(
                     learner=busy[i],
@@ -123,5 +111,4 @@ class SimulatedDevices(VirtualCrew):
                 )
                 for i, loss in zip(chunk.learners, chunk.loss, strict=True)
             ]
-            whose = [names[place] for place in chunk.learners]
-            yield Updates(reports, self._buffers.keep(whose, chunk.parameters))
+            yield Updates(reports, stack)

@@ -21,7 +21,6 @@ def coding_of(job: Job) -> Coding:
         code=job.scheme.partition(":")[2] or job.code,
         stragglers=job.stragglers,
         helpers=job.helpers,
-        momentum=job.training.momentum,
     )
 
 

@@ -125,11 +125,6 @@ def check_coded(job: Job) -> None:
         raise unknown("scheme", job.scheme, names)
     if job.mode != Mode.PARALLEL:
         raise ConfigError("coded training needs mode 'parallel': shards have copies")
-    if job.training.optimiser.lower() != "sgd":
-        raise ConfigError(
-            f"coded training with {job.training.optimiser!r}: use 'sgd', with "
-            "training.momentum if you like"
-        )
     if job.stragglers is not None and job.stragglers < 0:
         raise ConfigError(f"stragglers = {job.stragglers}: give 0 or more")
 
@@ -168,11 +163,6 @@ def check_fog(job: Job) -> None:
         raise ConfigError(
             f"mode = {job.mode.value!r}: devices of a fog collect data themselves: "
             "give mode = 'federated'"
-        )
-    if job.training.optimiser.lower() != "sgd":
-        raise ConfigError(
-            f"a fog with {job.training.optimiser!r}: use 'sgd', which keeps no "
-            "state between slots"
         )
     if job.checks:
         raise ConfigError(
@@ -262,7 +252,7 @@ FAMILIES = {
             name=CODED,
             kind="coded",
             title="Coded gradients (docs/coding.md)",
-            needs='mode = "parallel", training.optimiser = "sgd"',
+            needs='mode = "parallel"',
             module="melisma.jobs.coded",
             schemes=coded_schemes,
             usual=("coded:two-stage", "coded:hetero", "coded:cyclic", "coded:uncoded"),
@@ -274,7 +264,7 @@ FAMILIES = {
             name=FOG,
             kind="fog",
             title="Data moved in a fog (docs/fog.md)",
-            needs='mode = "federated", training.optimiser = "sgd"',
+            needs='mode = "federated"',
             module="melisma.jobs.fog",
             schemes=fog_schemes,
             usual=("fog:alone", "fog:windows", "fog:rolling", "fog:known"),

@@ -7,9 +7,10 @@ from melisma.lazy import offer
 if TYPE_CHECKING:
     from melisma.learning import benchmark, data, models
     from melisma.learning.data import Dataset
+    from melisma.learning.descent import Descent
     from melisma.learning.devices import placed
     from melisma.learning.evaluation import evaluate
-    from melisma.learning.gradients import Descent, gradient_sum
+    from melisma.learning.gradients import gradient_sum
     from melisma.learning.losses import LOSSES, numbers
     from melisma.learning.metrics import METRICS
     from melisma.learning.parameters import Model, parameters_of, put
@@ -46,7 +47,8 @@ offer(
     data="Dataset",
     devices="placed",
     evaluation="evaluate",
-    gradients="Descent gradient_sum",
+    descent="Descent",
+    gradients="gradient_sum",
     losses="LOSSES numbers",
     metrics="METRICS",
     parameters="Model parameters_of put",

@@ -202,7 +202,7 @@ def _choice(lesson: Lesson) -> Choice:
         return Choice(one_by_one, "in bf16 only chains of layers train together")
     if not by_value:
         return Choice(one_by_one, f"{training.optimiser} does not go value by value")
-    if why := _is_no_function(model):
+    if why := _alone(lesson):
         return Choice(one_by_one, why)
     return _mapped(lesson)
 
@@ -228,10 +228,13 @@ def _mapped(lesson: Lesson) -> Choice:
     return Choice(functional)
 
 
-def _is_no_function(model: nn.Module) -> str:
-    """Return why outputs depend on more than inputs and parameters, or ""."""
-    for name, part in model.named_modules():
-        if isinstance(part, nn.modules.conv._ConvNd):
+def _alone(lesson: Lesson) -> str:
+    """Return why each learner trains by itself, or "".
+
+    Outputs depend on more than inputs and parameters, or it is faster.
+    """
+    for name, part in lesson.model.named_modules():
+        if isinstance(part, nn.modules.conv._ConvNd) and not lesson.on_gpu:
             return f"batched convolutions are slower on a CPU ({name})"
         if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
             return f"each learner draws its own dropout ({name})"
