@@ -148,7 +148,6 @@ class Trial:
         seen = [law.at(j, self.benchmarked) for law in self.laws]
         learned = ObservedStates(
             [entry.task for entry in entries],
-            [BATCH] * self.tasks,
             lambda: (seen, self.names),
         )
         association = Association(terms, self.price, known, solve, reassigns=False)

@@ -122,7 +122,7 @@ class Recomputed:
         loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             return {
-                name: p - self._job.training.rate * p.grad
+                name: p - self._task.training.rate * p.grad
                 for name, p in model.named_parameters()
                 if p.grad is not None
             }

@@ -3,6 +3,7 @@ import pytest
 from tests.fleets.fleets import law, task_of
 
 from melisma.algorithms.observed import REMEMBERED, ObservedStates
+from melisma.learning.settings import Training
 from melisma.runs.records import Allocated, Downloaded, Record, Trained, Uploaded
 
 
@@ -10,8 +11,8 @@ def learned() -> ObservedStates:
     # By the benchmark: 0.1 s to train on a sample, 0.02 s for it to come, 1 s for the
     # model.
     delays = law([0.1, 0.1], [0.02, 0.02], [1.0, 1.0])
-    task = task_of("med", 60.0, name="t", shard=2, steps=3)
-    return ObservedStates([task], [5], lambda: ([delays], ["a", "b"]))
+    task = task_of("med", 60.0, name="t", shard=2, steps=3, training=Training(batch=5))
+    return ObservedStates([task], lambda: ([delays], ["a", "b"]))
 
 
 def cycle(
@@ -97,7 +98,7 @@ def test_times_out_of_order_leave_a_run_that_can_be_resumed() -> None:
 def test_a_benchmark_without_transfers_is_no_division_by_zero() -> None:
     delays = law([0.1], [0.0], [0.0])
     task = task_of("med", 60.0, name="t", shard=2, steps=3)
-    known = ObservedStates([task], [5], lambda: ([delays], ["a"]))
+    known = ObservedStates([task], lambda: ([delays], ["a"]))
     for record in cycle("a", downloaded_s=1.4, trained_s=10.4, back_s=11.4):
         known.see(record)
     assert np.isfinite(known.expected()[0]).all()

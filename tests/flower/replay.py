@@ -11,7 +11,6 @@ from melisma.jobs.building import task_of
 from melisma.jobs.schema import Job
 from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.learning.samples import Part
-from melisma.learning.settings import Training
 from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Ints
 from melisma.runs import records
@@ -25,7 +24,7 @@ def replayed(
 ) -> Parameters:
     """Train what each learner trained, one after the other; take the weighted mean."""
     task = task_of(job)
-    training = Training(rate=job.training.rate, batch=job.training.batch)
+    training = task.training
     model = task.model
     for cycle in range(1, task.cycles + 1):
         now = [record for record in happened if record.cycle == cycle]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from melisma.errors import ConfigError, DataError
-from melisma.jobs.building import task_of
+from melisma.jobs.building import task_of, training_of
 from melisma.jobs.files import load
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import AggregationTable, Job
@@ -91,7 +91,9 @@ def test_the_examples_run(example: str) -> None:
 
 
 def test_the_demo_file_is_the_default_job() -> None:
-    assert load(EXAMPLES / "demo.toml") == Job()
+    demo = load(EXAMPLES / "demo.toml")
+    assert training_of(demo) == training_of(Job())
+    assert msgspec.structs.replace(demo, training=Job().training) == Job()
 
 
 @pytest.mark.parametrize("scheme", ["eta", "sync", "csa", "csa-strict", "csa-sai"])

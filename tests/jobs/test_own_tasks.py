@@ -4,8 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -71,6 +73,49 @@ def test_a_job_changes_how_a_task_is_trained_where_it_says_so() -> None:
     training = task_of(job).training
     assert (training.optimiser, training.rate, training.batch) == ("AdamW", 0.1, 8)
     assert training.arguments == {"eps": 1e-6}
+
+
+def test_what_a_job_says_holds_though_it_is_the_default() -> None:
+    said = {"optimiser": "sgd", "rate": 0.05, "batch": 32, "schedule": "constant"}
+    for given in (
+        task_with(optimiser="AdamW", arguments={"eps": 1e-6}, schedule="cosine"),
+        task_with(optimiser=torch.optim.Adagrad, arguments={"eps": 1e-6}, batch=3),
+    ):
+        job = msgspec.structs.replace(job_of({"training": said}, "here"), task=given)
+        training = task_of(job).training
+        assert {key: getattr(training, key) for key in said} == said
+        assert training.arguments == {}
+        assert training.is_plain_sgd
+
+
+def test_an_optimiser_of_ones_own_is_what_trains_with_its_arguments() -> None:
+    def own(values: Any, lr: float, eps: float) -> torch.optim.Optimizer:
+        return torch.optim.Adagrad(values, lr=lr, eps=eps)
+
+    def losses(**optimiser: Any) -> list[float]:
+        given = task_with(model=lambda: nn.Sequential(linear()), **optimiser)
+        job = Job(task=given, cycles=2, deadline=Seconds(0.2))  # type: ignore[arg-type]
+        return list(mel.simulate(job, runs=None).history.loss)
+
+    ours = losses(optimiser=own, arguments={"eps": 0.5})
+    assert ours == pytest.approx(losses(optimiser="adagrad", arguments={"eps": 0.5}))
+    assert ours != pytest.approx(losses())
+
+
+def test_an_optimiser_that_does_not_take_the_model_is_named() -> None:
+    given = task_with(optimiser="Muon")  # of matrices alone
+    with pytest.raises(ConfigError, match=r"optimiser 'Muon'.*2D"):
+        task_of(Job(task=given))  # type: ignore[arg-type]
+    matrix = task_with(optimiser="Muon", model=lambda: nn.Linear(5, 2, bias=False))
+    job = Job(task=matrix, cycles=2, deadline=Seconds(0.2))  # type: ignore[arg-type]
+    loss = mel.simulate(job, runs=None).history.loss
+    assert loss[1] < loss[0]
+
+
+def test_the_loss_is_no_name_of_another_metric() -> None:
+    given = task_with(metrics=[mel.Metric(name="loss", of=fails)])
+    with pytest.raises(ConfigError, match="another name"):
+        task_of(Job(task=given))  # type: ignore[arg-type]
 
 
 def test_arguments_of_an_optimiser_may_stand_in_its_table() -> None:

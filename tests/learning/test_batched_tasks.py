@@ -18,7 +18,7 @@ from melisma.learning.losses import LOSSES, OwnTraining
 from melisma.learning.optimisers import BY_VALUE
 from melisma.learning.parameters import parameters_of, put
 from melisma.learning.samples import Arrays, Batch, Items, Samples, pairs
-from melisma.learning.settings import Argument, Precision, Training
+from melisma.learning.settings import OWN, Argument, Precision, Training
 from melisma.learning.training import batch_plan, train
 from melisma.maths.arrays import Ints
 
@@ -174,7 +174,7 @@ def test_a_bound_on_gradients_is_torchs() -> None:
 @pytest.mark.parametrize("name", ["Adafactor", "own"])
 def test_others_train_one_by_one(name: str) -> None:
     training = (
-        OwnTraining(own_optimiser=torch.optim.SGD)
+        OwnTraining(optimiser=OWN, own_optimiser=torch.optim.SGD)
         if name == "own"
         else Training(optimiser=name)
     )

@@ -13,7 +13,7 @@ from melisma.learning.optimisers import (
     named,
     optimiser_for,
 )
-from melisma.learning.settings import Argument, Training
+from melisma.learning.settings import OWN, Argument, Training
 
 VALUE = [torch.zeros(2, requires_grad=True)]
 
@@ -100,11 +100,19 @@ def test_arguments_that_torch_does_not_take_are_named(
 
 
 def test_an_optimiser_of_ones_own_is_taken_and_not_shared() -> None:
-    own = OwnTraining(own_optimiser=torch.optim.Adagrad, rate=0.5)
+    own = OwnTraining(
+        optimiser=OWN,
+        own_optimiser=torch.optim.Adagrad,
+        rate=0.5,
+        arguments={"eps": 0.25},
+    )
     made = optimiser_for(VALUE, own)
     assert isinstance(made, torch.optim.Adagrad)
-    assert made.param_groups[0]["lr"] == 0.5
+    assert (made.param_groups[0]["lr"], made.param_groups[0]["eps"]) == (0.5, 0.25)
     assert not goes_by_value(own)
+    assert not own.is_plain_sgd
+    with pytest.raises(ConfigError, match="unknown optimiser 'own'"):
+        check_optimiser(OwnTraining(optimiser=OWN))
     assert goes_by_value(OwnTraining(optimiser="adagrad"))
 
 

@@ -269,7 +269,8 @@ class CycleLog:
             records.Metric(metric.name, metric.more_is_better, metric.percent)
             for metric in self.task.metrics
         )
-        self._record(records.Metrics, time_s, metrics=metrics)
+        batch = self.task.training.batch
+        self._record(records.Metrics, time_s, metrics=metrics, batch=batch)
 
 
 def _finite(value: float) -> float | None:

@@ -41,10 +41,9 @@ class ObservedStates:
     def __init__(
         self,
         tasks: Sequence[ScheduledTask],
-        batch: Sequence[int],
         benchmarks: Callable[[], tuple[Sequence[DelayLaw], Sequence[str]]],
     ) -> None:
-        self._tasks, self._batch, self._benchmarks = tasks, batch, benchmarks
+        self._tasks, self._benchmarks = tasks, benchmarks
         self._task = {task.name: i for i, task in enumerate(tasks)}
         self._cycle: dict[str, dict[type, Record]] = defaultdict(dict)
         #: Of each learner: measured over benchmarked time, of training and transfers.
@@ -83,7 +82,7 @@ class ObservedStates:
             return
         i = self._task[order.task]
         law, j = laws[i], names.index(name)
-        passes = trained.batches * self._batch[i]
+        passes = trained.batches * self._tasks[i].training.batch
         compute_s = float(law.step_s[j]) * min(passes, order.samples * order.steps)
         network_s = float(law.fixed_s[j] + law.sample_s[j] * order.samples)
         if compute_s > 0:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from melisma.algorithms.control import Control
@@ -15,7 +16,6 @@ from melisma.jobs.schema import (
     Job,
     LearnersTable,
     Split,
-    TrainingTable,
     probabilities,
 )
 from melisma.learning import data, models, splits
@@ -56,7 +56,7 @@ def task_of(job: Job) -> ScheduledTask:
     given = given_task(job)
     training, dataset = training_of(job), dataset_of(job)
     model = with_buffers(given.build(job.seed), training.buffers)
-    check_optimiser(training)
+    check_optimiser(training, model)
     models.check_fits(model, dataset, training)
     transform, metrics = transform_of(training), given.judges()
     # A metric that fails does so before the first cycle.
@@ -148,18 +148,20 @@ def training_of(job: Job) -> Training:
 
     What the job does not say, the task that it names does.
     """
-    training, table = given_task(job).training(), job.training
-    usual, said = TrainingTable(), dict[str, Any]()
-    for key in ("optimiser", "rate", "batch", "clip", "buffers", *_SCHEDULE):
-        if job.task is None or getattr(table, key) != getattr(usual, key):
-            said[key] = getattr(table, key)
-    arguments = training.arguments | table.arguments
-    if table.momentum:
-        arguments |= {"momentum": table.momentum}
+    training = given_task(job).training()
+    said = {
+        key: value
+        for key, value in msgspec.structs.asdict(job.training).items()
+        if value is not None
+    }
+    # The arguments of the task's optimiser are none of another one's.
+    named = said.get("optimiser", training.optimiser)
+    is_other = named.lower() != training.optimiser.lower()
+    arguments = {} if is_other else dict(training.arguments)
+    arguments |= said.pop("arguments")
+    if "momentum" in said:
+        arguments["momentum"] = said.pop("momentum")
     return replace(training, cycles=job.cycles, arguments=arguments, **said)
-
-
-_SCHEDULE = ("schedule", "warmup", "floor", "decay")
 
 
 def workload_of(job: Job, model: Model, dataset: Dataset) -> Workload:

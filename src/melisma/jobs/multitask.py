@@ -87,8 +87,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> PreparedTasks:
     benchmarked = states.draw(np.random.default_rng([job.seed, Stream.BENCHMARK]))
     measured = [law.at(np.arange(len(gamma)), benchmarked) for law in laws]
     names = names_of(job)
-    batches = [task_job.training.batch for task_job in jobs]
-    observed = ObservedStates(tasks, batches, lambda: (measured, names))
+    observed = ObservedStates(tasks, lambda: (measured, names))
     known = {
         "mmtt-ideal": lambda: _seconds([crew.true_law() for crew in crews], tasks),
         "mmtt": lambda: states.at(benchmarked),
@@ -129,8 +128,7 @@ async def live(
     if await control.unless_stopped(roster.ready(tasks[0].job.name)) is None:
         return
     benchmarks = _Benchmarks(roster, [live_task.task for live_task in tasks])
-    batches = [live_task.job.training.batch for live_task in tasks]
-    observed = ObservedStates(benchmarks.tasks, batches, benchmarks)
+    observed = ObservedStates(benchmarks.tasks, benchmarks)
     past = [record for live_task in tasks for record in live_task.run.past]
     for record in sorted(past, key=lambda record: record.time_s):
         observed.see(record)

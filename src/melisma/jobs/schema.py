@@ -54,18 +54,18 @@ class DataTable(Table, frozen=True, kw_only=True):
 
 
 class TrainingTable(Table, frozen=True, kw_only=True):
-    """How every learner trains."""
+    """How every learner trains, where that is not as the task says."""
 
-    optimiser: str = "sgd"  #: any of torch.optim, by name
-    rate: float = 0.05
-    batch: int = 32
-    momentum: float = 0.0  #: of coded training
+    optimiser: str | None = None  #: any of torch.optim, by name
+    rate: float | None = None
+    batch: int | None = None
+    momentum: float | None = None  #: the optimiser's
     clip: float | None = None  #: largest norm of a batch's gradient
-    schedule: Schedule = Schedule.CONSTANT  #: of the rate, over cycles
-    warmup: int = 0  #: cycles over which the rate rises to its full value
-    floor: float = 0.0  #: share of the rate that is left in the end
-    decay: float = 0.95  #: factor of each cycle, where it falls exponentially
-    buffers: Buffers = Buffers.AVERAGE  #: or local: each learner keeps its own
+    schedule: Schedule | None = None  #: of the rate, over cycles
+    warmup: int | None = None  #: cycles over which the rate rises to its full value
+    floor: float | None = None  #: share of the rate that is left in the end
+    decay: float | None = None  #: factor of each cycle, where it falls exponentially
+    buffers: Buffers | None = None  #: averaged, or local: each learner keeps its own
     #: The optimiser's, which may stand in the table itself.
     arguments: dict[str, Argument] = msgspec.field(default_factory=dict)
 

@@ -41,6 +41,7 @@ from melisma.learning.benchmark import time_training, time_transfers
 from melisma.learning.data import Dataset
 from melisma.learning.devices import onto, ready
 from melisma.learning.losses import in_precision, transform_of
+from melisma.learning.optimisers import check_optimiser
 from melisma.learning.parameters import Model, with_buffers
 from melisma.learning.samples import Arrays, fields_of, joined, transformed
 from melisma.learning.settings import Hardware, Precision, Training
@@ -79,6 +80,7 @@ def made(spec: TaskSpec, package: str = "") -> tuple[Model, Training]:
         recipe = find(package + spec.recipe)
         model = recipe.build(spec.seed)
         training = merged(recipe.training(), spec.training)
+    check_optimiser(training, model)
     return with_buffers(model, training.buffers), training
 
 

@@ -24,7 +24,7 @@ from melisma.fleets.messages import (
 )
 from melisma.learning.losses import loss_of
 from melisma.learning.optimisers import check_optimiser
-from melisma.learning.settings import Buffers, Late, Schedule, Training
+from melisma.learning.settings import OWN, Buffers, Late, Schedule, Training
 from melisma.rpc.address import Address
 from melisma.rpc.tokens import check_name
 
@@ -84,7 +84,8 @@ def _check_training(training: object) -> None:
         raise _not_a("Training", training)
     for name in ("optimiser", "loss"):
         _check_text(name, getattr(training, name))
-    check_optimiser(training)
+    if training.optimiser != OWN:  # which is known once the task is made
+        check_optimiser(training)
     loss_of(training)
     if training.schedule not in list(Schedule):
         raise ConfigError(f"schedule {_shown(training.schedule)} is not known")

@@ -94,7 +94,7 @@ class OwnTraining(Training):
 
     own_loss: Loss | None = None
     own_transform: Transform | None = None
-    own_optimiser: Callable[..., torch.optim.Optimizer] | None = None
+    own_optimiser: Callable[..., torch.optim.Optimizer] | None = None  #: if it is OWN
     precision: Precision = Precision.FP32  #: of products, on the device that trains
 
 

@@ -101,6 +101,10 @@ def metrics_for(
     every = [metric.name for metric in metrics]
     if len(set(every)) < len(every):
         raise ConfigError(f"metrics {', '.join(every)}: give each once")
+    if any(metric.name == LOSS and metric is not BY_LOSS for metric in metrics):
+        raise ConfigError(
+            f"a metric is called {LOSS!r}, as the loss is: give it another name"
+        )
     return metrics
 
 

@@ -6,7 +6,7 @@ with the last rows, and the state is cut to those that go on.
 """
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from melisma.errors import ConfigError, unknown
 from melisma.learning.losses import OwnTraining
-from melisma.learning.parameters import Parameters
-from melisma.learning.settings import Training
+from melisma.learning.parameters import Model, Parameters, trained
+from melisma.learning.settings import OWN, Training
 
 #: Optimisers of torch that move each value by its own gradient and state alone.
 BY_VALUE = frozenset(
@@ -58,20 +58,26 @@ def optimiser_for(
 ) -> torch.optim.Optimizer:
     """Return an optimiser of these tensors; ConfigError if its arguments are wrong."""
     values = list(values)
-    if isinstance(training, OwnTraining) and training.own_optimiser:
-        return training.own_optimiser(values, lr=training.rate)
-    kind: Any = OPTIMISERS[named(training.optimiser)]
+    kind: Any = _kind(training)
     arguments = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in training.arguments.items()
     }
-    if _goes_together(kind, values, arguments):
+    if training.optimiser != OWN and _goes_together(kind, values, arguments):
         arguments["foreach"] = True
     try:
         made: torch.optim.Optimizer = kind(values, lr=training.rate, **arguments)
     except (TypeError, ValueError, IndexError) as error:
         raise ConfigError(f"optimiser {training.optimiser!r}: {error}") from error
     return made
+
+
+def _kind(training: Training) -> Callable[..., torch.optim.Optimizer]:
+    """Return what makes the optimiser; ConfigError if there is none of its name."""
+    own = training.own_optimiser if isinstance(training, OwnTraining) else None
+    if training.optimiser == OWN and own:
+        return own
+    return OPTIMISERS[named(training.optimiser)]
 
 
 def _goes_together(
@@ -95,15 +101,17 @@ def _has_foreach(kind: Any) -> bool:
     return "foreach" in inspect.signature(kind).parameters
 
 
-def check_optimiser(training: Training) -> None:
-    """Raise ConfigError unless there is such an optimiser, with such arguments."""
-    optimiser_for([torch.zeros(1)], training)
+def check_optimiser(training: Training, model: Model | None = None) -> None:
+    """Raise ConfigError unless there is such an optimiser, with such arguments.
+
+    Of ``model``, if that is given: some take matrices alone.
+    """
+    optimiser_for(trained(model).values() if model else [torch.zeros(1, 1)], training)
 
 
 def goes_by_value(training: Training) -> bool:
     """Return whether many learners' values may be moved together."""
-    own = isinstance(training, OwnTraining) and training.own_optimiser is not None
-    return not own and named(training.optimiser) in BY_VALUE
+    return training.optimiser != OWN and named(training.optimiser) in BY_VALUE
 
 
 class StackOptimiser:

@@ -61,6 +61,9 @@ class Buffers(StrEnum):
     LOCAL = "local"  #: each learner keeps its own, from cycle to cycle
 
 
+#: Stands for an optimiser that is a function of the task's own.
+OWN = "own"
+
 #: A value of an optimiser's argument, as TOML and messages have it.
 Argument = bool | int | float | list[float]
 
@@ -69,7 +72,7 @@ Argument = bool | int | float | list[float]
 class Training:
     """How every learner trains: plain data, with functions by their names."""
 
-    optimiser: str = "sgd"  #: of torch.optim; its state lasts for one cycle
+    optimiser: str = "sgd"  #: of torch.optim, or OWN; its state lasts for one cycle
     rate: float = 0.05  #: learning rate
     batch: int = 32  #: samples in a batch
     shuffle: bool = True  #: a new order in every pass

@@ -28,7 +28,7 @@ from melisma.learning.data import Dataset
 from melisma.learning.losses import LOSSES, Loss, OwnTraining, numbers
 from melisma.learning.metrics import Metric, metrics_for
 from melisma.learning.samples import Samples, Transform, samples_of
-from melisma.learning.settings import Argument, Buffers, Schedule, Training
+from melisma.learning.settings import OWN, Argument, Buffers, Schedule, Training
 from melisma.learning.validation import check_arrays
 from melisma.registry import imported, register
 
@@ -64,7 +64,7 @@ class Task:
         if self.buffers not in list(Buffers):
             raise unknown("buffers", str(self.buffers), Buffers)
         return OwnTraining(
-            optimiser=self.optimiser if isinstance(self.optimiser, str) else "sgd",
+            optimiser=self.optimiser if isinstance(self.optimiser, str) else OWN,
             arguments=dict(self.arguments),
             rate=self.rate,
             batch=self.batch,

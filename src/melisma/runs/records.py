@@ -144,6 +144,7 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     """By which metrics the task's model is evaluated; a run's first record."""
 
     metrics: tuple[Metric, ...]  #: the first is *the* metric
+    batch: int | None = None  #: samples in one; None: the job of an older run has it
 
 
 class Evaluated(Event, frozen=True, kw_only=True, tag="evaluated"):

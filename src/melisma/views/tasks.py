@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from melisma.jobs.schema import Job
+from melisma.learning.settings import Training
 from melisma.runs.records import (
     Allocated,
     Evaluated,
     Metric,
+    Metrics,
     Record,
     Refused,
     metrics_by_task,
@@ -121,9 +123,15 @@ def together(jobs: Sequence[Job], records: Sequence[Record]) -> Served:
         service=service(
             [record for record in records if record.task in names],
             {job.name: float(job.deadline) for job in jobs},
-            {job.name: job.training.batch for job in jobs},
+            {job.name: _batch_of(job, records) for job in jobs},
         ),
     )
+
+
+def _batch_of(job: Job, records: Sequence[Record]) -> int:
+    """Return the samples in a batch of a job's task."""
+    said = [r.batch for r in records if isinstance(r, Metrics) and r.task == job.name]
+    return next(filter(None, said), job.training.batch or Training().batch)
 
 
 def end_title(metric: Metric) -> str:
