@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from tests.algorithms.test_coded import assert_same, plainly
-from tests.fleets.learners import changed, live, of, slow
+from tests.fleets.learners import Steady, changed, live, of, slow
 
 from melisma.coding import CODES
 from melisma.errors import ConfigError
@@ -141,9 +141,10 @@ def test_a_wrong_answer_is_refused_and_decoded_around(
     assert {r.learner for r in refused} <= {"a"}
 
 
-#: Nobody can be spared, so that every answer counts.
+#: Nobody can be spared, so that every answer counts. Learners are steady and shards
+#: small: who is slow for a moment has something to do nevertheless.
 PLAIN = msgspec.structs.replace(
-    JOB, code="uncoded", stragglers=0, cycles=1, samples=100
+    JOB, code="uncoded", stragglers=0, cycles=1, samples=100, shard=1
 )
 
 
@@ -151,14 +152,14 @@ PLAIN = msgspec.structs.replace(
 def test_times_of_a_gradient_are_in_order_and_no_faster_than_any_device(
     tmp_path: Path, times: tuple[float, float]
 ) -> None:
-    class Boastful(Learner):
+    class Boastful(Steady):
         def gradient(self, request: GradientRequest, caller: Caller) -> Gradient:
             told = super().gradient(request, caller)
             return msgspec.structs.replace(
                 told, downloaded_s=times[0], trained_s=times[1]
             )
 
-    happened = live(PLAIN, tmp_path, [Boastful(name="a"), Learner(name="b")])
+    happened = live(PLAIN, tmp_path, [Boastful(name="a"), Steady(name="b")])
     downloaded, trained, uploaded = (
         next(r for r in of(kind, happened) if r.learner == "a")
         for kind in (records.Downloaded, records.Trained, records.Uploaded)
@@ -171,7 +172,7 @@ def test_times_of_a_gradient_are_in_order_and_no_faster_than_any_device(
 def test_a_step_that_breaks_the_model_leaves_no_momentum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Far(Learner):
+    class Far(Steady):
         def gradient(self, request: GradientRequest, caller: Caller) -> Gradient:
             told = super().gradient(request, caller)
             if request.cycle == 2:
@@ -180,7 +181,7 @@ def test_a_step_that_breaks_the_model_leaves_no_momentum(
 
     monkeypatch.setattr(judge, "MOST_TIMES", 1e36)  # as if it had passed
     job = msgspec.structs.replace(PLAIN, cycles=3)
-    happened = live(job, tmp_path, [Learner(name="a"), Far(name="b")])
+    happened = live(job, tmp_path, [Steady(name="a"), Far(name="b")])
     one, two, three = of(records.Evaluated, happened)
     assert two.loss == one.loss
     assert three.loss not in (None, one.loss)
