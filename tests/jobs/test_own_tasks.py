@@ -88,6 +88,16 @@ def test_what_a_job_says_holds_though_it_is_the_default() -> None:
         assert training.is_plain_sgd
 
 
+def test_no_momentum_is_none_for_every_optimiser() -> None:
+    job = job_of({"training": {"optimiser": "adam", "momentum": 0.0}}, "here")
+    assert task_of(job).training.arguments == {}
+    given = task_with(arguments={"momentum": 0.9})
+    for said, expected in ((None, 0.9), (0.0, 0.0), (0.5, 0.5)):
+        table = TrainingTable(momentum=said)
+        training = task_of(Job(task=given, training=table)).training  # type: ignore[arg-type]
+        assert training.arguments == {"momentum": expected}
+
+
 def test_an_optimiser_of_ones_own_is_what_trains_with_its_arguments() -> None:
     def own(values: Any, lr: float, eps: float) -> torch.optim.Optimizer:
         return torch.optim.Adagrad(values, lr=lr, eps=eps)

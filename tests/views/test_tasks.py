@@ -2,15 +2,20 @@ from typing import Any
 
 import pytest
 
+from melisma.jobs.schema import Job
 from melisma.runs.records import (
+    ACCURACY,
     Allocated,
     Downloaded,
+    Evaluated,
     Halted,
+    Metrics,
     Record,
     Trained,
     Uploaded,
 )
-from melisma.views.tasks import service
+from melisma.units import Seconds
+from melisma.views.tasks import service, together
 
 
 def learner_cycle(
@@ -45,3 +50,13 @@ def test_figures_are_means_over_cycles_of_all_tasks() -> None:
     assert how.drop == pytest.approx(2 / 24)
     assert how.occupancy == pytest.approx(((4 / 8 + 1) / 2 + 1) / 2)
     assert how.cost == pytest.approx(6.0 + 3.0)
+
+
+@pytest.mark.parametrize(("batch", "share"), [(10, 6 / 8), (5, 6 / 16)])
+def test_batches_are_of_the_size_that_the_run_says(batch: int, share: float) -> None:
+    first: dict[str, Any] = {"time_s": 0.0, "task": "b", "cycle": 1}
+    metrics = Metrics(metrics=(ACCURACY,), batch=batch, **first)
+    last = Evaluated(metrics={"accuracy": 0.5}, loss=1.0, **first)
+    job = Job(name="b", deadline=Seconds(10.0))
+    how = together([job], [metrics, *RECORDS, last]).service
+    assert how.fulfilment == pytest.approx(share)

@@ -159,8 +159,10 @@ def training_of(job: Job) -> Training:
     is_other = named.lower() != training.optimiser.lower()
     arguments = {} if is_other else dict(training.arguments)
     arguments |= said.pop("arguments")
-    if "momentum" in said:
-        arguments["momentum"] = said.pop("momentum")
+    momentum = said.pop("momentum", None)
+    # Runs of version 0.2 say 0 for every optimiser, and some have no momentum.
+    if momentum or (momentum is not None and "momentum" in arguments):
+        arguments["momentum"] = momentum
     return replace(training, cycles=job.cycles, arguments=arguments, **said)
 
 
