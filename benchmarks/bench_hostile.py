@@ -50,7 +50,8 @@ from melisma import rpc
 from melisma.algorithms import log
 from melisma.errors import MelismaError
 from melisma.fleets.messages import Ready, Speeds, TaskSpec, TrainRequest, Update
-from melisma.jobs.schema import FogTable, Job, Moving, TaskTable, TrainingTable
+from melisma.jobs.fog_table import FogTable, Moving
+from melisma.jobs.schema import Job, TaskTable, TrainingTable
 from melisma.launch.serve import orchestrate
 from melisma.learner.fog import FogLearner
 from melisma.learner.learner import Learner

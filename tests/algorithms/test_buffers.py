@@ -20,15 +20,9 @@ from melisma.fleets.messages import TrainRequest, Update
 from melisma.fleets.protocols import Order, Updates
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.jobs import multitask
+from melisma.jobs.fog_table import FogTable
 from melisma.jobs.live_task import LiveTask
-from melisma.jobs.schema import (
-    FogTable,
-    Job,
-    LearnersTable,
-    TaskTable,
-    TrainingTable,
-    tasks_of,
-)
+from melisma.jobs.schema import Job, LearnersTable, TaskTable, TrainingTable, tasks_of
 from melisma.launch import api
 from melisma.launch.simulate import opened
 from melisma.learner.source import Caller

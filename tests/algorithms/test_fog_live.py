@@ -29,7 +29,8 @@ from melisma.fleets.messages import SlotDone, SlotRequest, Speeds, Update
 from melisma.fleets.moves import Move
 from melisma.fleets.remotes import RpcRemotes
 from melisma.jobs.building import training_of
-from melisma.jobs.schema import FogTable, Job, LearnersTable, Moving, TrainingTable
+from melisma.jobs.fog_table import FogTable, Moving
+from melisma.jobs.schema import Job, LearnersTable, TrainingTable
 from melisma.launch.local import run_locally
 from melisma.learner import delivery
 from melisma.learner.delivery import Inbox

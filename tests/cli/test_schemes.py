@@ -9,8 +9,8 @@ from tests.cli.running import Melisma
 from melisma.cli.schemes import listed
 from melisma.coding import CODES
 from melisma.jobs.families import CENTRAL, FEDERATED
+from melisma.jobs.fog_table import Moving
 from melisma.jobs.multitask import ESTIMATES
-from melisma.jobs.schema import Moving
 from melisma.schemes import SCHEMES
 
 

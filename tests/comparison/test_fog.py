@@ -17,7 +17,8 @@ from melisma.comparison.outcomes import (
 )
 from melisma.errors import ConfigError
 from melisma.jobs.families import cycles_of, family_of, fog_schemes
-from melisma.jobs.schema import Costs, FogTable, Job, LearnersTable, TrainingTable
+from melisma.jobs.fog_table import Costs, FogTable
+from melisma.jobs.schema import Job, LearnersTable, TrainingTable
 from melisma.launch.simulate import build
 from melisma.runs.records import Moved, Record
 from melisma.system.law import Mode

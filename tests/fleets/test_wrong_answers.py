@@ -20,7 +20,8 @@ from melisma import rpc
 from melisma.algorithms import log
 from melisma.algorithms.log import OFFENCES
 from melisma.fleets.messages import Ready, Speeds, TaskSpec
-from melisma.jobs.schema import FogTable, Job, Moving, TaskTable, TrainingTable
+from melisma.jobs.fog_table import FogTable, Moving
+from melisma.jobs.schema import Job, TaskTable, TrainingTable
 from melisma.learner.fog import FogLearner
 from melisma.learner.learner import Learner
 from melisma.learner.service import FogService

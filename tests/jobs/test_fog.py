@@ -13,16 +13,8 @@ from melisma.fog.movement import Flows
 from melisma.jobs.families import FAMILIES
 from melisma.jobs.files import load
 from melisma.jobs.fog import environment_of, links_of
-from melisma.jobs.schema import (
-    Costs,
-    DataTable,
-    FogTable,
-    Job,
-    LearnersTable,
-    Moving,
-    Split,
-    TrainingTable,
-)
+from melisma.jobs.fog_table import Costs, FogTable, Moving
+from melisma.jobs.schema import DataTable, Job, LearnersTable, Split, TrainingTable
 from melisma.launch.simulate import build
 from melisma.learning.settings import Hardware
 from melisma.runs.records import Evaluated, Moved, Record

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 from melisma.lazy import offer
 
 if TYPE_CHECKING:
+    from melisma.jobs.fog_table import Costs, FogTable
     from melisma.jobs.schema import (
-        Costs,
         DataTable,
-        FogTable,
         Job,
         LearnersTable,
         TrainingTable,
@@ -27,5 +26,6 @@ __all__ = [
 
 offer(
     globals(),
-    schema="Costs DataTable FogTable Job LearnersTable TrainingTable WorkloadTable",
+    fog_table="Costs FogTable",
+    schema="DataTable Job LearnersTable TrainingTable WorkloadTable",
 )

@@ -16,7 +16,8 @@ import msgspec
 
 from melisma.errors import ConfigError, unknown
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
-from melisma.jobs.schema import Job, Moving, tasks_of
+from melisma.jobs.fog_table import Moving
+from melisma.jobs.schema import Job, tasks_of
 from melisma.schemes import SCHEMES, find, summary
 from melisma.system.law import Mode
 from melisma.units import Seconds

@@ -37,8 +37,9 @@ from melisma.jobs.building import (
     workload_of,
 )
 from melisma.jobs.families import CENTRAL
+from melisma.jobs.fog_table import Costs, FogTable, Moving
 from melisma.jobs.live_task import LiveTask
-from melisma.jobs.schema import Costs, FogTable, Job, Moving
+from melisma.jobs.schema import Job
 from melisma.learning.settings import HERE, Hardware
 from melisma.maths.arrays import Floats
 from melisma.system.law import DelayLaw, Mode

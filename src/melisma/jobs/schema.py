@@ -11,6 +11,7 @@ import msgspec
 from melisma.coding import CODES
 from melisma.coding.two_stage import Helpers
 from melisma.errors import ConfigError, unknown
+from melisma.jobs.fog_table import FogTable
 from melisma.jobs.table import Table
 from melisma.learner.background import Activity
 from melisma.learning.settings import Argument, Buffers, Late, Rule, Schedule
@@ -75,48 +76,6 @@ class StragglingTable(Table, frozen=True, kw_only=True):
 
     number: int = 0  #: workers that straggle, drawn anew in each cycle
     slower: float = 8.0  #: slowdown factor; inf: dead
-
-
-class Moving(StrEnum):
-    """How data movement in a fog is planned."""
-
-    ALONE = "alone"  #: nothing is sent
-    KNOWN = "known"  #: the best plan, all slots known beforehand
-    WINDOWS = "windows"  #: by the averages of the window before
-    ROLLING = "rolling"  #: anew in each slot, by the averages so far
-
-
-class Costs(StrEnum):
-    """What moving data costs in a fog."""
-
-    RATES = "rates"  #: the time it takes, by the learners' rates and bandwidths
-    UNIFORM = "uniform"  #: the paper's synthetic costs
-    WIFI = "wifi"  #: models of the paper's measurements
-    LTE = "lte"
-
-
-class FogTable(Table, frozen=True, kw_only=True):
-    """How devices of a fog collect and move data (scheme "fog")."""
-
-    period: int = 10  #: slots in a cycle
-    plan: Moving = Moving.ROLLING
-    windows: int | None = None  #: as many as there are cycles if not given
-    horizon: int = 10  #: slots that a rolling plan looks ahead
-    links: str = "full"  #: a topology by name, or a CSV file
-    density: float = 0.5  #: of random links
-    up: float = 1.0  #: chance that a link is there in a slot
-    costs: Costs = Costs.RATES
-    steady: bool = True  #: uniform costs are drawn once, not for each slot
-    capacities: bool = True  #: devices and links have limits
-    discard: float = 2.0  #: f: discarding a sample in slot t costs f/√t
-    gamma: float = 0.0  #: γ: training on G samples of a slot costs γ/√(G + 1)
-
-    def _check(self) -> None:
-        for key, least in (("period", 1), ("horizon", 1), ("discard", 0), ("gamma", 0)):
-            if not least <= getattr(self, key) < math.inf:
-                raise ConfigError(
-                    f"{key} = {getattr(self, key)}: give a number from {least} up"
-                )
 
 
 class AggregationTable(Table, frozen=True, kw_only=True):
