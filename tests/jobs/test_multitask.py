@@ -3,20 +3,26 @@ import re
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from melisma import views as runs
+from melisma.algorithms.multitask import seconds_of
 from melisma.comparison import report
 from melisma.comparison.outcomes import TaskOutcome, compare
 from melisma.errors import ConfigError, TrainingError
 from melisma.fleets.simulated import SimulatedLearners
+from melisma.jobs.benchmark_table import BenchmarkTable, Known
+from melisma.jobs.building import KnownLaw, known_law, task_of, workload_of
 from melisma.jobs.families import TASKS
 from melisma.jobs.files import dump, load
 from melisma.jobs.schema import Job, TaskTable, tasks_of
 from melisma.launch.simulate import build
-from melisma.runs.records import Allocated, Evaluated, Refused, read
+from melisma.runs.records import Allocated, Evaluated, Refused, Uploaded, read
 from melisma.runs.store import CHECKPOINT, CONFIG, MODEL, PREVIOUS, RECORDS, START
 from melisma.system.law import Mode
+from melisma.system.states import States
+from melisma.system.streams import Stream
 from melisma.units import Seconds
 from melisma.views.tasks import COLUMNS, served, together
 
@@ -155,3 +161,92 @@ def test_heat_makes_the_first_state_likely() -> None:
     assert crew._conditions.probability[0] == pytest.approx(
         [0.787, 0.107, 0.107], abs=1e-3
     )
+
+
+MEASURED = BenchmarkTable(known=Known.MEASURED, shards=20)
+
+
+def laws(job: Job) -> list[KnownLaw]:
+    tasks = [(one, task_of(one)) for one in tasks_of(job)]
+    return [known_law(one, workload_of(one, t.model, t.data)) for one, t in tasks]
+
+
+@pytest.mark.parametrize("scheme", ["med", "mmtt", "mmtt-ideal"])
+def test_learners_are_associated_by_what_their_benchmarks_found(scheme: str) -> None:
+    job = short(scheme=scheme, noise=0.3, benchmark=MEASURED)
+    prepared = build(job).built
+    benchmarked, everybody = laws(job), np.arange(8)
+    for i, ((true, known, gamma), task) in enumerate(
+        zip(benchmarked, prepared.tasks, strict=True)
+    ):
+        found_s, _ = prepared.association.seconds(i, everybody)
+        states = States.of([known], gamma, shard=[task.shard], steps=[task.steps])
+        drawn = states.draw(np.random.default_rng([job.seed, Stream.BENCHMARK]))
+        crew = prepared.crews[i]
+        expected_s = {
+            "med": states.expected()[0][0],
+            "mmtt": states.at(drawn)[0][0],
+            "mmtt-ideal": seconds_of(crew.foreseen_law(), task)[0],
+        }[scheme]
+        np.testing.assert_allclose(found_s, expected_s)
+        # What was measured is near the truth, and is not the truth.
+        if scheme == "mmtt-ideal":
+            off = seconds_of(crew.true_law(), task)[0] / found_s
+            assert (np.abs(off - 1) > 1e-6).all()
+            assert np.abs(off - 1).max() < 0.4
+        assert np.abs(known.step_s / true.step_s - 1).max() < 0.4
+
+
+def test_a_benchmark_without_noise_finds_the_true_rates() -> None:
+    one, two = (build(short(benchmark=b)).run() for b in (BenchmarkTable(), MEASURED))
+    assert one == two
+
+
+def test_what_is_measured_does_not_change_what_happens() -> None:
+    # The same states and noise: only the split differs.
+    job = short(scheme="mmtt-ideal", noise=0.3, tasks=JOB.tasks[:1])
+    true, measured = (
+        build(changed).built.crews[0].true_law().step_s
+        for changed in (job, msgspec.structs.replace(job, benchmark=MEASURED))
+    )
+    np.testing.assert_array_equal(true, measured)
+
+
+def test_an_overhead_is_planned_and_passes() -> None:
+    job = msgspec.structs.replace(JOB, cycles=1, tasks=JOB.tasks[:1])
+    plain, heavy = (
+        build(one).run()
+        for one in (job, msgspec.structs.replace(job, overhead=Seconds(0.5)))
+    )
+    # The same for every learner: the split is the same, and all take 0.5 s longer.
+    for kind, seconds in ((Allocated, "predicted_s"), (Uploaded, "time_s")):
+        before, after = (
+            {r.learner: getattr(r, seconds) for r in records if isinstance(r, kind)}
+            for records in (plain, heavy)
+        )
+        assert len(before) == 8
+        assert after == {name: pytest.approx(s + 0.5) for name, s in before.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"overhead": -1.0}, "overhead of -1.0 s: give a time from 0 s up"),
+        ({"overhead": 1.0, "scheme": "coded"}, "not for coded training"),
+        ({"benchmark": MEASURED, "scheme": "coded"}, "not for coded training"),
+        (
+            {"benchmark": MEASURED, "scheme": "fog", "mode": Mode.FEDERATED},
+            "not for a fog",
+        ),
+    ],
+)
+def test_where_no_plan_goes_by_a_benchmark_it_is_refused(
+    changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(msgspec.structs.replace(Job(), **changes))
+
+
+def test_a_benchmark_needs_a_shard() -> None:
+    with pytest.raises(ConfigError, match="shards = 0: give at least 1"):
+        BenchmarkTable(shards=0)

@@ -116,3 +116,35 @@ def test_a_rate_that_is_none_is_named(bad: float) -> None:
 def test_coefficients_of_other_lengths_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"shapes \(2,\), \(3,\) and \(2,\)"):
         DelayLaw(step_s=np.ones(2), sample_s=np.ones(3), fixed_s=np.ones(2))
+
+
+def test_a_benchmark_finds_the_mean_of_its_shards() -> None:
+    rng = np.random.default_rng(3)
+    found = LAW.measured(shards=20, noise=0.3, rng=np.random.default_rng(3))
+    # By hand: of training first, then of transfers; shard by shard.
+    compute, network = (
+        np.mean([np.exp(0.3 * rng.standard_normal((2, 2))) for _ in range(20)], axis=0)
+        for _ in range(2)
+    )
+    np.testing.assert_allclose(found.step_s, LAW.step_s * compute)
+    np.testing.assert_allclose(found.sample_s, LAW.sample_s * network)
+    np.testing.assert_allclose(found.fixed_s, LAW.fixed_s * network)
+
+
+def test_more_shards_make_a_better_benchmark() -> None:
+    law = DelayLaw(step_s=np.ones(4000), sample_s=np.ones(4000), fixed_s=np.ones(4000))
+    rng = np.random.default_rng(0)
+    few, many = (
+        law.measured(shards=n, noise=0.2, rng=rng).step_s.std() for n in (2, 20)
+    )
+    assert few / many == pytest.approx(np.sqrt(10), rel=0.1)
+    exact = law.measured(shards=3, noise=0.0, rng=rng)
+    assert (exact.step_s == 1).all()
+    assert (exact.fixed_s == 1).all()
+
+
+def test_a_slowed_law_has_its_factors_and_its_overhead() -> None:
+    slowed = LAW.slowed(compute=2.0, network=3.0, overhead_s=0.5)
+    np.testing.assert_array_equal(slowed.step_s, 2 * LAW.step_s)
+    np.testing.assert_array_equal(slowed.sample_s, 3 * LAW.sample_s)
+    np.testing.assert_array_equal(slowed.fixed_s, 3 * LAW.fixed_s + 0.5)

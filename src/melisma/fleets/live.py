@@ -38,6 +38,8 @@ log = logging.getLogger("melisma.orchestrator")
 
 #: How many deadlines a cycle lasts at most where it waits for who is late.
 LONGEST_WAIT = 10
+#: Shortest time that is ordered, or asked a bid for.
+LEAST_S = 0.001
 
 
 class LiveCrew:
@@ -146,10 +148,12 @@ class LiveLearners(LiveCrew):
         A bid counts as far as it is believed.
         """
         task = self._served.task
+        # A bid is for what a learner measures of itself: the overhead is not in it.
+        work_s = max(deadline_s - self._roster.overhead_s, LEAST_S)
 
         async def bid(name: str) -> int:
             try:
-                answer = await self._call(name, "bid", task, deadline_s, steps)
+                answer = await self._call(name, "bid", task, work_s, steps)
             except RpcError as error:
                 self._complain(name, "does not bid", error)
                 return 0
@@ -283,7 +287,7 @@ class LiveLearners(LiveCrew):
         """
         if order.rows is not None:
             await asyncio.to_thread(self._served.store.keys, order.rows)
-        left_s = max(0.001, deadline_s - (time.monotonic() - began))
+        left_s = max(LEAST_S, deadline_s - (time.monotonic() - began))
         return self._served.request(order, left_s, self._late)
 
 

@@ -61,8 +61,11 @@ class Roster:
         *,
         least: int,
         at_once: int = 64,
+        overhead_s: float = 0.0,
     ) -> None:
         self.remotes = remotes
+        #: Of a learner in each cycle, beside what it measures of itself.
+        self.overhead_s = overhead_s
         #: Names of all learners that ever were ready, in the order of coming.
         self.known: list[str] = []
         #: Answers of those that were ready at the last look.
@@ -90,8 +93,9 @@ class Roster:
         self._benchmarks = asyncio.Semaphore(at_once)
 
     def law(self, task: str, names: Iterable[str]) -> DelayLaw:
-        """Return the delay law of learners, as each of them measured itself."""
-        return law_of([self._speeds[task, name] for name in names])
+        """Return the delay law of learners: what each measured, and the overhead."""
+        law = law_of([self._speeds[task, name] for name in names])
+        return law.slowed(overhead_s=self.overhead_s)
 
     def expel(self, name: str, reason: str) -> None:
         """Disconnect a learner, and accept none of that name again."""

@@ -52,7 +52,8 @@ class SimulatedLearners:
 
     ``law`` has one coefficient per learner, or learners × states with the states'
     probabilities in ``conditions``: each cycle draws every learner's state, and the
-    orchestrator knows the mean (MED). ``own_rows`` are the samples that lie on each
+    orchestrator knows the mean (MED). It plans by ``known``, of the same shape, where
+    that is not the law itself. ``own_rows`` are the samples that lie on each
     learner in federated mode; a learner draws from them what its order asks for.
     """
 
@@ -61,6 +62,7 @@ class SimulatedLearners:
         names: Sequence[str],
         law: DelayLaw,
         *,
+        known: DelayLaw | None = None,
         model: Model,
         samples: Samples,
         training: Training,
@@ -75,7 +77,7 @@ class SimulatedLearners:
         self._own_rows = own_rows
         self._expelled: set[str] = set()
         self._take_in(np.arange(len(names)))
-        self._law = law
+        self._law, self._known = law, known or law
         #: Compute gradients; else time passes and models stay as they are.
         self.learning = not (conditions and conditions.timing)
         self._coming: _Chance | None = None
@@ -109,17 +111,25 @@ class SimulatedLearners:
         self.own_samples = None if rows is None else [len(rows[k]) for k in members]
 
     async def law(self) -> DelayLaw:
-        """The law, expected over the learners' states."""
-        probability, law = self._conditions.probability, self._law
+        """The law as it is known, expected over the learners' states."""
+        probability, law = self._conditions.probability, self._known
         if probability is not None:
             law = law.expected(probability)
         return law.only(self.members)
 
     def true_law(self) -> DelayLaw:
         """The law of all learners, in the states in which their next cycle begins."""
+        return self._in(self._law, self._next().states)
+
+    def foreseen_law(self) -> DelayLaw:
+        """The same law, as far as it is known."""
+        return self._in(self._known, self._next().states)
+
+    def _next(self) -> "_Chance":
+        """Return the draws of the next cycle, which are made once."""
         if self._coming is None:
             self._coming = self._chance()
-        return self._coming.at_first
+        return self._coming
 
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
         """Each learner's own bound on its shards (DAB, Eq. 5)."""
@@ -224,7 +234,7 @@ class SimulatedLearners:
 
     def _price(self, orders: Sequence[Order], deadline_s: float) -> "_Prices":
         """Return times and work of the orders under this cycle's states and noise."""
-        chance, self._coming = self._coming or self._chance(), None
+        chance, self._coming = self._next(), None
         law, (compute, network) = chance.through, chance.slower
         k = self.members[np.array([order.learner for order in orders], dtype=np.int64)]
         d = np.array([order.samples for order in orders], dtype=np.int64)
@@ -258,31 +268,35 @@ class SimulatedLearners:
     def _chance(self) -> "_Chance":
         """Draw this cycle's states and noise."""
         K, sigma = len(self._names), self._conditions.noise
-        law = self._state_law()
-        through = law
+        states = self._draw_states()
+        law = through = self._in(self._law, states)
         if self._conditions.changing:
             changes = self._rng.random(K) < self._conditions.changing
             # A part of the work, drawn evenly, is done before the change.
             part = np.where(changes, self._rng.random(K), 1.0)
-            later = self._state_law()
+            later = self._in(self._law, self._draw_states())
             through = replace(law, step_s=part * law.step_s + (1 - part) * later.step_s)
         slower = np.exp(sigma * self._rng.standard_normal((2, K)))
-        return _Chance(law, through, slower)
+        return _Chance(states, through, slower)
 
-    def _state_law(self) -> DelayLaw:
-        """The law of all learners, each in a state of its own."""
+    def _draw_states(self) -> Ints | None:
+        """Draw a state for each learner; None where they have no states."""
         if (gamma := self._conditions.probability) is None:
-            return self._law
+            return None
         K = len(self._names)
         passed = self._rng.random((K, 1)) > gamma.cumsum(axis=1)[:, :-1]
-        return self._law.at(np.arange(K), passed.sum(axis=1))
+        return np.asarray(passed.sum(axis=1))
+
+    def _in(self, law: DelayLaw, states: Ints | None) -> DelayLaw:
+        """Return a law of all learners, each in its state."""
+        return law if states is None else law.at(np.arange(len(self._names)), states)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chance:
     """The random draws of one cycle."""
 
-    at_first: DelayLaw  #: in the states in which it begins
+    states: Ints | None  #: in which it begins
     through: DelayLaw  #: on the whole, where states change in between
     slower: Floats  #: how much slower compute and network are
 

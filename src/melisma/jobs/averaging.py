@@ -8,9 +8,9 @@ from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.jobs.building import (
     Prepared,
+    known_law,
     names_of,
     own_rows,
-    state_law,
     task_on,
     workload_of,
 )
@@ -30,11 +30,12 @@ def learners_of(
 ) -> tuple[ScheduledTask, SimulatedLearners]:
     """Return one task and its simulated learners."""
     task = task_on(hardware, job)
-    law, gamma = state_law(job, workload_of(job, task.model, task.data))
+    true, known, gamma = known_law(job, workload_of(job, task.model, task.data))
     is_uncertain = gamma.shape[1] > 1
     crew = SimulatedLearners(
         names_of(job),
-        law if is_uncertain else law.expected(gamma),
+        true if is_uncertain else true.expected(gamma),
+        known=known if is_uncertain else known.expected(gamma),
         model=task.model,
         samples=task.taken.train,
         training=task.training,

@@ -1,5 +1,6 @@
 """What every family builds from a job: task, training, names, delay law, data."""
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from melisma.algorithms.control import Control
 from melisma.algorithms.loop import Algorithm, train
 from melisma.algorithms.task import ScheduledTask
 from melisma.errors import ConfigError
+from melisma.jobs.benchmark_table import Known
 from melisma.jobs.schema import (
     Job,
     LearnersTable,
@@ -196,6 +198,35 @@ def state_law(job: Job, workload: Workload) -> tuple[DelayLaw, Floats]:
         rows += [np.stack([*coefficients, np.pad(gamma, spare)])] * group.count
     step_s, sample_s, fixed_s, gamma = np.stack(rows, axis=1)
     return DelayLaw(step_s=step_s, sample_s=sample_s, fixed_s=fixed_s), gamma
+
+
+class KnownLaw(NamedTuple):
+    """Delay laws of all learners, learners × states."""
+
+    true: DelayLaw  #: by which time passes
+    known: DelayLaw  #: by which work is planned
+    gamma: Floats  #: γ, of the states
+
+
+def known_law(job: Job, workload: Workload) -> KnownLaw:
+    """Return the law of all learners, and what a job's benchmark lets know of it.
+
+    The overhead of a cycle is in both, exactly.
+    """
+    true, gamma = state_law(job, workload)
+    known = true
+    if job.benchmark.known == Known.MEASURED:
+        known = true.measured(
+            shards=job.benchmark.shards,
+            noise=job.noise,
+            rng=np.random.default_rng(
+                [job.seed, Stream.BENCHMARK, zlib.crc32(job.name.encode())]
+            ),
+        )
+    overhead_s = float(job.overhead)
+    if overhead_s:
+        true, known = (law.slowed(overhead_s=overhead_s) for law in (true, known))
+    return KnownLaw(true, known, gamma)
 
 
 def _group_law(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from melisma.errors import ConfigError, unknown
+from melisma.jobs.benchmark_table import Known
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.fog_table import Moving
 from melisma.jobs.schema import Job, tasks_of
@@ -102,6 +103,14 @@ def _is_like_a_family(scheme: str) -> bool:
     return bool(difflib.get_close_matches(prefix, _PREFIXES, n=1, cutoff=0.6))
 
 
+def _check_planned_exactly(job: Job, what: str) -> None:
+    """Raise ConfigError for what only averaging and several tasks can be planned by."""
+    if job.overhead or job.benchmark.known != Known.TRUE:
+        raise ConfigError(
+            f"overhead and benchmark.known are not for {what}: leave them out"
+        )
+
+
 CODED = "coded"
 
 
@@ -126,6 +135,7 @@ def check_coded(job: Job) -> None:
         raise unknown("scheme", job.scheme, names)
     if job.mode != Mode.PARALLEL:
         raise ConfigError("coded training needs mode 'parallel': shards have copies")
+    _check_planned_exactly(job, "coded training")
     if job.stragglers is not None and job.stragglers < 0:
         raise ConfigError(f"stragglers = {job.stragglers}: give 0 or more")
 
@@ -165,6 +175,7 @@ def check_fog(job: Job) -> None:
             f"mode = {job.mode.value!r}: devices of a fog collect data themselves: "
             "give mode = 'federated'"
         )
+    _check_planned_exactly(job, "a fog")
     if job.checks:
         raise ConfigError(
             "checks redo work, and the data of a fog stays on its devices: use "

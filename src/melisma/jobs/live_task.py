@@ -19,8 +19,6 @@ from melisma.runs.store import RunWriter
 from melisma.schemes import DECENTRALISED
 from melisma.system.law import Mode
 
-#: Shards on which a learner benchmarks itself.
-BENCHMARK_SHARDS = 8
 #: Share of the mean that one learner may have, unless the job says. What a learner is
 #: given, and so its weight, follows from what it says of itself.
 MOST_SHARE = 0.5
@@ -87,7 +85,7 @@ class LiveTask:
             base=digest(self.served.frozen) if self.served.frozen else "",
         )
         shards = len(self.task.data.train) // self.task.shard
-        benchmark = self.served.store.first(min(BENCHMARK_SHARDS, shards))
+        benchmark = self.served.store.first(min(job.benchmark.shards, shards))
         return Announcement(spec=spec, benchmark=benchmark)
 
     def audit(self) -> Audit | None:

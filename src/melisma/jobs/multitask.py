@@ -22,7 +22,7 @@ from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.jobs.averaging import learners_of
-from melisma.jobs.building import names_of, state_law, workload_of
+from melisma.jobs.building import known_law, names_of, workload_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job, LearnersTable, tasks_of
 from melisma.learning.parameters import parameters_of, state_of
@@ -89,7 +89,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> PreparedTasks:
     names = names_of(job)
     observed = ObservedStates(tasks, lambda: (measured, names))
     known = {
-        "mmtt-ideal": lambda: _seconds([crew.true_law() for crew in crews], tasks),
+        "mmtt-ideal": lambda: _seconds([crew.foreseen_law() for crew in crews], tasks),
         "mmtt": lambda: states.at(benchmarked),
         "med-learned": observed.expected,
     }.get(job.scheme, states.expected)
@@ -314,12 +314,12 @@ def _states(
 def _state_laws(
     jobs: Sequence[Job], tasks: Sequence[ScheduledTask]
 ) -> tuple[list[DelayLaw], Floats]:
-    """One law a task, learners × states, and the states' γ."""
+    """One known law a task, learners × states, and the states' γ."""
     priced = [
-        state_law(job, workload_of(job, task.model, task.data))
+        known_law(job, workload_of(job, task.model, task.data))
         for job, task in zip(jobs, tasks, strict=True)
     ]
-    return [law for law, _ in priced], priced[0][1]
+    return [law.known for law in priced], priced[0].gamma
 
 
 def _seconds(

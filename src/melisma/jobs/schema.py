@@ -11,6 +11,7 @@ import msgspec
 from melisma.coding import CODES
 from melisma.coding.two_stage import Helpers
 from melisma.errors import ConfigError, unknown
+from melisma.jobs.benchmark_table import BenchmarkTable
 from melisma.jobs.fog_table import FogTable
 from melisma.jobs.table import Table
 from melisma.learner.background import Activity
@@ -256,12 +257,14 @@ class Job(Table, frozen=True, kw_only=True):
     fog: FogTable = FogTable()
     checks: float = 0.0  #: share of live updates that are redone and compared
     noise: float = 0.0  #: spread of times around the law (σ of the logarithm)
+    overhead: Seconds = Seconds(0.0)  #: of each learner in a cycle, whatever it does
     changing: float = 0.0  #: chance that a learner's state changes within a cycle
     data: DataTable = DataTable()
     training: TrainingTable = TrainingTable()
     aggregation: AggregationTable = AggregationTable()
     workload: WorkloadTable = WorkloadTable()
     channel: ChannelTable = ChannelTable()
+    benchmark: BenchmarkTable = BenchmarkTable()
     tasks: tuple[TaskTable, ...] = ()  #: several that share the learners
     budget: float | None = None  #: of all tasks together, for a cycle of each
     learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
@@ -291,6 +294,8 @@ class Job(Table, frozen=True, kw_only=True):
             raise ConfigError(
                 f"deadline of {self.deadline} s: give a finite time above 0 s"
             )
+        if not 0 <= self.overhead < math.inf:
+            raise ConfigError(f"overhead of {self.overhead} s: give a time from 0 s up")
         if self.seed < 0:
             raise ConfigError(f"seed {self.seed}: give a number from 0 up")
         if self.code not in CODES:

@@ -93,7 +93,13 @@ def orchestrate(
         show(dashboard.attend(server, remotes))
         announcements = [task.announcement for task in tasks]
         least = max(1, learners - len(_expelled(runs.values())))
-        roster = Roster(remotes, announcements, least=least, at_once=at_once)
+        roster = Roster(
+            remotes,
+            announcements,
+            least=least,
+            at_once=at_once,
+            overhead_s=float(job.overhead),
+        )
         ready(server)
         asyncio.run(family.builder.live(job, tasks, roster, control, services))
         records = [record for run in runs.values() for record in run.records]

@@ -138,6 +138,33 @@ class DelayLaw:
             fixed_s=self.fixed_s[learners],
         )
 
+    def slowed(
+        self,
+        *,
+        compute: Floats | float = 1.0,
+        network: Floats | float = 1.0,
+        overhead_s: float = 0.0,
+    ) -> "DelayLaw":
+        """Return the law with times multiplied, and with an overhead in each cycle."""
+        return DelayLaw(
+            step_s=self.step_s * compute,
+            sample_s=self.sample_s * network,
+            fixed_s=self.fixed_s * network + overhead_s,
+        )
+
+    def measured(
+        self, *, shards: int, noise: float, rng: np.random.Generator
+    ) -> "DelayLaw":
+        """Return the law that a benchmark of some shards finds (SB).
+
+        Each shard takes exp(noise·N(0, 1)) times what the law says, its transfer and
+        its training apart; the benchmark divides the sum of their times. A model's
+        transfer is by the rate of the shards'.
+        """
+        slower = np.exp(noise * rng.standard_normal((2, shards, *self.step_s.shape)))
+        compute, network = slower.mean(axis=1)
+        return self.slowed(compute=compute, network=network)
+
     def per_shard(self, size: int) -> "DelayLaw":
         """Return the same law, counting shards of ``size`` samples."""
         return DelayLaw(
