@@ -15,8 +15,8 @@ from melisma.algorithms.fog import Fog, FogSettings
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.simulated_fog import SimulatedDevices
-from melisma.fog import Links, Movement
-from melisma.fog.online import Alone, Known, Planner
+from melisma.fog import Links, Movement, averages
+from melisma.fog.online import Alone, Known, Planner, Rolling
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Training
 from melisma.maths.arrays import Floats, Ints
@@ -76,11 +76,17 @@ def task(cycles: int) -> ScheduledTask:
     )
 
 
-def fogging(planner: Planner, data: Floats = DATA, period: int = 2) -> FogSettings:
+def fogging(
+    planner: Planner,
+    data: Floats = DATA,
+    period: int = 2,
+    there: Sequence[Sequence[bool]] | None = None,
+) -> FogSettings:
     def environment(
         names: Sequence[str], own: Sequence[int], law: DelayLaw
     ) -> Movement:
-        return movement(data)
+        problem = movement(data)
+        return problem if there is None else replace(problem, there=np.array(there))
 
     return FogSettings(period=period, planner=planner, environment=environment)
 
@@ -153,6 +159,61 @@ def test_what_is_sent_is_trained_on_by_the_receiver_in_the_next_slot() -> None:
     for rows in (b[:2], a[:4], np.append(b[2:7], a[4:7]), b[7:8], a[7:13]):
         w = stepped(w, rows, 4)
     assert_same(ours, w)
+
+
+#: Who is there in the four slots: the second leaves, then the first, and both return.
+THERE = [[True, True], [True, False], [False, True], [True, True]]
+
+
+def test_who_leaves_takes_its_work_along_and_begins_anew() -> None:
+    crew = devices()
+    a, b = orders(crew)
+    ours, happened = ran(crew, fogging(Alone(), period=4, there=THERE), cycles=1)
+    w = parameters_of(small_model())
+    # The first had 4 and 3 samples, which are lost; the second 2. What they would have
+    # collected while they were away is nobody's: the 0 and 0 of slots 2 and 3.
+    first, second = stepped(w, a[7:13], 4), stepped(stepped(w, b[2:7], 4), b[7:8], 4)
+    assert_same(ours, averaged([first, second], [6, 6]))
+    given = [(r.learner, r.samples) for r in happened if isinstance(r, Allocated)]
+    assert given == [("dear", 6), ("cheap", 6)]
+
+
+def test_what_is_on_its_way_to_who_leaves_is_lost() -> None:
+    planner = Rolling(1, averages)  # which does not know who will be there
+    crew = devices()
+    a, b = orders(crew)
+    ours, happened = ran(crew, fogging(planner, there=THERE))
+    dear, cheap = moved(happened, "dear"), moved(happened, "cheap")
+    assert [r.sent for r in dear] == [{"cheap": 4}, {}, {"cheap": 6}, {}]
+    assert [(r.slot, r.arrived, r.trained) for r in cheap[:2]] == [(1, 0, 2), (2, 4, 0)]
+    assert (cheap[1].discarded, cheap[1].error_cost) == (4, 12.0)
+    # In slot 2 it may only keep its 3, which is dearer than to discard them.
+    assert dear[1].discarded == 3
+    w = parameters_of(small_model())
+    for rows in (b[2:7], b[7:8], a[7:13]):
+        w = stepped(w, rows, 4)
+    assert_same(ours, w)
+
+
+def test_a_run_that_devices_enter_and_leave_goes_on_where_it_was() -> None:
+    settings = fogging(Known(), there=THERE)
+    whole, happened = ran(devices(), settings)
+    kept: list[Parameters] = []
+    crew, first = devices(), list[Record]()
+
+    def keep(cycle: int, parameters: Parameters) -> None:
+        kept.append(parameters)
+        raise KeyboardInterrupt
+
+    run = Watched(first.append, keep=keep)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(train(task(2), crew, Fog(crew, settings), run))
+    again, crew = task(2), devices()
+    again.model.load_state_dict(kept[0])
+    run = Watched(first.append, past=tuple(first))
+    again_settings = fogging(Known(), there=THERE)
+    assert_same(asyncio.run(train(again, crew, Fog(crew, again_settings), run)), whole)
+    assert first == happened
 
 
 def test_several_passes_are_made_over_each_slot() -> None:

@@ -10,14 +10,15 @@ import pytest
 from melisma.errors import ConfigError
 from melisma.fog import cost, move
 from melisma.fog.movement import Flows
+from melisma.jobs.building import names_of
 from melisma.jobs.families import FAMILIES
 from melisma.jobs.files import load
-from melisma.jobs.fog import environment_of, links_of
+from melisma.jobs.fog import environment_of, links_of, presence_of
 from melisma.jobs.fog_table import Costs, FogTable, Moving
 from melisma.jobs.schema import DataTable, Job, LearnersTable, Split, TrainingTable
 from melisma.launch.simulate import build
 from melisma.learning.settings import Hardware
-from melisma.runs.records import Evaluated, Moved, Record
+from melisma.runs.records import Aggregated, Evaluated, Joined, Left, Moved, Record
 from melisma.system.law import DelayLaw, Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
@@ -43,7 +44,7 @@ JOB = Job(
     learners=(device("fast", 40.0, 2), device("slow", 10.0, 3)),
     fog=FogTable(period=4),
 )
-EXAMPLE = Path(__file__).parents[2] / "examples" / "fog.toml"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def changed(job: Job = JOB, fog: dict[str, Any] | None = None, **changes: Any) -> Job:
@@ -99,10 +100,10 @@ def test_samples_bound_what_is_collected_in_a_cycle() -> None:
     assert data.max() <= 40 / 4 / 5
 
 
-def test_the_known_plan_is_the_optimum_in_whole_samples() -> None:
-    job = changed(
-        fog={"plan": Moving.KNOWN, "costs": Costs.UNIFORM, "capacities": False}
-    )
+@pytest.mark.parametrize("churn", [{}, {"arrivals": 0.3, "departures": 0.2}])
+def test_the_known_plan_is_the_optimum_in_whole_samples(churn: Any) -> None:
+    settings = {"plan": Moving.KNOWN, "costs": Costs.UNIFORM, "capacities": False}
+    job = changed(fog=settings | churn)
     simulation = build(job)
     happened = simulation.run()
     crew, fog = simulation.built.crew, simulation.built.algorithm
@@ -111,8 +112,9 @@ def test_the_known_plan_is_the_optimum_in_whole_samples() -> None:
     assert total(happened) == pytest.approx(move(problem).costs.total, rel=1e-3)
 
 
-def test_records_have_the_costs_of_the_movement() -> None:
-    simulation = build(changed(fog={"gamma": 3.0}))
+@pytest.mark.parametrize("churn", [{}, {"arrivals": 0.3, "departures": 0.2}])
+def test_records_have_the_costs_of_the_movement(churn: Any) -> None:
+    simulation = build(changed(fog={"gamma": 3.0} | churn))
     happened = simulation.run()
     crew, fog = simulation.built.crew, simulation.built.algorithm
     names = crew.learners
@@ -127,6 +129,8 @@ def test_records_have_the_costs_of_the_movement() -> None:
         if r.slot > problem.slots:
             continue
         t, i = r.slot - 1, names.index(r.learner)
+        if not problem.there[t, i]:
+            continue  # what was lost on the way is in the flows that were sent
         flows.kept[t, i] = r.trained - r.arrived
         flows.discarded[t, i] = r.discarded
         for name, samples in r.sent.items():
@@ -135,10 +139,96 @@ def test_records_have_the_costs_of_the_movement() -> None:
     assert total(happened) == pytest.approx(cost(problem, flows).total)
 
 
+CHURN = {"arrivals": 0.3, "departures": 0.2}
+
+
+def slots_of(happened: list[Record], slots: int) -> dict[str, list[bool]]:
+    """Where each device is there, by the records of who joined and left."""
+    there, now = dict[str, list[bool]](), dict[str, bool]()
+    for record in happened:
+        if isinstance(record, Joined | Left):
+            now[record.learner] = isinstance(record, Joined)
+            past = there.setdefault(record.learner, [])
+            slot = round(record.time_s)  # of a second each
+            past += [not now[record.learner]] * (slot - len(past))
+    for name, past in there.items():
+        past += [now[name]] * (slots - len(past))
+    return there
+
+
 @pytest.mark.parametrize("plan", list(Moving))
-def test_all_that_is_collected_is_trained_on_or_discarded(plan: Moving) -> None:
-    rows = moved(build(changed(scheme=f"fog:{plan.value}")).run())
-    assert sum(r.collected for r in rows) > 500
+@pytest.mark.parametrize("seed", range(3))
+def test_data_go_to_devices_that_are_there_and_to_no_others(
+    plan: Moving, seed: int
+) -> None:
+    job = changed(scheme=f"fog:{plan.value}", cycles=5, seed=seed, fog=CHURN)
+    happened, V = build(job).run(), presence_of(job)
+    names = names_of(job)
+    there = {
+        (t + 1, name): bool(V[min(t, 19), i])
+        for t in range(21)
+        for i, name in enumerate(names)
+    }
+    assert 0.3 < V.mean() < 0.9
+    for r in moved(happened):
+        if not there[r.slot, r.learner]:
+            assert (r.collected, r.trained, r.sent) == (0, 0, {})
+            assert r.arrived == r.discarded > 0  # it left with what was sent to it
+            assert plan in (Moving.WINDOWS, Moving.ROLLING)
+        assert all(there[r.slot, receiver] for receiver in r.sent)
+    expected = {name: V[:, i].tolist() for i, name in enumerate(names)}
+    assert slots_of(happened, 20) == {n: v for n, v in expected.items() if any(v)}
+
+
+def test_only_a_plan_that_does_not_know_who_leaves_loses_data_on_the_way() -> None:
+    job = changed(cycles=5, fog=CHURN)
+    V, names = presence_of(job), names_of(job)
+    lost = {
+        plan: sum(
+            r.discarded
+            for r in moved(build(changed(job, scheme=f"fog:{plan}")).run())
+            if not V[min(r.slot, 20) - 1, names.index(r.learner)]
+        )
+        for plan in ("known", "rolling")
+    }
+    assert lost["known"] == 0 < lost["rolling"]
+
+
+def test_a_trace_says_who_is_there(tmp_path: Path) -> None:
+    trace = tmp_path / "comings.csv"
+    trace.write_text("slot,device,change\n3,0,out\n5,0,in\n2,4,in\n")
+    job = changed(fog={"comings": str(trace)})
+    there = slots_of(build(job).run(), 12)
+    assert there["fast-1"] == [True] * 3 + [False] * 2 + [True] * 7
+    assert there["slow-3"] == [False] * 2 + [True] * 10
+    assert all(there[name] == [True] * 12 for name in ("fast-2", "slow-1", "slow-2"))
+
+
+def test_central_learning_lacks_what_nobody_was_there_to_collect() -> None:
+    sums = [
+        sum(r.collected for r in moved(build(changed(scheme=s, fog=CHURN)).run()))
+        for s in ("fog:central", "fog:federated", "fog:known")
+    ]
+    assert len(set(sums)) == 1
+    assert sums[0] < sum(r.collected for r in moved(build(JOB).run()))
+
+
+def test_a_fog_that_all_devices_leave_goes_on_when_one_is_back(tmp_path: Path) -> None:
+    trace = tmp_path / "comings.csv"
+    leave = "".join(f"3,{i},out\n" for i in range(5))
+    trace.write_text(f"slot,device,change\n{leave}9,1,in\n")
+    happened = build(changed(fog={"comings": str(trace)})).run()
+    merged = [r.learners for r in happened if isinstance(r, Aggregated)]
+    assert merged == [0, 0, 1]
+
+
+@pytest.mark.parametrize("churn", [{}, CHURN])
+@pytest.mark.parametrize("plan", list(Moving))
+def test_all_that_is_collected_is_trained_on_or_discarded(
+    plan: Moving, churn: dict[str, float]
+) -> None:
+    rows = moved(build(changed(scheme=f"fog:{plan.value}", fog=churn)).run())
+    assert sum(r.collected for r in rows) > (300 if churn else 500)
     gone = sum(r.trained + r.discarded for r in rows)
     assert gone == sum(r.collected for r in rows)
     assert any(r.sent for r in rows) == (plan != Moving.ALONE)
@@ -186,8 +276,9 @@ def test_labels_may_be_unevenly_spread() -> None:
     assert max(collected) > 2 * min(collected)
 
 
-def test_the_example_is_ready() -> None:
-    assert build(load(EXAMPLE))
+@pytest.mark.parametrize("name", ["fog", "fog-churn"])
+def test_the_example_is_ready(name: str) -> None:
+    assert build(load(EXAMPLES / f"{name}.toml"))
 
 
 @pytest.mark.parametrize(
@@ -199,6 +290,7 @@ def test_the_example_is_ready() -> None:
         ({"fog": FogTable(links="socail")}, "social"),
         ({"fog": FogTable(links="nowhere.csv")}, "nowhere.csv.*No such file"),
         ({"fog": FogTable(links="random", density=2.0)}, "density of 2.0"),
+        ({"fog": FogTable(comings="no.csv")}, "fog.comings = 'no.csv': No such file"),
     ],
 )
 def test_what_cannot_be_is_said(changes: dict[str, Any], why: str) -> None:
@@ -217,6 +309,9 @@ def test_central_learning_is_simulated_only() -> None:
         ("[fog]\nperiod = 0", "period = 0"),
         ("[fog]\ndiscard = -1", "discard = -1"),
         ('[fog]\nplan = "roling"', "rolling"),
+        ("[fog]\narrivals = 1.5", "arrivals = 1.5: give a chance from 0 to 1"),
+        ("[fog]\ndepartures = nan", "departures = nan: give a chance from 0 to 1"),
+        ('[fog]\ncomings = "x.csv"\narrivals = 0.1', "give them, or arrivals"),
         ('[fog]\ncosts = "rate"', "rates"),
         ("[fog]\nperoid = 3", "period"),
     ],

@@ -4,7 +4,9 @@ ready → start → (collect → plan → keep, send or discard → train) for �
   → average, weighted by samples really trained
 
 Data sent in one slot is trained on in the next, also across cycles; the run's last slot
-is followed by one more, which only trains.
+is followed by one more, which only trains. Devices enter and leave between slots: one
+that leaves takes with it what it trained on in this cycle and what was sent to it, and
+one that enters begins with the cycle's model.
 """
 
 import asyncio
@@ -68,9 +70,10 @@ class Fog:
         while set(first).difference(crew.learners) and crew.now_s() < until_s:
             await asyncio.sleep(POLL_S)
             await crew.ready()
-        log.roster()
         if self._mover is None:
             self._mover = await self._planned()
+        first_slot = (log.cycle - 1) * self.settings.period
+        log.roster(names=self._mover.present(first_slot, crew.learners))
         return self._mover
 
     @property
@@ -178,30 +181,44 @@ class DataMover:
         """Go through the slots of a cycle; return what devices were given to train on.
 
         A device that fails is added to ``lost``, and sits out until the next cycle.
+        What is on its way to a device that is gone is lost with it.
         """
         tau, slots, number = self._settings.period, self._problem.slots, log.cycle
         slot_s = log.task.deadline_s / tau
         given: Counter[str] = Counter()
         end = number * tau + (number * tau == slots)
         for t in range((number - 1) * tau, end):
+            here = self.present(t, crew.learners)
+            log.turnover(here)
+            given = Counter({n: given[n] for n in here})
             gone = {crew.learners[device.learner] for device in lost}
-            there = [n for n in self._names if n in crew.learners and n not in gone]
+            there = [n for n in self._names if n in here and n not in gone]
+            stranded = {n: sent for n, sent in self._arrived.items() if n not in there}
             moves = self._moves(t, there)
             done = await crew.slot(t + 1, moves, slot_s)
+            for name, sent in stranded.items():
+                self._record_stranded(log, t, name, sent)
             for name, move in moves.items():
                 given[name] += move.due
                 result = done[name]
+                discarded = move.discarded
                 if isinstance(result, Lost):
                     lost.append(result)
                     result = Done(trained=0, delivered={})
+                    discarded = move.collected + sum(move.arrived.values())
                 else:
                     self._deliver(name, result.delivered)
                     undelivered = Counter(move.sent) - Counter(result.delivered)
                     self._deliver(name, {name: undelivered.total()})
-                self._record(log, t, name, move, result)
+                self._record(log, t, name, move, result, discarded)
         amounts = np.array([given[name] for name in crew.learners], dtype=np.int64)
         steps = np.where(amounts > 0, log.task.steps, 0)
         return Plan(Allocation(samples=amounts, steps=steps), predicted_s=None)
+
+    def present(self, t: int, names: Sequence[str]) -> list[str]:
+        """Return which of these devices are there in slot t."""
+        there = self._problem.there[min(t, self._problem.slots - 1)]
+        return [n for n in names if n not in self._number or there[self._number[n]]]
 
     def _deliver(self, sender: str, sent: Mapping[str, int]) -> None:
         for receiver, samples in sent.items():
@@ -215,7 +232,9 @@ class DataMover:
         if t == self._problem.slots:
             return {name: Move(arrived=arrived[name]) for name in there}
         course = self._course
-        absent = np.flatnonzero([name not in there for name in names])
+        # Absence that was drawn beforehand is in the problem, with its end.
+        expected = self.present(t, names)
+        absent = np.flatnonzero([n in expected and n not in there for n in names])
         if not np.array_equal(absent, self._absent):
             self._absent = absent
             course.problem = self._problem.without(absent, t)
@@ -252,21 +271,52 @@ class DataMover:
             if name in there
         }
 
-    def _record(self, log: CycleLog, t: int, name: str, move: Move, done: Done) -> None:
+    def _record_stranded(
+        self, log: CycleLog, t: int, name: str, sent: Mapping[str, int]
+    ) -> None:
+        """Record samples that were sent to a device that is gone in slot t.
+
+        Each costs what discarding it would have cost its sender.
+        """
+        if not (samples := sum(sent.values())):
+            return
+        price = self._problem.discard_cost[t - 1]
+        log.moved(
+            name,
+            slot=t + 1,
+            collected=0,
+            trained=0,
+            arrived=samples,
+            discarded=samples,
+            sent={},
+            process_cost=0.0,
+            transfer_cost=0.0,
+            error_cost=float(sum(n * price[self._number[s]] for s, n in sent.items())),
+        )
+
+    def _record(
+        self,
+        log: CycleLog,
+        t: int,
+        name: str,
+        move: Move,
+        done: Done,
+        discarded: int,
+    ) -> None:
         """Record what a device did in slot t, with its costs."""
         problem, i = self._problem, self._number[name]
         last = t == problem.slots  # one more, like the last, but without γ
         row = t - last
         short = 0.0 if last else problem.gamma[row, i]
         error = short / (done.trained + problem.idle_samples[row, i]) ** 0.5
-        error += problem.discard_cost[row, i] * move.discarded
+        error += problem.discard_cost[row, i] * discarded
         log.moved(
             name,
             slot=t + 1,
             collected=move.collected,
             trained=done.trained,
             arrived=sum(move.arrived.values()),
-            discarded=move.discarded,
+            discarded=discarded,
             sent=dict(done.delivered),
             process_cost=float(problem.process_cost[row, i] * done.trained),
             transfer_cost=sum(

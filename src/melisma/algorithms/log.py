@@ -86,16 +86,28 @@ class CycleLog:
         self.task = task
         self._cycle_wide(records.Steered, deadline_s=task.deadline_s)
 
-    def roster(self, began_s: float | None = None) -> None:
-        """Record who joined and left; the cycle begins now, or began at ``began_s``."""
+    def roster(
+        self, began_s: float | None = None, names: Sequence[str] | None = None
+    ) -> None:
+        """Record who joined and left; the cycle begins now, or began at ``began_s``.
+
+        ``names`` are those who are there; None: all of the crew.
+        """
         self.began_s = self._crew.now_s() if began_s is None else began_s
-        self._has_roster, names = True, self._crew.learners
+        self._has_roster = True
+        self._changed(self._crew.learners if names is None else names, 0.0)
+        self.complaints()
+
+    def turnover(self, names: Sequence[str]) -> None:
+        """Record who joined and left in the midst of a cycle: these are there."""
+        self._changed(names, self._crew.now_s() - self.began_s)
+
+    def _changed(self, names: Sequence[str], after_s: float) -> None:
         for name in sorted(self._state.there.difference(names)):
-            self._learner(records.Left, name, 0.0)
+            self._learner(records.Left, name, after_s)
         for name in names:
             if name not in self._state.there:
-                self._learner(records.Joined, name, 0.0)
-        self.complaints()
+                self._learner(records.Joined, name, after_s)
 
     def complaints(self) -> None:
         """Record the answers that do not count and were given apart from any work."""

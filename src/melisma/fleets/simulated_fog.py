@@ -61,6 +61,8 @@ class SimulatedDevices(VirtualCrew):
     ) -> dict[str, Done | Lost]:
         """Move samples; training on them waits until the cycle ends."""
         inbox, done = {name: list[Ints]() for name in self._own}, {}
+        for name in set(self.learners).difference(moves):  # it is gone, with its work
+            self._plans[name], self._trained[name] = [], 0
         for name, move in moves.items():
             rows = self._own[name][move.skipped : move.skipped + move.collected]
             parts = np.split(rows, np.cumsum([move.kept, *move.sent.values()]))

@@ -19,7 +19,10 @@ def known(problem: Movement, slot: int, horizon: int) -> Movement:
 
 
 def averages(problem: Movement, slot: int, horizon: int) -> Movement:
-    """A forecast by the averages of all slots so far; discard costs are known."""
+    """A forecast by the averages of all slots so far; discard costs are known.
+
+    Devices that are there now stay, and the others stay away.
+    """
     now = problem.between(slot, slot + 1)
     if horizon == 1:
         return now
@@ -44,6 +47,7 @@ def averages(problem: Movement, slot: int, horizon: int) -> Movement:
         idle_samples=rows("idle_samples"),
         capacity=rows("capacity"),
         link_capacity=rows("link_capacity"),
+        there=np.tile(problem.there[slot], (horizon, 1)),
     )
 
 
@@ -51,7 +55,8 @@ def average(problem: Movement, start: int, stop: int, slots: int) -> Movement:
     """``slots`` slots that are all like the mean of slots start … stop − 1.
 
     A link that was there at times is there always, with its mean cost when it was and
-    its mean capacity over all slots.
+    its mean capacity over all slots. A device that was there at times collects as it
+    did then.
     """
     past = problem.between(start, stop)
     pair = past.links.source * problem.devices + past.links.target
@@ -64,13 +69,15 @@ def average(problem: Movement, start: int, stop: int, slots: int) -> Movement:
     def mean(array: Floats) -> Floats:
         return np.tile(array.mean(axis=0), (slots, 1))
 
+    share = past.there.mean(axis=0)
+    share = np.where(share > 0.0, share, 1.0)
     return Movement(
-        data=mean(past.data),
+        data=mean(past.data / share),
         process_cost=mean(past.process_cost),
         links=Links.always(problem.devices, slots, source, target),
         link_cost=np.tile(cost, slots),
         discard_cost=mean(past.discard_cost),
-        gamma=mean(past.gamma),
+        gamma=mean(past.gamma / share),
         idle_samples=mean(past.idle_samples),
         capacity=mean(past.capacity),
         link_capacity=np.tile(capacity, slots),

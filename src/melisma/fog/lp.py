@@ -23,6 +23,7 @@ def move_lp(problem: Movement, *, limit_s: float = np.inf) -> Plan:
         raise ConfigError(
             "gamma above 0: HiGHS solves the linear error alone, use move"
         )
+    problem = problem.foreseen()
     graph = graph_of(problem)
     if graph.cost.size == 0:
         return plan_of(problem, graph, graph.cost, graph.room)

@@ -9,6 +9,10 @@ that processes it in slot t + 1, or discarded:
                 G_i(t) = x_ii(t) + Σⱼ x_ji(t−1) ≤ C_i(t)                  (devices)
                 x_ij(t) ≤ C_ij(t),  links of slot t alone,  x, ρ ≥ 0      (links)
 
+Devices enter and leave: those of V(t) are there in slot t. The others collect nothing,
+take nothing and have no error. What was sent to a device that is gone in the next slot
+is lost, at the price of discarding it.
+
 Paper: Y. Tu et al., "Network-Aware Optimization of Distributed Learning for Fog
 Computing", INFOCOM 2020, (5) to (9).
 
@@ -19,6 +23,8 @@ Differences from the paper:
 3. γ/√(G + g₀) for γ/√G, with g₀ = 1 sample unless said otherwise: a device that
    processes nothing has a finite error. Both kinds of error may be there at once.
 4. Parts of samples may move.
+5. The paper has V(t), and does not say what becomes of data on its way to a device that
+   leaves: it is lost with it.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,7 +33,7 @@ import numpy as np
 
 from melisma.errors import ConfigError
 from melisma.fog.links import Links
-from melisma.maths.arrays import Floats, Ints, set_numbers
+from melisma.maths.arrays import Bools, Floats, Ints, set_counts, set_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,6 +58,8 @@ class Movement:
     capacity: Floats = field(default_factory=lambda: np.array(np.inf))
     #: C_ij(t), samples
     link_capacity: Floats = field(default_factory=lambda: np.array(np.inf))
+    #: V(t): whether each device is there
+    there: Bools = field(default_factory=lambda: np.array(True))
 
     def __post_init__(self) -> None:
         shape = (self.links.slots, self.links.devices)
@@ -65,6 +73,17 @@ class Movement:
             raise ConfigError(
                 "idle_samples of 0 beside gamma: give more than 0 samples"
             )
+        there = set_counts(self, "there", shape=shape, most=1).astype(bool)
+        object.__setattr__(self, "there", there)
+        if not there.all():
+            self._clear(there)
+
+    def _clear(self, there: Bools) -> None:
+        """Leave nothing to devices that are not there, nor to their links."""
+        slot, source, target = self.links.slot, self.links.source, self.links.target
+        both = there[slot, source] & there[slot, target]
+        for name, kept in (("data", there), ("gamma", there), ("link_capacity", both)):
+            object.__setattr__(self, name, np.where(kept, getattr(self, name), 0.0))
 
     @property
     def slots(self) -> int:
@@ -95,19 +114,29 @@ class Movement:
             idle_samples=self.idle_samples[start:stop],
             capacity=self.capacity[start:stop],
             link_capacity=self.link_capacity[entries],
+            there=self.there[start:stop],
         )
 
     def without(self, devices: Ints, start: int) -> "Movement":
         """The same, but from slot ``start`` on these devices are not there.
 
-        They collect nothing, and nothing goes over their links, which stay in place.
+        Their links stay in place, but nothing goes over them.
         """
-        data, links = self.data.copy(), self.links
-        data[start:, devices] = 0.0
-        gone = np.isin(links.source, devices) | np.isin(links.target, devices)
-        gone &= links.slot >= start
-        room = np.where(gone, 0.0, self.link_capacity)
-        return replace(self, data=data, link_capacity=room)
+        there = self.there.copy()
+        there[start:, devices] = False
+        return replace(self, there=there)
+
+    def foreseen(self) -> "Movement":
+        """The same, but nothing goes to a device that is gone in the next slot."""
+        if self.there.all():
+            return self
+        room = np.where(self.loses(), 0.0, self.link_capacity)
+        return replace(self, link_capacity=room)
+
+    def loses(self) -> Bools:
+        """Whether each link loses what it carries: its target is gone by then."""
+        stays = np.concatenate([self.there, self.there[-1:]])
+        return ~stays[self.links.slot + 1, self.links.target]
 
     def sinks(self, name: str) -> Floats:
         """A field of T × n with a row more: slot T + 1, like slot T; its γ is 0."""
@@ -183,7 +212,7 @@ class Plan:
 
 def processed(problem: Movement, flows: Flows) -> Floats:
     """G_i(t), samples, (T + 1) × n: the last row is what the last slot sent."""
-    G = problem.arrivals(flows.sent)
+    G = problem.arrivals(np.where(problem.loses(), 0.0, flows.sent))
     G[:-1] += flows.kept
     return G
 
@@ -192,10 +221,15 @@ def cost(problem: Movement, flows: Flows) -> Costs:
     """What flows cost, feasible or not."""
     G = processed(problem, flows)
     loss = problem.gamma / np.sqrt(G[:-1] + problem.idle_samples)
+    error = float((problem.discard_cost * flows.discarded).sum() + loss.sum())
+    if (lost := problem.loses()).any():
+        links = problem.links
+        fares = problem.discard_cost[links.slot[lost], links.source[lost]]
+        error += float(fares @ flows.sent[lost])
     return Costs(
         process=float((problem.sinks("process_cost") * G).sum()),
         transfer=float(problem.link_cost @ flows.sent),
-        error=float((problem.discard_cost * flows.discarded).sum() + loss.sum()),
+        error=error,
     )
 
 

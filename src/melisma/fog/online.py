@@ -72,11 +72,14 @@ class Known:
 
 
 class Windows:
-    """A plan for each window, by the averages of the one before."""
+    """A plan for each window, by the averages of the one before.
+
+    It is made anew when devices have come or gone.
+    """
 
     def __init__(self, windows: int) -> None:
         self._windows = windows
-        self._plan: tuple[int, Movement, Flows] | None = None
+        self._plan: tuple[tuple[int, bytes], Movement, Flows] | None = None
 
     def __call__(self, problem: Movement, slot: int, arrived: Floats) -> Planned | None:
         """Plan the slot's window, unless it was; ConfigError if slots are too few."""
@@ -90,12 +93,14 @@ class Windows:
         if which == 0:
             return None
         before, start, stop = edges[which - 1 : which + 2].tolist()
-        if self._plan is None or self._plan[0] != which:
+        key = which, problem.there[slot].tobytes()
+        if self._plan is None or self._plan[0] != key:
             belief = replace(
                 average(problem, before, start, stop - start),
                 discard_cost=problem.discard_cost[start:stop],
+                there=np.tile(problem.there[slot], (stop - start, 1)),
             )
-            self._plan = which, belief, move(belief, gap=1e-6).flows
+            self._plan = key, belief, move(belief, gap=1e-6).flows
         _, belief, flows = self._plan
         return Planned(belief, flows, slot - start)
 

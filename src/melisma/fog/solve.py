@@ -34,6 +34,7 @@ def move(problem: Movement, *, gap: float = 1e-6) -> Plan:
     Where rounding keeps the gap above that, up to 1e-8 of what discarding all would
     cost; above that, too, it raises SolverError.
     """
+    problem = problem.foreseen()
     graph = graph_of(problem)
     if graph.cost.size == 0:
         return plan_of(problem, graph, graph.cost, graph.room)

@@ -14,7 +14,7 @@ from melisma.errors import ConfigError, unknown
 from melisma.fleets.live_fog import LiveDevices, RelayServer
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated_fog import SimulatedDevices
-from melisma.fog import Links, Movement, averages
+from melisma.fog import Links, Movement, averages, presence
 from melisma.fog.mobility import Waypoint
 from melisma.fog.online import Alone, Known, Planner, Rolling, Windows
 from melisma.fog.profiles import LTE, WIFI, Profile, Uniform
@@ -41,16 +41,30 @@ from melisma.jobs.fog_table import Costs, FogTable, Moving
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job
 from melisma.learning.settings import HERE, Hardware
-from melisma.maths.arrays import Floats
+from melisma.maths.arrays import Bools, Floats
 from melisma.system.law import DelayLaw, Mode
 from melisma.system.streams import Stream
 
 
-def settings_of(job: Job) -> FogSettings:
-    """Return how a job moves data; the job as `Family.checked` returns it."""
+def settings_of(job: Job, there: Bools | None = None) -> FogSettings:
+    """Return how a job moves data; the job as `Family.checked` returns it.
+
+    ``there`` says which devices are simulated to be there, T × n; None: who is.
+    """
     return FogSettings(
-        period=job.fog.period, planner=planner_of(job), environment=environment_of(job)
+        period=job.fog.period,
+        planner=planner_of(job),
+        environment=environment_of(job, there),
     )
+
+
+def presence_of(job: Job) -> Bools:
+    """V(t), T × n: which devices of a simulated fog are there in each slot."""
+    fog, n, T = job.fog, len(names_of(job)), job.cycles * job.fog.period
+    if fog.comings is not None:
+        return presence.from_file(Path(fog.comings), n, T)
+    rng = np.random.default_rng([job.seed, Stream.COMINGS])
+    return presence.drawn(n, T, fog.arrivals, fog.departures, rng)
 
 
 def planner_of(job: Job) -> Planner:
@@ -66,8 +80,9 @@ def planner_of(job: Job) -> Planner:
             return Rolling(job.fog.horizon, averages)
 
 
-def environment_of(job: Job) -> Environment:
+def environment_of(job: Job, there: Bools | None = None) -> Environment:
     """Return what makes the movement problem: data, links, costs and capacities."""
+    present = np.array(True) if there is None else there
 
     def chance(stream: int) -> np.random.Generator:
         return np.random.default_rng([job.seed, Stream.FOG, stream])
@@ -98,7 +113,7 @@ def environment_of(job: Job) -> Environment:
             gamma=np.array(fog.gamma),
         )
         if not fog.capacities:
-            return problem
+            return replace(problem, there=present)
         if fog.costs == Costs.RATES:
             with np.errstate(divide="ignore"):
                 capacity, link_capacity = (
@@ -112,6 +127,7 @@ def environment_of(job: Job) -> Environment:
             problem,  # whole samples move
             capacity=np.floor(capacity),
             link_capacity=np.floor(link_capacity),
+            there=present,
         )
 
     return environment
@@ -171,9 +187,10 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     # Samples are sent, so the law needs their transfer times.
     sending = msgspec.structs.replace(job, mode=Mode.PARALLEL)
     law, gamma = state_law(sending, workload_of(job, task.model, task.data))
-    rows, settings = own_rows(job, task.data) or [], settings_of(job)
+    rows, there = own_rows(job, task.data) or [], presence_of(job)
+    settings = settings_of(job, there)
     if job.scheme == CENTRAL:
-        data = collected(job, [len(own) for own in rows])
+        data = collected(job, [len(own) for own in rows]) * there
         settings = replace(settings, environment=_central(data))
         names, rows = ["central"], [np.concatenate(rows)]
     crew = SimulatedDevices(

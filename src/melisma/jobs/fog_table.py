@@ -40,6 +40,9 @@ class FogTable(Table, frozen=True, kw_only=True):
     capacities: bool = True  #: devices and links have limits
     discard: float = 2.0  #: f: discarding a sample in slot t costs f/√t
     gamma: float = 0.0  #: γ: training on G samples of a slot costs γ/√(G + 1)
+    arrivals: float = 0.0  #: chance that a device that is away enters in a slot
+    departures: float = 0.0  #: chance that a device that is there leaves in a slot
+    comings: str | None = None  #: a CSV file that says who enters and leaves, and when
 
     def _check(self) -> None:
         for key, least in (("period", 1), ("horizon", 1), ("discard", 0), ("gamma", 0)):
@@ -47,3 +50,13 @@ class FogTable(Table, frozen=True, kw_only=True):
                 raise ConfigError(
                     f"{key} = {getattr(self, key)}: give a number from {least} up"
                 )
+        for key in ("arrivals", "departures"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise ConfigError(
+                    f"{key} = {getattr(self, key)}: give a chance from 0 to 1"
+                )
+        if self.comings and (self.arrivals or self.departures):
+            raise ConfigError(
+                "comings say when devices enter and leave: give them, or arrivals and "
+                "departures"
+            )

@@ -35,11 +35,11 @@ class Refused(Event, frozen=True, kw_only=True, tag="refused"):
 
 
 class Joined(LearnerEvent, frozen=True, kw_only=True, tag="joined"):
-    """A learner takes part from this cycle on."""
+    """A learner takes part from this cycle on; in a fog, from this moment on."""
 
 
 class Left(LearnerEvent, frozen=True, kw_only=True, tag="left"):
-    """A learner that took part before is absent from this cycle on."""
+    """A learner that took part before is absent from this cycle or moment on."""
 
 
 class Expelled(LearnerEvent, frozen=True, kw_only=True, tag="expelled"):
@@ -68,7 +68,11 @@ class Downloaded(LearnerEvent, frozen=True, kw_only=True, tag="downloaded"):
 
 
 class Moved(LearnerEvent, frozen=True, kw_only=True, tag="moved"):
-    """A device of a fog kept, sent or discarded what it collected in a slot."""
+    """A device of a fog kept, sent or discarded what it collected in a slot.
+
+    One that is gone has such a record if samples were on their way to it: it discards
+    them.
+    """
 
     slot: int  #: from 1; an extra last slot only trains on what the one before sent
     collected: int  #: samples

@@ -13,4 +13,5 @@ class Stream(IntEnum):
     CODES = 6  #: what is tried for a code
     STRAGGLERS = 7  #: who straggles in a cycle
     FOG = 8  #: what devices of a fog collect, and what moving it costs
+    COMINGS = 12  #: when devices of a fog enter and leave
     BENCHMARK = 5  #: in which state a learner was benchmarked
