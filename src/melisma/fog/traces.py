@@ -11,7 +11,7 @@ shorter trace.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -40,10 +40,9 @@ class Trace:
 
     def __post_init__(self) -> None:
         shape = np.shape(self.sample_s)
-        if len(shape) != 3 or shape[1] != shape[2] or not shape[0] or shape[1] < 2:
+        if len(shape) != 3 or shape[1] != shape[2] or 0 in shape:
             raise ConfigError(
-                f"sample_s has shape {shape}: give slots × devices × devices, one slot "
-                "and two devices at least"
+                f"sample_s has shape {shape}: give slots × devices × devices"
             )
         set_numbers(self, "sample_s", shape=shape)
         if not ((self.sample_s >= LEAST_S) & (self.sample_s <= MOST_S)).all():
@@ -59,19 +58,23 @@ class Trace:
         """n."""
         return int(self.sample_s.shape[1])
 
-    def process_s(self, devices: int, slots: int) -> Floats:
-        """Seconds of training on a sample, slots × devices; repeated if too short.
+    def only(self, devices: Sequence[int]) -> "Trace":
+        """The same of these devices, in their order; ConfigError if one is not there.
 
-        ConfigError for more devices than were measured: nobody knows how long those
-        would take.
+        No costs are made up for devices beyond those that were measured.
         """
-        if devices > self.devices:
+        if len(devices) and max(devices) >= self.devices:
             raise ConfigError(
-                f"a trace of {self.devices} devices has no costs for {devices}: "
-                "measure as many, or give fewer learners"
+                f"a trace of {self.devices} devices has no costs for "
+                f"{max(devices) + 1}: measure as many, or give fewer learners"
             )
+        which = np.array(devices, dtype=np.int64)
+        return Trace(sample_s=self.sample_s[:, which[:, None], which], notes=self.notes)
+
+    def process_s(self, slots: int) -> Floats:
+        """Seconds of training on a sample, slots × n; repeated if that is too short."""
         each: Floats = np.diagonal(self.sample_s, axis1=1, axis2=2)
-        return each[np.arange(slots) % self.slots, :devices]
+        return each[np.arange(slots) % self.slots]
 
     def link_s(self, links: Links) -> Floats:
         """Seconds of sending a sample, for each entry of the links."""
@@ -172,6 +175,8 @@ def _table(cells: dict[tuple[int, int, int], float]) -> Floats:
             f"{_named(missing)} is missing, of {slots} slots and {devices} devices: "
             "give a line for each slot, device and pair, or leave the slot out"
         )
+    if devices < 2:
+        raise ConfigError("there is one device in it: measure two at least")
     table = np.empty((slots, devices, devices))
     for cell, seconds in cells.items():
         table[cell] = seconds

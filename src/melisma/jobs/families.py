@@ -10,6 +10,7 @@ runs load neither torch nor the simulator.
 import difflib
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -186,6 +187,10 @@ def check_fog(job: Job) -> None:
             f"fog.windows = {job.fog.windows} of {job.cycles * job.fog.period} slots: "
             "give fewer"
         )
+    if job.fog.is_traced:
+        from melisma.fog import traces  # and scipy, which readers of runs do without
+
+        traces.read(Path(job.fog.costs))
 
 
 def check_fog_live(job: Job) -> None:

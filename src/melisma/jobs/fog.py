@@ -38,6 +38,7 @@ from melisma.jobs.building import (
 )
 from melisma.jobs.families import CENTRAL
 from melisma.jobs.fog_table import Costs, FogTable, Moving
+from melisma.jobs.fog_times import times_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job
 from melisma.learning.settings import HERE, Hardware
@@ -91,17 +92,18 @@ def environment_of(job: Job, there: Bools | None = None) -> Environment:
         names: Sequence[str], own: Sequence[int], law: DelayLaw
     ) -> Movement:
         fog, n, T = job.fog, len(names), job.cycles * job.fog.period
-        pass_s = job.steps * law.step_s
         slot_s = float(job.deadline) / fog.period
-        if fog.costs == Costs.RATES:
-            # The unit of cost is a sample on the slowest device.
-            process = np.tile(pass_s / pass_s.max(), (T, 1))
+        if times := times_of(job, names, law):
+            pass_s = job.steps * times.process_s(T)
+            # The unit of cost is a sample on the slowest device, in a usual slot.
+            unit_s = np.median(pass_s, axis=0).max()
+            process = pass_s / unit_s
         else:
             process = _profile(fog).process_cost(n, T, chance(0))
         links = links_of(fog, T, process.mean(axis=0), chance(1))
-        if fog.costs == Costs.RATES:
-            link_s = np.maximum(law.sample_s[links.source], law.sample_s[links.target])
-            link_cost = link_s / pass_s.max()
+        if times:
+            link_s = times.link_s(links)
+            link_cost = link_s / unit_s
         else:
             link_cost = _profile(fog).link_cost(links, chance(2))
         problem = Movement(
@@ -114,12 +116,9 @@ def environment_of(job: Job, there: Bools | None = None) -> Environment:
         )
         if not fog.capacities:
             return replace(problem, there=present)
-        if fog.costs == Costs.RATES:
+        if times:
             with np.errstate(divide="ignore"):
-                capacity, link_capacity = (
-                    np.tile(slot_s / pass_s, (T, 1)),
-                    slot_s / link_s,
-                )
+                capacity, link_capacity = slot_s / pass_s, slot_s / link_s
         else:
             drawn = limited(problem, chance(4))
             capacity, link_capacity = drawn.capacity, drawn.link_capacity
@@ -134,7 +133,7 @@ def environment_of(job: Job, there: Bools | None = None) -> Environment:
 
 
 def _profile(fog: FogTable) -> Uniform | Profile:
-    media = {Costs.WIFI: WIFI, Costs.LTE: LTE}
+    media: dict[str, Profile] = {Costs.WIFI: WIFI, Costs.LTE: LTE}
     return media.get(fog.costs) or Uniform(steady=fog.steady)
 
 

@@ -2,8 +2,9 @@
 
 import math
 from enum import StrEnum
+from pathlib import Path
 
-from melisma.errors import ConfigError
+from melisma.errors import ConfigError, unknown
 from melisma.jobs.table import Table
 
 
@@ -35,7 +36,7 @@ class FogTable(Table, frozen=True, kw_only=True):
     links: str = "full"  #: a topology by name, or a CSV file
     density: float = 0.5  #: of random links
     up: float = 1.0  #: chance that a link is there in a slot
-    costs: Costs = Costs.RATES
+    costs: str = Costs.RATES  #: one of ``Costs``, or a CSV file of measured times
     steady: bool = True  #: uniform costs are drawn once, not for each slot
     capacities: bool = True  #: devices and links have limits
     discard: float = 2.0  #: f: discarding a sample in slot t costs f/√t
@@ -45,6 +46,8 @@ class FogTable(Table, frozen=True, kw_only=True):
     comings: str | None = None  #: a CSV file that says who enters and leaves, and when
 
     def _check(self) -> None:
+        if self.costs not in list(Costs) and not self.is_traced:
+            raise unknown("costs", self.costs, [*Costs, "FILE.csv"])
         for key, least in (("period", 1), ("horizon", 1), ("discard", 0), ("gamma", 0)):
             if not least <= getattr(self, key) < math.inf:
                 raise ConfigError(
@@ -60,3 +63,8 @@ class FogTable(Table, frozen=True, kw_only=True):
                 "comings say when devices enter and leave: give them, or arrivals and "
                 "departures"
             )
+
+    @property
+    def is_traced(self) -> bool:
+        """Return whether costs are those of a trace."""
+        return Path(self.costs).suffix == ".csv"
