@@ -125,16 +125,14 @@ def download_times(
     with Testbed("download") as testbed:
         server = ThreadingHTTPServer((testbed.address, 0), _shards(shard_bytes))
         Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://{testbed.address}:{server.server_address[1]}"
+        port = server.server_address[1]
+        url = f"http://{testbed.address}:{port}"
         order = DownloadOrder(shards=sizes, trials=trials, url=url)
+        places = [testbed.place(DEVICES[name], name) for name in devices]
         try:
-            return [
-                [
-                    one.by_shards
-                    for one in _told(testbed.place(DEVICES[name], name), order)
-                ]
-                for name in devices
-            ]
+            for place in places:
+                place.open(port)
+            return [[one.by_shards for one in _told(place, order)] for place in places]
         finally:
             server.shutdown()
             server.server_close()

@@ -5,6 +5,7 @@ machine or user may not.
 """
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,15 @@ def test_everything_is_gone_afterwards() -> None:
         assert things(label) == {label, place.label}
     assert things(label) == set()
     assert sleeper.returncode == -signal.SIGKILL
+
+
+@real
+def test_relays_end_with_the_testbed() -> None:
+    with Testbed() as testbed, socket.create_server((testbed.address, 0)) as server:
+        testbed.place(DEVICES["pi1"], "one").open(server.getsockname()[1])
+        (relay,) = testbed._started
+        assert relay.poll() is None
+    assert relay.returncode == -signal.SIGKILL
 
 
 @real

@@ -246,6 +246,8 @@ def run_on_testbed(
 
         def start(server: rpc.Server) -> None:
             address = server.invite()
+            for place in places:
+                place.open(server.port)
             with ExitStack() as unhurried:
                 for place, owner in zip(places, owners, strict=True):
                     # Importing torch under a low CPU quota would take long.

@@ -1,6 +1,7 @@
-"""Devices emulated on one machine: network namespaces, rate limits, CPU quotas."""
+"""Devices emulated on one machine: namespaces, links, CPU quotas, memory limits."""
 
 from melisma.testbed.devices import DEVICES, Device
+from melisma.testbed.links import LINKS, Link
 from melisma.testbed.testbed import Place, Testbed, missing
 
-__all__ = ["DEVICES", "Device", "Place", "Testbed", "missing"]
+__all__ = ["DEVICES", "LINKS", "Device", "Link", "Place", "Testbed", "missing"]

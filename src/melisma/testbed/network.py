@@ -4,12 +4,14 @@ A namespace is connected to the bridge by a veth pair: the outer end has the nam
 the namespace, the inner end is ``eth0``.
 """
 
+import ctypes
 import json
 import os
 import shutil
 import socket
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -19,6 +21,7 @@ BURST_S = 0.004  #: tokens a bucket holds: one tick of most kernels (250 Hz)
 QUEUE_S = 0.05  #: what may wait for tokens before packets are dropped
 FRAME = 1514  #: bytes: the longest Ethernet frame
 SEGMENT = 65_536  #: bytes a socket hands down at once; the bucket cuts it into frames
+_NETWORK = 0x40000000  #: CLONE_NEWNET
 
 
 def claim_network() -> tuple[socket.socket, IPv4Network]:
@@ -84,6 +87,33 @@ def limit_rates(name: str, down_bps: float | None, up_bps: float | None) -> None
         if rate_bps is not None:
             words = ("qdisc", "add", "dev", end, "root", *bucket(rate_bps))
             _run([tool("tc"), *namespace, *words])
+
+
+def impersonate(name: str, address: str) -> None:
+    """Give a namespace the orchestrator's address: nothing there reaches the real one.
+
+    What listens at it (``listen``) decides what does.
+    """
+    ip("-n", name, "address", "add", f"{address}/32", "dev", "lo")
+
+
+def listen(name: str, address: str, port: int) -> socket.socket:
+    """Return a socket that listens in a namespace; OSError if the port is taken there.
+
+    A socket stays where it was made, and namespaces are entered by threads alone, so
+    one thread enters, makes it and ends.
+    """
+
+    def make() -> socket.socket:
+        with open(f"/run/netns/{name}", "rb") as namespace:
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.setns(namespace.fileno(), _NETWORK):
+                error = ctypes.get_errno()
+                raise OSError(error, f"setns: {os.strerror(error)}")
+        return socket.create_server((address, port))
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(make).result()
 
 
 def bucket(rate_bps: float) -> list[str]:

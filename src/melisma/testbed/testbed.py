@@ -2,8 +2,12 @@
 
 A testbed is a bridge that has the orchestrator's address. A place is a network
 namespace and a cgroup for one learner: a link (veth) to the bridge with a token bucket
-at either end, no route but to the orchestrator, and a quota of CPU time. Any command
-can be started in a place.
+at either end, no route but to the orchestrator, a quota of CPU time and a limit of
+memory. Any command can be started in a place.
+
+A device that says what its link is like has a relay (``relay``) in place of the veth:
+the orchestrator's address is then the place's own, and whoever connects to it there is
+connected to the orchestrator over the link.
 """
 
 import contextlib
@@ -17,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from melisma.errors import ConfigError
-from melisma.testbed import network, ownership, signals
+from melisma.errors import ConfigError, MelismaError
+from melisma.testbed import network, ownership, relay, signals
 from melisma.testbed.cgroups import Cgroups
 from melisma.testbed.devices import Device
 
@@ -40,6 +44,7 @@ class Place:
     name: str
     device: Device
     address: str  #: the learner's own; it reaches the orchestrator's alone
+    orchestrator: str  #: the orchestrator's address
     label: str  #: of its namespace, link and cgroup
     _cgroups: Cgroups
     _started: list[subprocess.Popen[Any]] = field(repr=False)
@@ -58,6 +63,44 @@ class Place:
         process = subprocess.Popen(self.command(argv), **options)
         self._started.append(process)
         return process
+
+    def open(self, port: int) -> None:
+        """Make a port of the orchestrator reachable from here, over the device's link.
+
+        A device without one reaches every port as it is. ConfigError if it is open.
+        """
+        device = self.device
+        if device.link is None:
+            return
+        try:
+            listener = network.listen(self.label, self.orchestrator, port)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.name!r} cannot open port {port}: {error}; open a port once"
+            ) from error
+        with listener:
+            command = relay.command(
+                listener,
+                (self.orchestrator, port),
+                device.link,
+                up_bps=device.up_bps,
+                down_bps=device.down_bps,
+                seed=f"{self.name} {port}",
+            )
+            # Its standard input ends with this process, and the relay with that.
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[listener.fileno()],
+            )
+        self._started.append(process)
+        assert process.stdout is not None
+        with process.stdout as said:
+            if not said.readline():
+                raise MelismaError(
+                    f"the relay of {self.name!r} ended: {process.wait()}"
+                )
 
     @contextlib.contextmanager
     def full_speed(self) -> Iterator[None]:
@@ -131,6 +174,9 @@ class Testbed:
             ownership.remove(own, self._cgroups)
             for process in self._started:
                 process.wait()
+                if process.stdin is not None:
+                    with contextlib.suppress(OSError):  # there is nobody to flush to
+                        process.stdin.close()
 
     def place(self, device: Device, name: str) -> Place:
         """Make a place like ``device``; ConfigError if the name is taken, or all are.
@@ -143,14 +189,17 @@ class Testbed:
         if host > 254:
             raise ConfigError("a testbed has room for 253 learners: no more fit")
         label, address = self._label + ownership.digits(host, 2), self._network[host]
-        self._cgroups.make(label, device.cpu)
+        self._cgroups.make(label, device.cpu, device.memory_bytes)
         alias = f"melisma {self.name}: {name}"
         network.add_namespace(label, str(address), self._label, self.address, alias)
         network.limit_rates(label, device.down_bps, device.up_bps)
+        if device.link is not None:
+            network.impersonate(label, self.address)
         self.places[name] = Place(
             name=name,
             device=device,
             address=str(address),
+            orchestrator=self.address,
             label=label,
             _cgroups=self._cgroups,
             _started=self._started,
