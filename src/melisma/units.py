@@ -118,6 +118,12 @@ class Watts(Quantity):
         return watts(number) if unit == "dBm" else super().convert(number, unit)
 
 
+class Joules(Quantity):
+    """Energy."""
+
+    units: ClassVar = {"J": 1.0, "kJ": 1e3, "Wh": 3600.0, "mWh": 3.6}
+
+
 class WattsPerHertz(Quantity):
     """Density of noise."""
 

@@ -56,6 +56,7 @@ def killed_after(evaluations: int, folder: Path, job: Job) -> None:
         pytest.param(job("states", changing=0.3), marks=pytest.mark.slow),
         pytest.param(job("federated"), marks=pytest.mark.slow),
         job("coded"),
+        job("transmission"),
         job("fog", scheme="fog:windows"),
         job("tasks", scheme="med-probe"),
         pytest.param(job("tasks", scheme="med-learned"), marks=pytest.mark.slow),

@@ -91,6 +91,8 @@ class Coded:
         self._coder.see(code, decoding.own, decoding.ended_s)
         _record(log, decoding)
         session.end()
+        for energy in session.energy():
+            log.powered(energy)
         return Outcome(better, self._coder.plan(code, parts), decoding.error)
 
     def state(self) -> Parameters:

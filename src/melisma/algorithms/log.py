@@ -4,6 +4,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import TrainingError
 from melisma.fleets.protocols import NOT_FINITE, Crew, Judges, Lost, Updates
+from melisma.fleets.sums import Energy
 from melisma.learning.evaluation import Scores
 from melisma.learning.parameters import all_finite
 from melisma.maths.arrays import Floats
@@ -135,6 +137,12 @@ class CycleLog:
     def moved(self, name: str, **facts: Any) -> None:
         """Record what a fog device did with its data in the slot that ended."""
         self._cycle_wide(records.Moved, learner=name, **facts)
+
+    def powered(self, energy: Energy) -> None:
+        """Record a worker's battery and queues in the cycle that ended."""
+        facts = asdict(energy)
+        name = self._crew.learners[facts.pop("worker")]
+        self._cycle_wide(records.Powered, learner=name, **facts)
 
     def arrived(self, updates: Updates, refused: Sequence[int]) -> None:
         """Record updates; ``refused`` are the rows that do not count."""

@@ -20,7 +20,7 @@ from melisma.fleets.protocols import Lost
 from melisma.fleets.roster import Roster
 from melisma.fleets.served import ServedTask
 from melisma.fleets.simulated_coded import NOBODY, Straggling
-from melisma.fleets.sums import Answer, Work
+from melisma.fleets.sums import Answer, Energy, Work
 from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Floats
 from melisma.system.streams import Stream
@@ -147,6 +147,10 @@ class LiveSession:
         """Return Σ weight · answer."""
         rows = [np.asarray(self._vectors[answer], np.float64) for answer in answers]
         return np.asarray(combine(weights, rows))
+
+    def energy(self) -> Sequence[Energy]:
+        """Return nothing: what these workers spend is not known."""
+        return ()
 
     def end(self) -> None:
         """Stop the workers that have not answered."""

@@ -12,7 +12,7 @@ import numpy as np
 from melisma.coding import combine
 from melisma.errors import ConfigError
 from melisma.fleets.protocols import Lost
-from melisma.fleets.sums import Answer, Work
+from melisma.fleets.sums import Answer, Energy, Work
 from melisma.fleets.virtual import VirtualCrew
 from melisma.learning.gradients import gradient_sum, size_of
 from melisma.learning.losses import Loss
@@ -68,18 +68,20 @@ class SimulatedWorkers(VirtualCrew):
         self._air = Uploads(workers=len(names), channels=channels) if channels else None
 
     def session(self, parameters: Parameters, deadline_s: float) -> "VirtualSession":
-        """Begin a cycle, and draw its stragglers."""
+        """Begin a cycle."""
+        sample_s, transfer_s = self._begin(parameters)
+        return VirtualSession(
+            self, sample_s=sample_s, transfer_s=transfer_s, air=self._air
+        )
+
+    def _begin(self, parameters: Parameters) -> tuple[Floats, Floats]:
+        """Draw the stragglers of a cycle; return each worker's times."""
         M, sigma = len(self.learners), self._noise
         slower = np.exp(sigma * self._rng.standard_normal((2, M)))
         late = self._rng.permutation(M)[: self._straggling.number]
         slower[0, late] *= self._straggling.slower
         put(parameters, self.model)
-        return VirtualSession(
-            self,
-            sample_s=self._law.step_s * slower[0],
-            transfer_s=self._law.fixed_s / 2 * slower[1],
-            air=self._air,
-        )
+        return self._law.step_s * slower[0], self._law.fixed_s / 2 * slower[1]
 
     def pass_s(self, seconds: float) -> None:
         """Advance the clock."""
@@ -162,6 +164,10 @@ class VirtualSession:
             for i, coefficient in holders:
                 rows[i] += coefficient * vector
         return np.asarray(combine(weights, list(rows)))
+
+    def energy(self) -> Sequence[Energy]:
+        """Return nothing: these workers have no batteries."""
+        return ()
 
     def end(self) -> None:
         """End the cycle at the time of the last answer."""

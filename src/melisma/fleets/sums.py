@@ -41,6 +41,22 @@ class Answer:
     after_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """What became of one worker's battery and queues in a cycle."""
+
+    worker: int
+    battery_j: float  #: at the end
+    lowest_j: float
+    harvested_j: float
+    stored_j: float  #: of what was harvested
+    computing_j: float  #: spent
+    sending_j: float  #: spent
+    waited_s: float  #: an answer, for a channel or for energy
+    waiting: float  #: answers at most
+    owed: float  #: answers at most, by the fair scheduler
+
+
 class Session(Protocol):
     """One cycle of a crew of workers."""
 
@@ -57,6 +73,9 @@ class Session(Protocol):
 
     def end(self) -> None:
         """Cancel what is under way; the crew's clock stands at the last answer."""
+
+    def energy(self) -> Sequence[Energy]:
+        """Return the account of each worker that has a battery, after the end."""
 
 
 class Sums(Crew, Protocol):

@@ -1,18 +1,33 @@
 """Coded training from a job: simulated and live."""
 
+from math import exp
+from typing import Any
+
+import numpy as np
+
 from melisma.algorithms.coded import Coded
 from melisma.algorithms.coder import Coding
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
+from melisma.algorithms.task import ScheduledTask
 from melisma.errors import ConfigError
 from melisma.fleets.live_coded import LiveWorkers
+from melisma.fleets.powered_coded import PoweredWorkers
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated_coded import SimulatedWorkers, Straggling
 from melisma.jobs.building import Prepared, names_of, state_law, task_on, workload_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job
+from melisma.jobs.transmission_table import TransmissionTable
 from melisma.learning.losses import loss_of
 from melisma.learning.settings import HERE, Hardware, Precision
+from melisma.system.law import DelayLaw
+from melisma.system.streams import Stream
+from melisma.transmission import Radios
+
+#: Of a worker's noise, standard deviations; faster ones are cut to it, since bounds of
+#: queues and batteries rest on a greatest rate.
+NOISIEST = 3.0
 
 
 def coding_of(job: Job) -> Coding:
@@ -45,18 +60,43 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
             f"{learners - 1}"
         )
     law, gamma = state_law(job, workload_of(job, task.model, task.data))
-    crew = SimulatedWorkers(
-        names_of(job),
-        law.expected(gamma),
-        model=task.model,
-        samples=task.taken.train,
-        loss=loss_of(task.training),
-        seed=job.seed,
-        noise=job.noise,
-        straggling=straggling_of(job),
-        channels=job.channels,
-    )
+    options: dict[str, Any] = {
+        "model": task.model,
+        "samples": task.taken.train,
+        "loss": loss_of(task.training),
+        "seed": job.seed,
+        "noise": job.noise,
+        "straggling": straggling_of(job),
+    }
+    if job.transmission is None:
+        crew = SimulatedWorkers(
+            names_of(job), law.expected(gamma), channels=job.channels, **options
+        )
+    else:
+        crew = powered(job, job.transmission, law.expected(gamma), task, options)
     return Prepared(job, task, crew, Coded(task, crew, coding))
+
+
+def powered(
+    job: Job,
+    transmission: TransmissionTable,
+    law: DelayLaw,
+    task: ScheduledTask,
+    options: dict[str, Any],
+) -> PoweredWorkers:
+    """Return simulated workers with batteries; ConfigError if those are too small."""
+    names, power = names_of(job), transmission.power()
+    answer_s = law.fixed_s / 2
+    share_s = law.step_s * task.cycle_samples(None) / len(names)
+    setting = power.setting(
+        answer_s=answer_s,
+        share_s=share_s,
+        channels=job.channels or len(names),
+        faster=exp(NOISIEST * job.noise),
+    )
+    rng = np.random.default_rng([job.seed, Stream.TRANSMISSION])
+    radios = Radios(power, setting, power.unit_s(answer_s, share_s), rng)
+    return PoweredWorkers(names, law, radios=radios, **options)
 
 
 async def live(

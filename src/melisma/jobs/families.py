@@ -56,6 +56,8 @@ class Family(NamedTuple):
     def checked(self, job: Job, *, live: bool = False) -> Job:
         """Return the job with what its scheme implies written out, or ConfigError."""
         self.check(job)
+        if job.transmission is not None and self.name != CODED:
+            raise ConfigError("[transmission] is of coded training: leave it out")
         if live:
             self.check_live(job)
         return self.as_meant(job)
@@ -143,6 +145,8 @@ def check_coded(job: Job) -> None:
 
 def check_coded_live(job: Job) -> None:
     """Raise ConfigError for what is simulated only."""
+    if job.transmission is not None:
+        raise ConfigError("[transmission] is only simulated: leave it out")
     if job.channels is not None:
         raise ConfigError(
             f"channels = {job.channels}: shared channels are only simulated, a live "

@@ -14,6 +14,7 @@ from melisma.errors import ConfigError, unknown
 from melisma.jobs.benchmark_table import BenchmarkTable
 from melisma.jobs.fog_table import FogTable
 from melisma.jobs.table import Table
+from melisma.jobs.transmission_table import TransmissionTable
 from melisma.learner.background import Activity
 from melisma.learning.settings import Argument, Buffers, Late, Rule, Schedule
 from melisma.registry import reference
@@ -254,6 +255,7 @@ class Job(Table, frozen=True, kw_only=True):
     helpers: Helpers = "finished"  #: of a two-stage code
     channels: int | None = None  #: that coded answers share; each has its own if None
     straggling: StragglingTable = StragglingTable()
+    transmission: TransmissionTable | None = None  #: batteries of coded training
     fog: FogTable = FogTable()
     checks: float = 0.0  #: share of live updates that are redone and compared
     noise: float = 0.0  #: spread of times around the law (σ of the logarithm)

@@ -85,6 +85,24 @@ class Moved(LearnerEvent, frozen=True, kw_only=True, tag="moved"):
     error_cost: float  #: of discarding, and of training on few samples
 
 
+class Powered(LearnerEvent, frozen=True, kw_only=True, tag="powered"):
+    """What became of a coded worker's battery and queues in a cycle.
+
+    The battery as the next cycle begins is what it was as this one did, and what was
+    stored, less what was spent.
+    """
+
+    battery_j: float  #: at the end
+    lowest_j: float
+    harvested_j: float
+    stored_j: float  #: of what was harvested; the rest found the battery full enough
+    computing_j: float  #: spent
+    sending_j: float  #: spent
+    waited_s: float  #: an answer, for a channel or for energy
+    waiting: float  #: answers to be sent, at most
+    owed: float  #: answers, by the fair scheduler, at most
+
+
 class Worked(LearnerEvent, frozen=True, kw_only=True):
     """A learner trained, completely or in part."""
 
@@ -179,6 +197,7 @@ Record = (
     | Allocated
     | Downloaded
     | Moved
+    | Powered
     | Trained
     | Halted
     | Uploaded

@@ -15,3 +15,4 @@ class Stream(IntEnum):
     FOG = 8  #: what devices of a fog collect, and what moving it costs
     COMINGS = 12  #: when devices of a fog enter and leave
     BENCHMARK = 5  #: in which state a learner was benchmarked
+    TRANSMISSION = 10  #: what batteries harvest
