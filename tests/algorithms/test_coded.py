@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 import melisma as mel
 from melisma.algorithms.coded import NOT_NEEDED, Coded, _parts
+from melisma.algorithms.coder import Coder, Coding
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import ScheduledTask
 from melisma.coding import CODES
@@ -156,6 +157,61 @@ def test_helpers_may_be_reserved() -> None:
     assert 0 < sum(r.samples == 0 for r in first) < len(CORES)
 
 
+def started(happened: list[Record]) -> dict[int, list[str]]:
+    """Who had work when a cycle began."""
+    return {
+        cycle: [
+            r.learner
+            for r in happened
+            if isinstance(r, Allocated) and r.cycle == cycle and r.samples
+        ]
+        for cycle in range(1, 5)
+    }
+
+
+@pytest.mark.parametrize("first", ["chosen", "random", 3])
+def test_a_ring_of_helpers_trains_as_plain_descent_does(first: Any) -> None:
+    dead = StragglingTable(number=1, slower=math.inf)
+    ready = build(job(helpers="ring", first=first, straggling=dead))
+    plain = plainly(ready.task, ready.job.training)
+    ours, happened = ran(ready)
+    assert_same(ours, plain)
+    assert {r.error for r in happened if isinstance(r, Aggregated)} == {0.0}
+    sizes = {len(names) for names in started(happened).values()}
+    assert sizes <= {"chosen": {1, 2, 3, 4, 5}, "random": {4}, 3: {3}}[first]
+
+
+def test_who_starts_is_drawn_anew_in_each_cycle() -> None:
+    _, happened = ran(build(job(helpers="ring", first=2)))
+    assert len({tuple(names) for names in started(happened).values()}) > 1
+
+
+def drawn(cycles: list[int], **changes: Any) -> list[tuple[int, ...]]:
+    """Who starts in these cycles, by a coder that begins with the first of them."""
+    ready = build(job(helpers="ring", **changes))
+    coder = Coder(coding_of(ready.job), ready.task)
+    law = asyncio.run(ready.crew.law())
+    codes = [coder.code(ready.crew.learners, law, cycle)[0] for cycle in cycles]
+    return [tuple(np.flatnonzero(code.loads).tolist()) for code in codes]
+
+
+def test_a_resumed_run_draws_those_who_start_as_it_would_have() -> None:
+    assert drawn([1, 2, 3, 4], first=3)[2:] == drawn([3, 4], first=3)
+    assert drawn([3, 4], first=3) != drawn([3, 4], first=3, seed=1)
+
+
+def test_more_than_two_in_three_do_not_start_where_stragglers_need_helpers() -> None:
+    assert [len(some) for some in drawn([1], first="random", stragglers=4)] == [2]
+
+
+def test_too_few_are_there_for_those_who_are_to_start() -> None:
+    ready = build(job())
+    coder = Coder(Coding(helpers="ring", first=5, stragglers=2), ready.task)
+    law = asyncio.run(ready.crew.law())
+    with pytest.raises(InfeasibleError, match="5 of them are to start, and 2 to help"):
+        coder.code(ready.crew.learners, law, 1)
+
+
 @pytest.mark.slow
 def test_two_stages_are_faster_than_any_code_of_one() -> None:
     times = {}
@@ -241,6 +297,10 @@ def test_the_same_seed_gives_the_same_records() -> None:
         ({"stragglers": 6}, "stragglers = 6 of 6 learners: give 0 to 5"),
         ({"training": TrainingTable(momentum=1.0)}, "momentum 1.0"),
         ({"straggling": StragglingTable(number=7)}, "7 stragglers of 6 workers"),
+        ({"first": 0, "helpers": "ring"}, "first = 0: give at least 1"),
+        ({"first": 6, "helpers": "ring"}, "first = 6 of 6 learners.*give 1 to 5"),
+        ({"first": 4, "helpers": "ring", "stragglers": 3}, "give 1 to 3"),
+        ({"first": "random"}, "with helpers = 'finished', where everybody starts"),
     ],
 )
 def test_what_cannot_be_is_named(changes: dict[str, Any], message: str) -> None:

@@ -88,8 +88,9 @@ def test_uncoded_training_needs_everybody(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_helpers_may_be_reserved(tmp_path: Path) -> None:
-    job = msgspec.structs.replace(JOB, helpers="reserved")
+@pytest.mark.parametrize("how", [{}, {"helpers": "ring", "first": "random"}], ids=str)
+def test_helpers_may_be_reserved(tmp_path: Path, how: dict[str, str]) -> None:
+    job = msgspec.structs.replace(JOB, **({"helpers": "reserved"} | how))
     assert_exact(job, tmp_path, live(job, tmp_path, workers(Missing)))
 
 

@@ -164,12 +164,12 @@ def test_the_time_for_stage_two_is_nearly_the_best(
     assert plan.expected_s <= 1.01 * min(mean_s(t) for t in np.linspace(0.0, 6.0, 121))
 
 
-@pytest.mark.parametrize(("factor", "winners"), [(8.0, [0, 1]), (3.0, [1, 2, 3])])
+@pytest.mark.parametrize(("late", "winners"), [(0.3, [0, 1]), (0.15, [1, 2, 3])])
 def test_those_who_start_are_the_best_of_the_fastest_and_of_the_slowest(
-    factor: float, winners: list[int]
+    late: float, winners: list[int]
 ) -> None:
     speeds = np.array([2.0, 3.0, 6.0, 4.0]) / 15.0
-    drawn = scenarios(0.15, factor) / 4.0 / speeds
+    drawn = scenarios(late, 3.0, seed=1) / 4.0 / speeds
     plan = choose(drawn, stragglers=1, speeds=speeds, helpers="reserved")
     starts = [[2], [2, 3], [2, 3, 1], [0], [0, 1], [0, 1, 3]]
     expected = [
@@ -186,6 +186,14 @@ def test_those_who_start_are_the_best_of_the_fastest_and_of_the_slowest(
     assert np.flatnonzero(plan.scheme.loads).tolist() == sorted(best) == winners
 
 
+def test_those_who_are_to_start_start_and_the_time_is_chosen_for_them() -> None:
+    drawn = scenarios(0.15, 8.0)
+    plan = choose(drawn, stragglers=1, speeds=np.ones(4), helpers="ring", first=[1, 3])
+    assert np.flatnonzero(plan.scheme.loads).tolist() == [1, 3]
+    scheme = two_stage(workers=4, stragglers=1, helpers="ring", first=[1, 3])
+    assert plan.expected_s == timed(scheme, drawn).expected_s
+
+
 def test_helping_is_planned_to_be_faster_than_waiting_to_help() -> None:
     drawn = scenarios(0.15, 8.0)
     plans = {
@@ -197,7 +205,8 @@ def test_helping_is_planned_to_be_faster_than_waiting_to_help() -> None:
         )
         for helpers in get_args(Helpers)
     }
-    assert plans["finished"].expected_s < 0.8 * plans["reserved"].expected_s
+    for waiting in ("reserved", "ring"):
+        assert plans["finished"].expected_s < 0.8 * plans[waiting].expected_s
 
 
 def test_scenarios_that_end_in_nothing_are_dear_but_not_endless() -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from tests.coding.codes import TESTBED, gradients, patterns, spans
 
-from melisma.coding import NotDecodable, Rest, TwoStage, two_stage
+from melisma.coding import Code, NotDecodable, Rest, TwoStage, two_stage
+from melisma.coding.spanning import spanning
 from melisma.errors import ConfigError
 from melisma.maths.arrays import Bools, Floats
 
@@ -18,6 +19,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"helpers": "finished", "first": 3},
     {"helpers": "reserved"},
     {"helpers": "reserved", "coded": "blocks"},
+    {"helpers": "ring"},
 ]
 
 
@@ -153,6 +155,65 @@ def test_nobody_but_the_reserved_help_in_the_papers_scheme() -> None:
     assert (rest.unfinished.tolist(), rest.helpers.tolist()) == ([1, 4], [2, 3, 5])
 
 
+def papers(rest: Rest, seed: int = 0) -> Code:
+    """The same layout with the coefficients of the paper: A random, any columns."""
+    helpers = rest.helpers[rest.loads[rest.helpers] > 0]
+    holders: list[list[int]] = [[] for _ in range(rest.partitions)]
+    for w in [*rest.unfinished.tolist(), *helpers.tolist()]:
+        for k in rest.code.work(w).tolist():
+            holders[k].append(w)
+    rng = np.random.default_rng(seed)
+    return spanning(np.array(holders), rest.code.workers, rng)
+
+
+@pytest.mark.parametrize("instance", range(12))
+def test_a_ring_bears_whatever_the_papers_own_coefficients_bear(instance: int) -> None:
+    rng = np.random.default_rng([13, instance])
+    workers = int(rng.integers(3, 7))
+    s = int(rng.integers(1, workers - 1))
+    first = rng.permutation(workers)[: rng.integers(1, workers - s + 1)].tolist()
+    scheme = two_stage(
+        workers=workers,
+        stragglers=s,
+        speeds=rng.uniform(1.0, 4.0, workers),
+        partitions=int(rng.integers(workers, 20)),
+        helpers="ring",
+        first=first,
+        seed=instance,
+    )
+    for finished in finished_sets(scheme):
+        rest = scheme.rest(finished)
+        assert rest.stragglers == s
+        theirs = papers(rest)
+        for alive in patterns(workers, workers):
+            missing = int((rest.loads[~alive] > 0).sum())
+            assert missing > s or spans(rest.code, alive)
+            assert spans(rest.code, alive) or not spans(theirs, alive)
+            assert rest.code.decodable(alive) == spans(rest.code, alive)
+
+
+@pytest.mark.parametrize("s", [0, 1, 2, 3])
+def test_who_carries_on_in_a_ring_sends_the_plain_sum_it_began(s: int) -> None:
+    scheme = two_stage(
+        workers=7, stragglers=s, helpers="ring", first=[0, 2, 3, 5], partitions=30
+    )
+    for finished in finished_sets(scheme):
+        rest = scheme.rest(finished)
+        for w in rest.unfinished:
+            assert (rest.row(w) == 1.0).all()
+        weights = rest.decode(rest.unfinished)  # though no helper has answered
+        assert weights[rest.unfinished] == pytest.approx(1.0)
+
+
+def test_the_coefficients_of_a_ring_are_of_moderate_size() -> None:
+    for s in (1, 2, 3):
+        scheme = two_stage(workers=12, stragglers=s, helpers="ring", partitions=120)
+        code = scheme.rest([]).code
+        assert np.abs(code.matrix.data).max() < 10.0
+        worst = max(code.amplification(code.decode(alive)) for alive in patterns(12, s))
+        assert worst < 1000.0
+
+
 def test_stage_one_is_uncoded_and_says_what_to_do() -> None:
     scheme = two_stage(workers=4, stragglers=1)
     assert scheme.decode(range(4)).tolist() == [1.0] * 4
@@ -175,6 +236,7 @@ def test_finished_must_be_some_of_stage_one(finished: list[int]) -> None:
         ({"first": 0}, "first is 0 of 4 workers: 1 to 4 of them can start"),
         ({"first": [1, 7]}, r"first is \[1, 7\] of 4 workers"),
         ({"first": 4, "helpers": "reserved"}, "1 to 3 of them can start"),
+        ({"coded": "blocks", "helpers": "ring"}, "leave coded out"),
     ],
 )
 def test_bad_schemes_are_refused(changes: dict[str, Any], message: str) -> None:

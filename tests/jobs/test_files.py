@@ -66,6 +66,8 @@ def test_a_job_survives_being_written_and_read(tmp_path: Path) -> None:
         ("mode = 'paralel'", "unknown mode 'paralel': did you mean 'parallel'?"),
         ("late = 'stop'", "unknown late 'stop'"),
         ("helpers = 'finish'", "unknown helpers 'finish': did you mean 'finished'?"),
+        ("first = 'randm'", "unknown first 'randm': did you mean 'random'?"),
+        ("first = 2.5", "first: expected `int | str`, got `float`"),
         ("checks = 1.5", "checks = 1.5: give a share from 0 to 1"),
         (
             "checks = 0.1\nmode = 'federated'",

@@ -187,7 +187,7 @@ def test_one_killed_in_every_cycle_leaves_every_gradient_exact(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("helpers", ["finished", "reserved"])
+@pytest.mark.parametrize("helpers", ["finished", "reserved", "ring"])
 def test_a_second_stage_begun_too_early_leaves_every_gradient_exact(
     helpers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

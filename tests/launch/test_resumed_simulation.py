@@ -57,6 +57,7 @@ def killed_after(evaluations: int, folder: Path, job: Job) -> None:
         pytest.param(job("federated"), marks=pytest.mark.slow),
         job("coded"),
         job("transmission"),
+        job("coded", name="ring", helpers="ring", first="random"),
         job("fog", scheme="fog:windows"),
         job("tasks", scheme="med-probe"),
         pytest.param(job("tasks", scheme="med-learned"), marks=pytest.mark.slow),

@@ -63,7 +63,8 @@ class Coded:
         while True:
             await crew.ready()
             try:
-                code, t_comp_s = self._coder.code(crew.learners, await crew.law())
+                law = await crew.law()
+                code, t_comp_s = self._coder.code(crew.learners, law, log.cycle)
             except InfeasibleError:
                 if crew.now_s() >= until_s:
                     raise

@@ -8,7 +8,7 @@ import numpy as np
 
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.coding import CODES, Code, History, choose
-from melisma.coding.two_stage import Helpers
+from melisma.coding.two_stage import First, Helpers
 from melisma.errors import InfeasibleError
 from melisma.fleets.sums import Answer
 from melisma.maths.arrays import Floats, Ints
@@ -29,6 +29,7 @@ class Coding:
     code: str = "two-stage"  #: a name in CODES
     stragglers: int | None = None  #: that may be missing; None: as history predicts
     helpers: Helpers = "finished"
+    first: First = "chosen"  #: who starts, where helpers wait
 
 
 class Coder:
@@ -41,8 +42,10 @@ class Coder:
         self._rng = np.random.default_rng([task.seed, Stream.CODES])
         self._since = 0
 
-    def code(self, names: Sequence[str], law: DelayLaw) -> tuple[Code, float | None]:
-        """Return the code of the next cycle, and when its second stage begins."""
+    def code(
+        self, names: Sequence[str], law: DelayLaw, cycle: int
+    ) -> tuple[Code, float | None]:
+        """Return the code of a cycle, the next, and when its second stage begins."""
         s = self._coding.stragglers
         if s is not None and len(names) <= s:
             raise InfeasibleError(
@@ -58,7 +61,7 @@ class Coder:
         speeds, s = self._history.speeds, self._tolerated(len(names))
         if self._made is None or self._is_old(speeds, s):
             self._speeds, self._s, self._since = speeds, s, 0
-            self._made = self._make(len(names))
+            self._made = self._make(len(names), cycle)
         self._since += 1
         return self._made
 
@@ -69,10 +72,33 @@ class Coder:
     def _is_old(self, speeds: Floats, s: int) -> bool:
         moved = np.abs(speeds / self._speeds - 1.0).max() > CHANGED
         if self._coding.code == "two-stage":
-            return bool(moved) or s != self._s or self._since >= ANEW
+            since = ANEW if self._coding.first == "chosen" else 1
+            return bool(moved) or s != self._s or self._since >= since
         return s != self._s or (bool(moved) and self._coding.code == "hetero")
 
-    def _make(self, workers: int) -> tuple[Code, float | None]:
+    def _first(self, workers: int, cycle: int) -> list[int] | None:
+        """Draw who starts, as the paper has it; None where that is chosen.
+
+        The draw depends on seed and cycle alone: a run that is resumed draws the same.
+        """
+        coding = self._coding
+        if coding.first == "chosen":
+            return None
+        spare = max(coding.stragglers or 0, 1)  # fewer helpers would not tolerate them
+        first = (
+            max(min(2 * workers // 3, workers - max(self._s, 1)), 1)
+            if coding.first == "random"
+            else coding.first
+        )
+        if first > workers - spare:
+            raise InfeasibleError(
+                f"{workers} workers are there, {first} of them are to start, and "
+                f"{spare} to help: wait for more workers, or lower first"
+            )
+        rng = np.random.default_rng([self._task.seed, Stream.RING, cycle])
+        return sorted(rng.permutation(workers)[:first].tolist())
+
+    def _make(self, workers: int, cycle: int) -> tuple[Code, float | None]:
         name, seed = self._coding.code, self._task.seed
         options: dict[str, Any] = {"workers": workers, "stragglers": self._s}
         if name != "cyclic":
@@ -92,7 +118,8 @@ class Coder:
                 # A predicted s may be too large; a given one must be tolerated.
                 trusting=self._coding.stragglers is None
                 and self._coding.helpers == "finished",
-                coded="blocks",
+                coded="ring" if self._coding.helpers == "ring" else "blocks",
+                first=self._first(workers, cycle),
                 partitions=partitions,
                 upload_s=self._upload_s,
             )

@@ -1,12 +1,12 @@
 """When stage two begins, and how many workers stage one has.
 
 The mean duration over scenarios, the same ones for every choice, is minimised over M₁
-(where helpers are reserved) and T_comp. Waiting longer pays only if a worker finishes
+(where helpers wait) and T_comp. Waiting longer pays only if a worker finishes
 meanwhile, so the best T_comp is a moment at which one does in some scenario: quantiles
 of these moments are tried, then those around the best.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,21 +40,23 @@ def choose(
     helpers: Helpers = "finished",
     trusting: bool = False,
     coded: Coded | None = None,
+    first: Sequence[int] | None = None,
     partitions: int | None = None,
     upload_s: ArrayLike = 0.0,
 ) -> Plan:
     """The scheme with the least mean duration; its options are those of ``two_stage``.
 
     ``scenarios_s``: seconds of each worker for all of the data, scenarios × workers
-    (inf: dead), as ``prediction.History.scenarios`` draws them.
+    (inf: dead), as ``prediction.History.scenarios`` draws them. ``first``: numbers of
+    those who start, where they are not to be chosen.
     """
     scenarios = np.asarray(scenarios_s, dtype=np.float64)
     if scenarios.ndim != 2 or not scenarios.size:
         raise ConfigError(f"scenarios of shape {scenarios.shape}: give a row for each")
     v = np.asarray(speeds, dtype=np.float64)
     M = v.size
-    if helpers == "finished":
-        starts: list[list[int] | None] = [None]
+    if first is not None or helpers == "finished":
+        starts: list[Sequence[int] | None] = [first]
     else:
         fastest = np.argsort(-v, kind="stable").tolist()
         most = M - max(stragglers, 1)  # fewer helpers than s would not bear s
@@ -71,12 +73,12 @@ def choose(
                 trusting=trusting,
                 coded=coded,
                 partitions=partitions,
-                first=first,
+                first=start,
             ),
             scenarios,
             upload_s,
         )
-        for first in starts
+        for start in starts
     ]
     return min(plans, key=lambda plan: plan.expected_s)
 

@@ -2,6 +2,7 @@
 
     cyclic    as many partitions as workers; partition k is at workers k, k−1, …, k−s
     hetero    loads follow speeds, laid end to end on a ring of K partitions
+    assisted  each partition has an owner, who sends a plain sum, and s helpers
 
 *Coefficients.* C is a random (s+1) × M matrix, any s + 1 columns of which are
 independent. For partition k at workers S solve C[:, S]·b = 1: so C·B = 1 in all rows.
@@ -14,6 +15,11 @@ is taken, the one that amplifies rounding errors least, as rows of B have length
 Where the layout leaves more freedom than s (blocks that coincide), N spans all of it,
 so that what can be decoded with more than s missing is decoded.
 
+*Plain owners.* The owners' sums alone make up the whole: a₀ is 1 on owners, 0 on
+helpers. So only N is to be drawn: s × M, any s columns independent. For a partition at
+owner o and helpers S solve N[:, S]·b = −N[:, o], and the owner's coefficient is 1.
+Any s missing T are decoded around, since N[:, T] can be inverted.
+
 Papers: H. Wang, S. Guo, B. Tang, R. Li, C. Li, "Heterogeneity-aware Gradient Coding for
 Straggler Tolerance", ICDCS 2019; R. Tandon et al., "Gradient Coding", ICML 2017.
 
@@ -22,8 +28,10 @@ Differences from the papers:
    theirs, row by row from the null space of a random H, decode with larger errors.
 2. C is drawn up to twenty times and the best conditioned one is kept.
 3. Loads are whole numbers of least makespan, none above K.
+4. Plain owners are ours: see ``two_stage`` for what they are for.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,43 +111,88 @@ def ring(loads: Ints, partitions: int) -> Ints:
 
 def spanning(holders: Ints, workers: int, rng: np.random.Generator) -> Spanning:
     """The best conditioned of several random codes, given who holds each partition."""
+    C, b = _best(holders, lambda some: _coefficients(some, workers, rng))
+    B = _matrix(holders, b, workers)
+    length = np.sqrt(B.multiply(B).sum(axis=1))
+    scale = np.where(length > 0, length, 1.0)
+    B.data /= np.repeat(scale, np.diff(B.indptr))
+    C = np.where(length > 0, C * scale, 0.0)
+    # Differences of the rows of C are the directions in which weights are free.
+    return _spanning(B, C.mean(axis=0), C[1:] - C[0])
+
+
+def assisted(
+    owners: Ints, helpers: Ints, workers: int, rng: np.random.Generator
+) -> Spanning:
+    """The best conditioned of several random codes whose owners send plain sums.
+
+    ``owners`` has one worker for each partition, ``helpers`` s of them.
+    """
+    holders = np.column_stack([owners, helpers])
+    N, b = _best(holders, lambda some: _cancelling(some, workers, rng))
+    B = _matrix(holders, b, workers)
+    base = np.zeros(workers)
+    base[owners] = 1.0
+    return _spanning(B, base, np.where(np.diff(B.indptr) > 0, N, 0.0))
+
+
+def _best(
+    holders: Ints, draw: Callable[[Ints], tuple[Floats, Floats]]
+) -> tuple[Floats, Floats]:
+    """Of some draws of a matrix and each partition's b, that with the smallest b."""
     first = np.flatnonzero(
         np.diff(holders, axis=0, prepend=-1).any(axis=1)
     )  # neighbours at the same workers share their coefficients
-    s = holders.shape[1] - 1
-    draws = int(np.clip(WORK / (first.size * (s + 1.0) ** 3), 1, DRAWS))
-    drawn = [_coefficients(holders[first], workers, rng) for _ in range(draws)]
-    C, b = min(drawn, key=lambda draw: float(np.abs(draw[1]).max()))
-    times = np.diff(first, append=len(holders))
-    return _spanning(C, np.repeat(b, times, axis=0), holders, workers)
+    draws = int(np.clip(WORK / (first.size * float(holders.shape[1]) ** 3), 1, DRAWS))
+    drawn = [draw(holders[first]) for _ in range(draws)]
+    matrix, b = min(drawn, key=lambda one: float(np.abs(one[1]).max()))
+    return matrix, np.repeat(b, np.diff(first, append=len(holders)), axis=0)
 
 
 def _coefficients(
     holders: Ints, workers: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """C, and b of each partition."""
-    copies = holders.shape[1]
-    C = rng.standard_normal((copies, workers))
-    parts = np.array_split(holders, 1 + holders.size * copies // CHUNK)
-    ones = np.ones((copies, 1))
-    b = [np.linalg.solve(C.T[part].swapaxes(1, 2), ones)[..., 0] for part in parts]
-    return C, np.concatenate(b)
+    C = rng.standard_normal((holders.shape[1], workers))
+    return C, _solved(C, holders, np.ones((len(holders), len(C))))
 
 
-def _spanning(C: Floats, b: Floats, holders: Ints, workers: int) -> Spanning:
+def _cancelling(
+    holders: Ints, workers: int, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """N, with columns of length 1, and b of each partition: its owner's is 1."""
+    N = rng.standard_normal((holders.shape[1] - 1, workers))
+    if len(N):
+        N /= np.linalg.norm(N, axis=0)
+    b = _solved(N, holders[:, 1:], -N.T[holders[:, 0]])
+    return N, np.column_stack([np.ones(len(holders)), b])
+
+
+def _solved(matrix: Floats, columns: Ints, wanted: Floats) -> Floats:
+    """x with matrix[:, columns]·x = wanted, row by row."""
+    pieces = 1 + columns.size * columns.shape[1] // CHUNK
+    x = [
+        np.linalg.solve(matrix.T[some].swapaxes(1, 2), right[..., None])[..., 0]
+        for some, right in zip(
+            np.array_split(columns, pieces), np.array_split(wanted, pieces), strict=True
+        )
+    ]
+    return np.concatenate(x)
+
+
+def _matrix(holders: Ints, b: Floats, workers: int) -> Any:
+    """B, given who holds each partition, and with which coefficients."""
     K, copies = holders.shape
     held = np.repeat(np.arange(K), copies)
-    B = sparse(holders.ravel(), held, b.ravel(), (workers, K))
-    length = np.sqrt(B.multiply(B).sum(axis=1))
-    scale = np.where(length > 0, length, 1.0)
-    B.data /= np.repeat(scale, np.diff(B.indptr))
-    C = np.where(length > 0, C * scale, 0.0)
-    # Differences of the rows of C are the directions in which weights are free.
-    free: Floats = np.linalg.qr(_freedom(B, C[1:] - C[0]).T)[0].T
-    base = C.mean(axis=0)
+    return sparse(holders.ravel(), held, b.ravel(), (workers, K))
+
+
+def _spanning(B: Any, base: Floats, known: Floats) -> Spanning:
+    """The code, from some weights with aB = 1, and known directions with nB = 0."""
+    free: Floats = np.linalg.qr(_freedom(B, known).T)[0].T
     return Spanning(
         matrix=B,
-        stragglers=copies - 1,
+        stragglers=len(known),
         base=base - (base @ free.T) @ free,
         free=free,
     )

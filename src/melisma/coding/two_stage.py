@@ -10,13 +10,17 @@ owner has already). Any s of the rows of stage two may be missing. Then
     Σₖ gₖ  =  Σ sums of the finished  +  Σ weights · answers of stage two
 
     helpers="finished"   everybody starts, and whoever is done helps (the default)
-    helpers="reserved"   the paper's: ``first`` workers start, the others wait to help
+    helpers="reserved"   ``first`` workers start, the others wait to help
+    helpers="ring"       the same, and their code is a ring: the paper's scheme
 
 *The code of stage two.* ``coded="blocks"``: the owners are one group that covers what
 is left once, the helpers make s more, and decoding is a path (see ``blocks``).
-``coded="ring"``: helpers' loads laid end to end, random coefficients (see
-``spanning``), as in the paper. Both keep s; blocks are exact, and decode many patterns
-with more than s missing, above all the likely one: all who were late stay late.
+``coded="ring"``, the paper's: helpers' loads laid end to end, random coefficients (see
+``spanning.assisted``). Both keep s; blocks are exact, and decode many patterns with
+more than s missing, above all the likely one: all who were late stay late.
+
+*Who carries on is told nothing.* The owners' coefficients are 1 in both codes, so that
+the plain sum that a late worker has begun is the answer that stage two needs.
 
 Paper: X. Wang, X. Zhong, J. Ning, H. Li, T. Yang, Y. Yang, "Two-Stage Coded Federated
 Edge Learning: A Dynamic Partial Gradient Coding Perspective".
@@ -27,13 +31,23 @@ Differences from the paper:
    any code that tolerates s; its T3, a vector on the finished, is all ones.
 3. Loads of stage one follow speeds too, and are whole numbers of least makespan.
 4. s is capped by the number of helpers, and by that of the late if one trusts those
-   who were not; ``Rest.stragglers`` says what is left of it.
+   who were not; ``Rest.stragglers`` says what is left of it. Lemma 2 is wrong without
+   that cap: s + 1 copies of a partition need s helpers.
 5. Decoding takes the earliest moment that will do, not a fixed number of answers.
+6. T1 asks that *any* s + 1 columns of A be independent, which is more than Lemma 2
+   uses, and gives a late worker coefficients that differ within its block. It would
+   have to be told them while it computes, and to keep one gradient for each partition.
+   Here every s + 1 workers *who share a partition* have independent columns (one owner,
+   s helpers), with which the owner's coefficients can be 1. All that T1 decodes is
+   decoded, and whatever helpers do, the owners alone are enough.
+7. T2 as printed eliminates s + 1 positions of a vector of s + 1 and keeps one: read s.
+   The proof of Lemma 2 calls A, of more columns than rows, non-singular: read its
+   s + 1 columns that hold a partition.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,12 +55,15 @@ from numpy.typing import ArrayLike, NDArray
 from melisma.coding import loads as share
 from melisma.coding.blocks import Blocks, block_matrix, group_blocks
 from melisma.coding.code import Code
-from melisma.coding.spanning import ring, spanning
+from melisma.coding.spanning import assisted, ring
 from melisma.errors import ConfigError
 from melisma.maths.arrays import Bools, Floats, Ints
 
-Helpers = Literal["finished", "reserved"]
+Helpers = Literal["finished", "reserved", "ring"]
 Coded = Literal["blocks", "ring"]
+#: Of a run: those who start are chosen, or drawn in each iteration, two in three of all
+#: or as many as are given.
+First = int | Literal["chosen", "random"]
 
 COARSEST, FINEST = 16, 64  #: partitions per worker: what is left is to be shared again
 KEPT = 64  #: second stages that are remembered, since few sets of workers are late
@@ -165,11 +182,11 @@ class TwoStage(Blocks):
     def _ring(self, owners: Ints, helpers: Ints) -> Code:
         sizes = (self.stop - self.start)[owners]
         K, s = int(sizes.sum()), self._tolerated(owners, helpers)
-        holders = np.repeat(owners, sizes)[:, None]
+        copies = np.zeros((K, 0), dtype=np.int64)
         if s:
-            copies = ring(share.loads(self.speeds[helpers], s * K, K), K)
-            holders = np.column_stack([holders, helpers[copies]])
-        return spanning(holders, self.workers, np.random.default_rng(self.seed))
+            copies = helpers[ring(share.loads(self.speeds[helpers], s * K, K), K)]
+        rng = np.random.default_rng(self.seed)
+        return assisted(np.repeat(owners, sizes), copies, self.workers, rng)
 
 
 def two_stage(
@@ -187,18 +204,20 @@ def two_stage(
     """Return stage one.
 
     ``first`` are those who start: how many of them, drawn at random, or their numbers.
-    All by default, but two in three where helpers are reserved; then stage two is
-    ``coded`` as a ring by default, as in the paper. ``trusting``: whoever was on time
-    will not straggle later, so that no more than the late are to be tolerated. It is
-    the better way where s is predicted, and may be too large.
+    All by default, but two in three where helpers wait; then stage two is ``coded`` as
+    a ring by default, as in the paper. ``trusting``: whoever was on time will not
+    straggle later, so that no more than the late are to be tolerated. It is the better
+    way where s is predicted, and may be too large.
     """
     v = share.checked(workers, stragglers, speeds, partitions)
     coded = coded or ("blocks" if helpers == "finished" else "ring")
-    if helpers not in ("finished", "reserved") or coded not in ("blocks", "ring"):
+    if helpers not in get_args(Helpers) or coded not in get_args(Coded):
         raise ConfigError(
-            f"helpers is '{helpers}' and coded '{coded}': give 'finished' or "
-            "'reserved', and 'blocks' or 'ring'"
+            f"helpers is '{helpers}' and coded '{coded}': give 'finished', 'reserved' "
+            "or 'ring', and 'blocks' or 'ring'"
         )
+    if helpers == "ring" and coded != "ring":
+        raise ConfigError(f"helpers in a ring and coded '{coded}': leave coded out")
     starting = _starting(workers, helpers, first, np.random.default_rng(seed))
     order = starting[np.argsort(-v[starting], kind="stable")]
 

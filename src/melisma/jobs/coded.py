@@ -36,6 +36,7 @@ def coding_of(job: Job) -> Coding:
         code=job.scheme.partition(":")[2] or job.code,
         stragglers=job.stragglers,
         helpers=job.helpers,
+        first=job.first,
     )
 
 
@@ -58,6 +59,12 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
         raise ConfigError(
             f"stragglers = {coding.stragglers} of {learners} learners: give 0 to "
             f"{learners - 1}"
+        )
+    most = learners - max(coding.stragglers or 0, 1)
+    if isinstance(coding.first, int) and coding.first > most:
+        raise ConfigError(
+            f"first = {coding.first} of {learners} learners, of whom some are to help: "
+            f"give 1 to {most}"
         )
     law, gamma = state_law(job, workload_of(job, task.model, task.data))
     options: dict[str, Any] = {

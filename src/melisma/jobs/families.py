@@ -141,6 +141,13 @@ def check_coded(job: Job) -> None:
     _check_planned_exactly(job, "coded training")
     if job.stragglers is not None and job.stragglers < 0:
         raise ConfigError(f"stragglers = {job.stragglers}: give 0 or more")
+    if isinstance(job.first, int) and job.first < 1:
+        raise ConfigError(f"first = {job.first}: give at least 1, who start a cycle")
+    if job.first != "chosen" and job.helpers == "finished":
+        raise ConfigError(
+            f"first = {job.first!r} with helpers = 'finished', where everybody starts: "
+            "give helpers = 'ring' or 'reserved' as well"
+        )
 
 
 def check_coded_live(job: Job) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from melisma.coding import CODES
-from melisma.coding.two_stage import Helpers
+from melisma.coding.two_stage import First, Helpers
 from melisma.errors import ConfigError, unknown
 from melisma.jobs.benchmark_table import BenchmarkTable
 from melisma.jobs.fog_table import FogTable
@@ -253,6 +253,7 @@ class Job(Table, frozen=True, kw_only=True):
     code: str = "two-stage"  #: of coded training: a name in CODES
     stragglers: int | None = None  #: that a code tolerates; predicted if not given
     helpers: Helpers = "finished"  #: of a two-stage code
+    first: First = "chosen"  #: who starts, where helpers wait
     channels: int | None = None  #: that coded answers share; each has its own if None
     straggling: StragglingTable = StragglingTable()
     transmission: TransmissionTable | None = None  #: batteries of coded training

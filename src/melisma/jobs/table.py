@@ -91,4 +91,6 @@ def _parts(kind: Any) -> Iterator[type[Any]]:
 
 
 def _literals(kind: Any) -> tuple[str, ...]:
-    return get_args(kind) if get_origin(kind) is Literal else ()
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    return tuple(name for part in get_args(kind) for name in _literals(part))

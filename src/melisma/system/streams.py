@@ -14,5 +14,6 @@ class Stream(IntEnum):
     STRAGGLERS = 7  #: who straggles in a cycle
     FOG = 8  #: what devices of a fog collect, and what moving it costs
     COMINGS = 12  #: when devices of a fog enter and leave
+    RING = 13  #: who starts a coded cycle, where that is drawn
     BENCHMARK = 5  #: in which state a learner was benchmarked
     TRANSMISSION = 10  #: what batteries harvest
