@@ -74,6 +74,12 @@ class Metres(Quantity):
     units: ClassVar = {"m": 1.0, "km": 1e3}
 
 
+class MetresPerSecond(Quantity):
+    """Speed."""
+
+    units: ClassVar = {"m/s": 1.0, "km/h": 1 / 3.6}
+
+
 class Decibels(Quantity):
     """Attenuation, the one quantity that stays in decibels: so its law is printed."""
 

@@ -55,6 +55,7 @@ def killed_after(evaluations: int, folder: Path, job: Job) -> None:
         job("demo", noise=0.2),
         pytest.param(job("states", changing=0.3), marks=pytest.mark.slow),
         pytest.param(job("federated"), marks=pytest.mark.slow),
+        job("cell", noise=0.1),
         job("coded"),
         job("transmission"),
         job("coded", name="ring", helpers="ring", first="random"),

@@ -7,6 +7,7 @@ ready → allocate → order → learners download, train, halt, upload
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from melisma.fleets.protocols import Lost, Order, Probed, Trains, Updates
 from melisma.learning import splits
 from melisma.learning.aggregation import aggregate, clip
 from melisma.learning.parameters import Parameters
-from melisma.maths.arrays import Ints
+from melisma.maths.arrays import Bools, Ints
 from melisma.schemes import DECENTRALISED, find
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation, Problem, learner_s
@@ -139,13 +140,20 @@ async def merged(
 
 
 async def allocate(
-    task: ScheduledTask, crew: Trains, cycle: int = 1, *, only_able: bool = False
+    task: ScheduledTask,
+    crew: Trains,
+    cycle: int = 1,
+    *,
+    only_able: bool = False,
+    on_air: Bools | None = None,
 ) -> Plan:
     """Shards and steps of each learner by the task's scheme.
 
     Under a decentralised scheme the learners bid, and keep their speeds to themselves.
     With ``only_able``, learners that cannot do ``task.least`` shards by the deadline,
-    or do not have them, get nothing, and all get less if there is less data.
+    or do not have them, get nothing, and all get less if there is less data. Nor do
+    those get anything that are not ``on_air``, where that is given, and all get less if
+    the others cannot train on so much once.
     """
     own = crew.own_samples
     if task.scheme in DECENTRALISED:
@@ -170,6 +178,7 @@ async def allocate(
     if only_able:
         least = np.full(len(most), task.least)
         has = most >= max(1, task.least)
+        has = has if on_air is None else has & on_air
         able = has & (law.seconds(least, np.ones_like(least)) <= task.deadline_s)
         if not able.any():  # then the scheme's own error says why
             able = has if has.any() else ~able
@@ -182,12 +191,29 @@ async def allocate(
         least=task.least,
         most=most[able],
     )
+    if on_air is not None:
+        problem = _fitting(problem, cycle)
     allocation = find(task.scheme)(problem)
     whole = Allocation(
         samples=spread(allocation.samples, able, len(able)),
         steps=spread(allocation.steps, able, len(able)),
     )
     return Plan(whole, spread(learner_s(problem, allocation), able, len(able)))
+
+
+def _fitting(problem: Problem, cycle: int) -> Problem:
+    """Return the problem with no more samples than can be trained on once."""
+    fits = int(problem.samples_within(1).sum())
+    if not 0 < fits < problem.samples:
+        return problem
+    logger.warning(
+        "cycle %d: %d of %d shards can be trained on by the deadline of %.6g s",
+        cycle,
+        fits,
+        problem.samples,
+        problem.deadline_s,
+    )
+    return replace(problem, samples=fits)
 
 
 def _of(own: Sequence[int] | None, able: NDArray[np.bool_]) -> Sequence[int] | None:

@@ -13,10 +13,11 @@ from melisma.learning.parameters import Model, Parameters
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
 from melisma.learning.training import batch_plan
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.schemes.dab import dab
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Problem
+from melisma.system.radio import RadioCell
 from melisma.system.streams import Stream
 
 
@@ -54,7 +55,9 @@ class SimulatedLearners:
     probabilities in ``conditions``: each cycle draws every learner's state, and the
     orchestrator knows the mean (MED). It plans by ``known``, of the same shape, where
     that is not the law itself. ``own_rows`` are the samples that lie on each
-    learner in federated mode; a learner draws from them what its order asks for.
+    learner in federated mode; a learner draws from them what its order asks for. In a
+    ``cell`` the law is that of each cycle's channel, which the orchestrator knows when
+    the cycle begins.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class SimulatedLearners:
         conditions: Conditions | None = None,
         own_rows: Sequence[Ints] | None = None,
         hardware: Hardware = HERE,
+        cell: RadioCell | None = None,
     ) -> None:
         #: Returns before each cycle the learners that take part; None: all of them.
         self.gather: Callable[[], Awaitable[Ints]] | None = None
@@ -77,7 +81,7 @@ class SimulatedLearners:
         self._own_rows = own_rows
         self._expelled: set[str] = set()
         self._take_in(np.arange(len(names)))
-        self._law, self._known = law, known or law
+        self._law, self._known, self._cell = law, known or law, cell
         #: Compute gradients; else time passes and models stay as they are.
         self.learning = not (conditions and conditions.timing)
         self._coming: _Chance | None = None
@@ -101,6 +105,15 @@ class SimulatedLearners:
             self._take_in(await self.gather())
         elif self._expelled:
             self._take_in(np.arange(len(self._names)))
+        if self._cell:
+            law = self._cell.law(self._cycle + 1, self._now_s, self.members)
+            self._law = self._known = law
+
+    def on_air(self) -> Bools | None:
+        """Which learners have a turn in the coming cycle; None outside of a cell."""
+        if self._cell is None:
+            return None
+        return self._cell.on_air(self._cycle + 1, self.members)
 
     def _take_in(self, members: Ints) -> None:
         gone = [self._names[k] in self._expelled for k in members]
@@ -138,7 +151,9 @@ class SimulatedLearners:
             samples=len(self._samples) // shard,
             deadline_s=deadline_s,
         )
-        return dab(problem, steps=steps).samples
+        on_air = self.on_air()
+        bids = dab(problem, steps=steps).samples
+        return bids if on_air is None else bids * on_air
 
     async def probe(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float

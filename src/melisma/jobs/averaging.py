@@ -1,13 +1,17 @@
 """Averaging from a job: simulated and live."""
 
-from melisma.algorithms.averaging import Averaging
+import numpy as np
+
+from melisma.algorithms.averaging import Averaging, allocate
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
-from melisma.algorithms.task import ScheduledTask
+from melisma.algorithms.task import Plan, ScheduledTask
+from melisma.fleets.protocols import Trains
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.jobs.building import (
     Prepared,
+    cell_of,
     known_law,
     names_of,
     own_rows,
@@ -21,8 +25,17 @@ from melisma.learning.settings import HERE, Hardware
 
 def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
-    task, crew = learners_of(job, hardware)
-    return Prepared(job, task, crew, Averaging(crew))
+    task, learners = learners_of(job, hardware)
+
+    async def in_cell(
+        task: ScheduledTask, crew: Trains, cycle: int, *, only_able: bool
+    ) -> Plan:
+        """Allocate by a cycle's channel: who cannot take part in it sits out."""
+        on_air = learners.on_air()
+        return await allocate(task, crew, cycle, only_able=True, on_air=on_air)
+
+    planner = in_cell if job.channel.changing else allocate
+    return Prepared(job, task, learners, Averaging(learners, planner))
 
 
 def learners_of(
@@ -30,12 +43,17 @@ def learners_of(
 ) -> tuple[ScheduledTask, SimulatedLearners]:
     """Return one task and its simulated learners."""
     task = task_on(hardware, job)
-    true, known, gamma = known_law(job, workload_of(job, task.model, task.data))
+    names, workload = names_of(job), workload_of(job, task.model, task.data)
+    if cell := cell_of(job, workload):
+        true = known = cell.law(1, 0.0, np.arange(len(names)))
+        gamma = np.ones((len(names), 1))
+    else:
+        true, known, gamma = known_law(job, workload)
     is_uncertain = gamma.shape[1] > 1
     crew = SimulatedLearners(
-        names_of(job),
-        true if is_uncertain else true.expected(gamma),
-        known=known if is_uncertain else known.expected(gamma),
+        names,
+        true if is_uncertain or cell else true.expected(gamma),
+        known=known if is_uncertain or cell else known.expected(gamma),
         model=task.model,
         samples=task.taken.train,
         training=task.training,
@@ -48,6 +66,7 @@ def learners_of(
         ),
         own_rows=own_rows(job, task.data),
         hardware=hardware,
+        cell=cell,
     )
     task.cycle_samples(crew.own_samples)  # asking for too many samples fails here
     return task, crew

@@ -14,6 +14,7 @@ from melisma.algorithms.loop import Algorithm, train
 from melisma.algorithms.task import ScheduledTask
 from melisma.errors import ConfigError
 from melisma.jobs.benchmark_table import Known
+from melisma.jobs.channel_table import Placement
 from melisma.jobs.schema import (
     Job,
     LearnersTable,
@@ -32,8 +33,8 @@ from melisma.learning.settings import Hardware, Merging, Training
 from melisma.learning.task import Task, find
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs.store import RunWriter
-from melisma.system.cell import Channel
 from melisma.system.law import DelayLaw, Mode, Workload
+from melisma.system.radio import RadioCell
 from melisma.system.streams import Stream
 
 
@@ -229,22 +230,42 @@ def known_law(job: Job, workload: Workload) -> KnownLaw:
     return KnownLaw(true, known, gamma)
 
 
+def cell_of(job: Job, workload: Workload) -> RadioCell | None:
+    """Return the cell of learners whose channels change from cycle to cycle, if so."""
+    if not job.channel.changing:
+        return None
+    if job.benchmark.known == Known.MEASURED:
+        raise ConfigError(
+            "benchmark.known = 'measured' in a cell, whose channel is known in each "
+            f"cycle: leave it out, or {', '.join(job.channel.changing)} of [channel]"
+        )
+    each = [group for group in job.learners for _ in range(group.count)]
+    is_given = job.channel.placement == Placement.GIVEN
+    return RadioCell(
+        job.channel.link,
+        job.channel.surroundings,
+        workload=workload,
+        clock_hz=np.array([group.clock for group in each], dtype=np.float64),
+        distance_m=(
+            np.array([group.distance for group in each], dtype=np.float64)
+            if is_given
+            else None
+        ),
+        mode=job.mode,
+        seed=job.seed,
+        overhead_s=float(job.overhead),
+    )
+
+
 def _group_law(
     group: LearnersTable, job: Job, workload: Workload
 ) -> tuple[DelayLaw, Floats]:
     """One learner's coefficients in each of its states, and the states' γ."""
     if group.clock is not None and group.distance is not None:
-        channel = Channel(
-            bandwidth_hz=job.channel.bandwidth,
-            power_w=job.channel.power,
-            noise_w_per_hz=job.channel.noise,
-            intercept_db=job.channel.intercept,
-            slope_db=job.channel.slope,
-        )
         law = DelayLaw.from_channel(
             workload,
             clock_hz=group.clock,
-            rate_bps=channel.rate_bps(group.distance),
+            rate_bps=job.channel.link.rate_bps(group.distance),
             mode=job.mode,
         )
         return law, np.ones(1)

@@ -52,12 +52,18 @@ class Family(NamedTuple):
     moves_data: bool = False  #: between devices
     exact: bool = False  #: learners compute in float32, whatever else they could
     simulated_only: str = ""  #: a scheme that needs to know the future
+    cells: bool = False  #: learners may be in a cell whose channels change
 
     def checked(self, job: Job, *, live: bool = False) -> Job:
         """Return the job with what its scheme implies written out, or ConfigError."""
         self.check(job)
         if job.transmission is not None and self.name != CODED:
             raise ConfigError("[transmission] is of coded training: leave it out")
+        if (keys := job.channel.changing) and (live or not self.cells):
+            raise ConfigError(
+                f"{', '.join(keys)} of [channel] are simulated, for one task whose "
+                "updates are averaged (scheme 'csa'): leave them out"
+            )
         if live:
             self.check_live(job)
         return self.as_meant(job)
@@ -275,6 +281,7 @@ FAMILIES = {
             schemes=lambda: {name: summary(name) for name in SCHEMES},
             usual=("csa", "eta", "sync", "dab"),
             check=check_scheme,
+            cells=True,
         ),
         Family(
             name=CODED,

@@ -12,6 +12,7 @@ from melisma.coding import CODES
 from melisma.coding.two_stage import First, Helpers
 from melisma.errors import ConfigError, unknown
 from melisma.jobs.benchmark_table import BenchmarkTable
+from melisma.jobs.channel_table import ChannelTable
 from melisma.jobs.fog_table import FogTable
 from melisma.jobs.table import Table
 from melisma.jobs.transmission_table import TransmissionTable
@@ -24,13 +25,10 @@ from melisma.system.states import heated
 from melisma.units import (
     Bytes,
     BytesPerSecond,
-    Decibels,
     Hertz,
     Metres,
     SamplesPerSecond,
     Seconds,
-    Watts,
-    WattsPerHertz,
 )
 
 
@@ -97,16 +95,6 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     cycles: float | None = None  #: clock cycles to train on one sample once
 
 
-class ChannelTable(Table, frozen=True, kw_only=True):
-    """The radio channel of learners that are given by clock and distance."""
-
-    bandwidth: Hertz = Hertz(5e6)
-    power: Watts = Watts(Watts.of("23 dBm"))
-    noise: WattsPerHertz = WattsPerHertz(WattsPerHertz.of("-174 dBm/Hz"))
-    intercept: Decibels = Decibels(7.0)
-    slope: Decibels = Decibels(2.1)
-
-
 class StateTable(Table, frozen=True, kw_only=True):
     """Speeds of a learner while its owner uses the device in one way."""
 
@@ -129,6 +117,10 @@ class StatesFile(Table, frozen=True, kw_only=True):
         probabilities(self.states, self.heat, "these")
 
 
+#: Keys that say how fast learners are. In a cell the channel may place them.
+WAYS = (["clock"], ["clock", "distance"], ["rate", "bandwidth"], ["states"])
+
+
 class LearnersTable(Table, frozen=True, kw_only=True):
     """A group of equal learners: by clock and distance, by rates, or by states."""
 
@@ -149,17 +141,12 @@ class LearnersTable(Table, frozen=True, kw_only=True):
             raise ConfigError(f"learners {self.name!r} have heat, but no states")
         if self.count < 1:
             raise ConfigError(f"{self.name!r} has count {self.count}: give at least 1")
-        ways = (
-            self.clock is not None and self.distance is not None,
-            self.rate is not None and self.bandwidth is not None,
-            bool(self.states),
-        )
         given = [
             key
             for key in ("clock", "distance", "rate", "bandwidth", "states")
             if getattr(self, key) not in (None, ())
         ]
-        if sum(ways) != 1 or len(given) > 2 or (self.states and len(given) > 1):
+        if given not in WAYS:
             raise ConfigError(
                 f"learners {self.name!r} have {', '.join(given) or 'no speed'}: give "
                 "clock and distance, or rate and bandwidth, or states"
@@ -314,6 +301,7 @@ class Job(Table, frozen=True, kw_only=True):
             )
         if not self.learners:
             raise ConfigError("no learners: give at least one [[learners]] table")
+        self.channel.check_learners(self.learners, self.deadline)
 
 
 def tasks_of(job: Job) -> list[Job]:

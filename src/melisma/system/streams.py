@@ -13,6 +13,7 @@ class Stream(IntEnum):
     CODES = 6  #: what is tried for a code
     STRAGGLERS = 7  #: who straggles in a cycle
     FOG = 8  #: what devices of a fog collect, and what moving it costs
+    CELL = 9  #: where learners of a radio cell are, and how their channels fade
     COMINGS = 12  #: when devices of a fog enter and leave
     RING = 13  #: who starts a coded cycle, where that is drawn
     BENCHMARK = 5  #: in which state a learner was benchmarked
