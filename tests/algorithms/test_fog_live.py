@@ -1,9 +1,12 @@
 """Fog training on devices in this process, over real sockets."""
 
+import asyncio
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,13 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from tests.fleets.learners import changed, live, of
+from tests.fleets.learners import changed, joined, live, of
 from tests.learner.test_orders import FOG
 
 from melisma import rpc
 from melisma.algorithms import fog
+from melisma.algorithms.fog import Fog
+from melisma.algorithms.loop import train
 from melisma.errors import (
     AccessError,
     ConfigError,
@@ -28,10 +33,13 @@ from melisma.fleets.live_fog import RelayServer
 from melisma.fleets.messages import SlotDone, SlotRequest, Speeds, Update
 from melisma.fleets.moves import Move
 from melisma.fleets.remotes import RpcRemotes
-from melisma.jobs.building import training_of
+from melisma.fleets.simulated_fog import SimulatedDevices
+from melisma.jobs.building import task_of, training_of
+from melisma.jobs.fog import settings_of
 from melisma.jobs.fog_table import FogTable, Moving
 from melisma.jobs.schema import Job, LearnersTable, TrainingTable
 from melisma.launch.local import run_locally
+from melisma.launch.serve import orchestrate
 from melisma.learner import delivery
 from melisma.learner.delivery import Inbox
 from melisma.learner.fog import FogLearner
@@ -41,13 +49,14 @@ from melisma.learning import data, models
 from melisma.learning.data import Dataset
 from melisma.learning.losses import numbers
 from melisma.learning.parameters import Model, Parameters, load, parameters_of, put
-from melisma.learning.samples import Arrays, Part, joined, length
+from melisma.learning.samples import Arrays, Part, length
+from melisma.learning.samples import joined as together
 from melisma.learning.shards import Shard
 from melisma.learning.training import Session, batch_plan
 from melisma.runs import records
-from melisma.runs.records import Moved, Record
-from melisma.runs.store import MODEL
-from melisma.system.law import Mode
+from melisma.runs.records import Joined, Left, Moved, Record
+from melisma.runs.store import MODEL, RunWriter
+from melisma.system.law import DelayLaw, Mode
 from melisma.system.streams import Stream
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
@@ -75,11 +84,13 @@ class Reporting(FogLearner):
     def __init__(self, *, listens: str | None, **options: Any) -> None:
         super().__init__(**options)
         self.listens, self.directly = listens, list[str]()
+        self.requests: dict[int, SlotRequest] = {}
 
     def speeds(self, task: str, drifted: bool) -> Speeds:
         return Speeds(step_s=STEP_S[self.name], sample_s=1e-4, fixed_s=0.1)
 
     def slot(self, request: SlotRequest, caller: Caller, relay: Relay) -> SlotDone:
+        self.requests[request.slot] = request
         done = super().slot(request, caller, relay)
         self.directly += done.directly
         return done
@@ -107,8 +118,9 @@ def devices(
 class Replay:
     """Plain descent on the samples that the records say went where."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, skipped: dict[tuple[str, int], int]) -> None:
         self.job, self.training = job, training_of(job)
+        self.skipped = skipped  # where that is not what was collected before
         self.seed, self.taken = job.seed, dict.fromkeys("abc", 0)
         self._sessions: dict[tuple[int, str], tuple[Model, Session]] = {}
 
@@ -118,6 +130,7 @@ class Replay:
     def collected(self, row: Moved) -> list[Shard]:
         """What a device keeps of its next samples, and what it sends to each other."""
         here, first = own(row.learner), self.taken[row.learner]
+        first = self.skipped.get((row.learner, row.slot), first)
         seed = [self.seed, Stream.SPLIT, zlib.crc32(row.learner.encode())]
         order = np.random.default_rng(seed).permutation(len(here.train))
         self.taken[row.learner] += row.collected
@@ -127,7 +140,7 @@ class Replay:
 
     def trained(self, w: Parameters, row: Moved, shards: list[Shard]) -> Parameters:
         """Train from ``w`` on, over all slots of a cycle with the same optimiser."""
-        samples = Arrays(numbers(joined(shards)))
+        samples = Arrays(numbers(together(shards)))
         rng = batch_order(self.seed, row.slot, row.learner)
         plan = batch_plan(np.arange(len(samples)), 1, self.training, rng)
         key = row.cycle, row.learner
@@ -138,15 +151,29 @@ class Replay:
         session.train(samples, plan)
         return parameters_of(model)
 
+    def leaves(self, cycle: int, name: str) -> None:
+        """Forget what a device has trained in a cycle."""
+        self._sessions.pop((cycle, name), None)
 
-def replayed(job: Job, happened: Sequence[Record]) -> Parameters:
-    replay = Replay(job)
+
+def replayed(
+    job: Job, happened: Sequence[Record], skipped: dict[tuple[str, int], int]
+) -> Parameters:
+    replay = Replay(job, skipped)
     w = parameters_of(replay.model())
     waiting: dict[tuple[int, str], list[Shard]] = defaultdict(list)
     for cycle in range(1, job.cycles + 1):
         theirs, weights = dict.fromkeys("abc", w), Counter[str]()
-        for row in (r for r in of(Moved, happened) if r.cycle == cycle):
-            name, slot = row.learner, row.slot
+        for row in (r for r in of((Moved, Left), happened) if r.cycle == cycle):
+            name = row.learner
+            if isinstance(row, Left):
+                replay.leaves(cycle, name)
+                theirs[name], weights[name] = w, 0
+                continue
+            slot = row.slot
+            if not row.trained and row.discarded:  # it is gone
+                waiting.pop((slot, name), None)
+                continue
             kept, *parts = replay.collected(row)
             for receiver, part in zip(row.sent, parts, strict=True):
                 waiting[slot + 1, receiver].append(part)
@@ -163,8 +190,13 @@ def replayed(job: Job, happened: Sequence[Record]) -> Parameters:
     return w
 
 
-def assert_replayed(job: Job, folder: Path, happened: Sequence[Record]) -> None:
-    theirs = replayed(job, happened)
+def assert_replayed(
+    job: Job,
+    folder: Path,
+    happened: Sequence[Record],
+    skipped: dict[tuple[str, int], int] | None = None,
+) -> None:
+    theirs = replayed(job, happened, skipped or {})
     for name, value in load(folder / MODEL).items():
         assert torch.allclose(value, theirs[name], atol=1e-5), name
 
@@ -200,15 +232,47 @@ def test_who_cannot_be_reached_gets_its_samples_by_the_orchestrator(
     assert_replayed(JOB, tmp_path, happened)
 
 
+def simulated() -> list[Moved]:
+    """What simulated devices of the same data and speeds do."""
+    task = replace(task_of(JOB), shard=1)
+    crew = SimulatedDevices(
+        list("abc"),
+        DelayLaw(
+            step_s=np.array([STEP_S[name] for name in "abc"]),
+            sample_s=np.full(3, 1e-4),
+            fixed_s=np.full(3, 0.1),
+        ),
+        model=task.model,
+        samples=task.taken.train,
+        own_rows=[np.array(ROWS[name]) for name in "abc"],
+        training=task.training,
+        steps=1,
+        seed=JOB.seed,
+    )
+    run = RunWriter()
+    asyncio.run(train(task, crew, Fog(crew, settings_of(JOB)), run))
+    return of(Moved, run.records)
+
+
 @pytest.mark.slow
 def test_simulated_and_live_devices_are_given_the_same_moves(tmp_path: Path) -> None:
     made = devices()
-    again = [live(JOB, tmp_path / str(n), made) for n in range(2)]
-    one, two = (
-        [(r.slot, r.learner, r.collected, r.trained, r.sent) for r in of(Moved, some)]
-        for some in again
-    )
-    assert one == two
+    happened = live(JOB, tmp_path, made)
+    orders = {(one.name, slot): r for one in made for slot, r in one.requests.items()}
+    # What is not delivered or done in time changes what comes after.
+    late = {
+        r.slot
+        for r in of(Moved, happened)
+        if r.sent != orders[r.learner, r.slot].sent or not r.trained
+        if orders[r.learner, r.slot].sent or orders[r.learner, r.slot].kept
+    }
+    compared = [r for r in simulated() if r.slot <= min(late, default=7)]
+    assert {r.slot for r in compared} >= {1}
+    for r in compared:
+        order = orders[r.learner, r.slot]
+        assert order.collected == r.collected
+        assert order.kept == r.trained - r.arrived
+        assert order.sent == r.sent
 
 
 class Vanishing(Reporting):
@@ -226,11 +290,152 @@ def test_one_that_fails_costs_its_share_and_comes_back(tmp_path: Path) -> None:
     happened = live(JOB, tmp_path, made)
     (dropped,) = of(records.Dropped, happened)
     assert (dropped.learner, dropped.cycle) == ("c", 1)
-    slots = [r.slot for r in of(Moved, happened) if r.learner == "c"]
-    assert slots == [1, 2, 4, 5, 6, 7]
+    mine = [r for r in of(Moved, happened) if r.learner == "c"]
+    assert [r.slot for r in mine if r.trained or r.slot != 3] == [1, 2, 4, 5, 6, 7]
+    assert mine[1].discarded == mine[1].collected + mine[1].arrived  # lost with it
     third = {r.learner: r for r in of(Moved, happened) if r.slot == 3}
     assert "c" not in third["a"].sent  # not planned any more
     assert len(of(records.Evaluated, happened)) == 2
+
+
+class Doors:
+    """Devices that connect and leave when a slot is over, while a job runs."""
+
+    def __init__(self, *devices: Reporting) -> None:
+        self.devices = list(devices)
+        self._at: dict[int, list[Callable[[], None]]] = defaultdict(list)
+        self._open: dict[str, ExitStack] = {}
+        self._work = ThreadPoolExecutor(1)
+        self._done: list[Future[None]] = []
+        self.watch: Callable[[Record], None] = lambda record: None
+
+    def after(self, slot: int, act: Callable[[], None]) -> None:
+        self._at[slot].append(act)
+
+    def enter(self, device: Reporting) -> None:
+        stack = self._open[device.name] = ExitStack()
+        stack.enter_context(joined(self._server, [device]))
+
+    def leave(self, name: str) -> None:
+        self._open.pop(name).close()
+
+    def run(self, job: Job, folder: Path) -> list[Record]:
+        folder.mkdir(exist_ok=True)
+
+        def watch(record: Record) -> None:
+            self.watch(record)
+            if isinstance(record, Moved):
+                for act in self._at.pop(record.slot, []):
+                    self._done.append(self._work.submit(act))
+
+        def ready(server: rpc.Server) -> None:
+            self._server = server
+            for device in self.devices:
+                self.enter(device)
+
+        try:
+            return orchestrate(
+                job,
+                folder,
+                learners=len(self.devices),
+                watch=watch,
+                ready=ready,
+                port=0,
+                say=lambda text: None,
+            )
+        finally:
+            for work in self._done:
+                work.result(30)
+            self._work.shutdown()
+            for name in list(self._open):
+                self.leave(name)
+
+
+def skipped_by(*devices: Reporting) -> dict[tuple[str, int], int]:
+    return {
+        (device.name, slot): request.skipped
+        for device in devices
+        for slot, request in device.requests.items()
+    }
+
+
+#: Ten slots of 0.4 s in one cycle.
+LONG = changed(
+    JOB,
+    cycles=1,
+    deadline=Seconds(4.0),
+    fog=FogTable(period=10, plan=Moving.KNOWN, discard=10.0),
+)
+
+
+@pytest.mark.slow
+def test_a_late_joiner_takes_part_from_the_next_slot(tmp_path: Path) -> None:
+    a, b, c = devices()
+    doors = Doors(a, b)
+    doors.after(1, lambda: doors.enter(c))
+    happened = doors.run(LONG, tmp_path)
+    slots = [r.slot for r in of(Moved, happened) if r.learner == "c"]
+    assert 1 < slots[0] < 10
+    assert slots == list(range(slots[0], 12))
+    (late,) = [r for r in of(Joined, happened) if r.learner == "c"]
+    assert late.cycle == 1
+    assert late.time_s > 0.4
+    assert any("c" in r.sent for r in of(Moved, happened))  # it is the fastest
+    assert "c" in {r.learner for r in of(records.Uploaded, happened)}
+    assert not of(records.Dropped, happened)
+    assert_replayed(LONG, tmp_path, happened, skipped_by(a, b, c))
+
+
+@pytest.mark.slow
+def test_a_device_that_leaves_and_comes_back_begins_anew(tmp_path: Path) -> None:
+    a, b, c = devices()
+    again = devices()[2]
+    doors = Doors(a, b, c)
+    doors.after(2, lambda: doors.leave("c"))
+    doors.after(4, lambda: doors.enter(again))
+    happened = doors.run(LONG, tmp_path)
+    mine = [r for r in of(Moved, happened) if r.learner == "c" and r.trained]
+    assert len({r.slot for r in mine}) == len(mine) >= 4
+    assert again.requests
+    back = min(again.requests)
+    assert back > max(c.requests) + 1
+    # Nothing is sent to it while it is away.
+    for r in of(Moved, happened):
+        assert "c" not in r.sent or not max(c.requests) < r.slot < back
+    (update,) = [r for r in of(records.Trained, happened) if r.learner == "c"]
+    assert update.samples == sum(r.trained for r in mine if r.slot >= back)
+    if of(Left, happened):  # else it was gone in the midst of a slot, and failed
+        assert len([r for r in of(Joined, happened) if r.learner == "c"]) == 2
+
+
+@pytest.mark.slow
+def test_a_fog_that_has_grown_goes_on_where_it_was(tmp_path: Path) -> None:
+    job = changed(LONG, cycles=2)
+    a, b, c = devices()
+    doors = Doors(a, b)
+    doors.after(1, lambda: doors.enter(c))
+
+    def stop(record: Record) -> None:
+        if isinstance(record, Moved) and record.slot == 12:
+            raise KeyboardInterrupt
+
+    doors.watch = stop
+    with pytest.raises(KeyboardInterrupt):
+        doors.run(job, tmp_path)
+    before = {
+        name: dict(one.requests) for name, one in zip("abc", (a, b, c), strict=True)
+    }
+    happened = live(job, tmp_path, (a, b, c))
+    assert len(of(records.Evaluated, happened)) == 2
+    for name, one in zip("abc", (a, b, c), strict=True):
+        for slot in (11, 12):  # the same data as before it was killed
+            now, then = one.requests[slot], before[name].get(slot)
+            assert then is None or (now.skipped, now.collected) == (
+                then.skipped,
+                then.collected,
+            )
+    assert len([r for r in of(Joined, happened) if r.learner == "c"]) == 1
+    assert_replayed(job, tmp_path, happened, skipped_by(a, b, c))
 
 
 class Deaf(Reporting):

@@ -12,14 +12,14 @@ one that enters begins with the cycle's model.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from melisma.algorithms.averaging import merged
-from melisma.algorithms.log import CycleLog
+from melisma.algorithms.log import CycleLog, RunState
 from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
 from melisma.algorithms.task import Plan
 from melisma.errors import InfeasibleError, MelismaError
@@ -52,8 +52,9 @@ class FogSettings:
 class Fog:
     """Devices collect and move data slot by slot, and average at the end of a cycle.
 
-    The movement is planned for the devices of the first cycle: one that returns goes
-    on, a new one sits out. ``past`` are the records of a run that is resumed.
+    A device that is new is added to the movement: costs and links are made anew with
+    it, and what the others collect stays as it was. ``past`` are the records of a run
+    that is resumed.
     """
 
     def __init__(
@@ -61,38 +62,29 @@ class Fog:
     ) -> None:
         self._crew, self.settings, self._past = crew, settings, past
         self._mover: DataMover | None = None
+        self._own: dict[str, int] = {}  # samples of devices that were here
 
     async def begin(self, log: CycleLog, *, patient: bool) -> "DataMover":
         """Ask which devices are ready; before the first cycle, set up the movement."""
-        crew, first = self._crew, self._first
+        crew, expected = self._crew, RunState(self._past).there
         until_s = crew.now_s() + (WAIT_S if patient and self._mover is None else 0.0)
         await crew.ready()
-        while set(first).difference(crew.learners) and crew.now_s() < until_s:
+        while expected.difference(crew.learners) and crew.now_s() < until_s:
             await asyncio.sleep(POLL_S)
             await crew.ready()
         if self._mover is None:
             self._mover = await self._planned()
+        await self._mover.admit(crew.learners, (log.cycle - 1) * self.settings.period)
         first_slot = (log.cycle - 1) * self.settings.period
         log.roster(names=self._mover.present(first_slot, crew.learners))
         return self._mover
 
-    @property
-    def _first(self) -> list[str]:
-        """Devices of a resumed run's first cycle."""
-        joined = [r for r in self._past if isinstance(r, Joined)]
-        return [r.learner for r in joined if r.cycle == 1]
-
     async def _planned(self) -> "DataMover":
-        """Set up the movement, from where past records end.
-
-        A device of the first cycle that is gone has no part in it any more. Numbers in
-        its place, the samples that it has collected and the others' mean delays, keep
-        the others' draws as they were.
-        """
+        """Set up the movement, from where past records end."""
         crew, past = self._crew, self._past
-        names = self._first or list(crew.learners)
-        own = dict(zip(crew.learners, crew.own_samples or (), strict=True))
-        gone = [name for name in names if name not in own]
+        first, later = _devices(past)
+        names = [*first, *later] or list(crew.learners)
+        gone = [name for name in names if name not in crew.learners]
         if len(gone) == len(names):
             raise InfeasibleError(
                 f"none of {', '.join(names)}, which began this run, is connected"
@@ -103,12 +95,31 @@ class Fog:
         for record in past:
             if isinstance(record, Moved):
                 collected[record.learner] += record.collected
-        law, there = await crew.law(), [name for name in names if name in own]
-        law = law.only(np.array([crew.learners.index(name) for name in there]))
-        law = _in_place(law, np.array([name in own for name in names]))
-        samples = [own.get(name, max(1, collected[name])) for name in names]
-        problem = self.settings.environment(names, samples, law)
-        return DataMover(names, problem, self.settings, past)
+        self._own = {name: max(1, samples) for name, samples in collected.items()}
+        names = first or names
+        mover = DataMover(
+            names, await self._movement(names), self.settings, self._movement
+        )
+        for name, slot in later.items():
+            await mover.admit([name], slot)
+        mover.resume(past)
+        return mover
+
+    async def _movement(self, names: Sequence[str]) -> Movement:
+        """Return the movement of these devices.
+
+        A device that is gone has no part in it any more. Numbers in its place, the
+        samples that it has, or has collected, and the others' mean delays, keep the
+        others' draws as they were.
+        """
+        crew = self._crew
+        self._own |= dict(zip(crew.learners, crew.own_samples or (), strict=True))
+        law, there = await crew.law(), [n for n in crew.learners if n in names]
+        order = [n for n in names if n in there]
+        law = law.only(np.array([crew.learners.index(n) for n in order]))
+        law = _in_place(law, np.array([name in there for name in names]))
+        samples = [self._own.get(name, 1) for name in names]
+        return self.settings.environment(names, samples, law)
 
     async def cycle(
         self, log: CycleLog, begun: "DataMover", parameters: Parameters
@@ -138,6 +149,20 @@ class Fog:
         return log.fruitless()
 
 
+def _devices(past: Iterable[Record]) -> tuple[list[str], dict[str, int]]:
+    """Return a run's first devices, and the later ones with the slot of each."""
+    first, later, slots = list[str](), dict[str, int](), 0
+    for record in past:
+        if isinstance(record, Moved):
+            slots = max(slots, record.slot)
+        elif isinstance(record, Joined) and record.learner not in first:
+            if slots:
+                later.setdefault(record.learner, slots)
+            else:
+                first.append(record.learner)
+    return first, later
+
+
 def _in_place(law: DelayLaw, there: NDArray[np.bool_]) -> DelayLaw:
     """Return the law of all devices: the mean of the others where one is not there."""
 
@@ -161,16 +186,36 @@ class DataMover:
         names: Sequence[str],
         problem: Movement,
         settings: FogSettings,
-        past: Iterable[Record] = (),
+        movement: Callable[[Sequence[str]], Awaitable[Movement]],
     ) -> None:
-        self._names, self._problem, self._settings = names, problem, settings
+        self._settings, self._movement = settings, movement
+        #: What lies on each device for the next slot, and from whom.
+        self._arrived: dict[str, Counter[str]] = {name: Counter() for name in names}
+        self._set(names, problem)
+
+    def _set(self, names: Sequence[str], problem: Movement) -> None:
+        self._names, self._problem = names, problem
         self._number = {name: i for i, name in enumerate(names)}
         self._course = Course(problem, whole=True)
         collected = np.cumsum(problem.data, axis=0) - problem.data
         self._skipped = collected.round().astype(np.int64)
         self._absent: Ints = np.zeros(0, dtype=np.int64)
-        #: What lies on each device for the next slot, and from whom.
-        self._arrived: dict[str, Counter[str]] = {name: Counter() for name in names}
+
+    async def admit(self, names: Iterable[str], slot: int) -> None:
+        """Add devices that are new, from a slot on, in this order."""
+        for name in names:
+            if name in self._number:
+                continue
+            grown, n = [*self._names, name], len(self._names)
+            problem = await self._movement(grown)
+            data, there = problem.data.copy(), problem.there.copy()
+            data[:, :n], there[:, :n] = self._problem.data, self._problem.there
+            there[:slot, n] = False
+            self._arrived[name] = Counter()
+            self._set(grown, replace(problem, data=data, there=there))
+
+    def resume(self, past: Iterable[Record]) -> None:
+        """Take up what the last slot of past records has sent."""
         moved = [record for record in past if isinstance(record, Moved)]
         last = max((record.slot for record in moved), default=0)
         for record in moved:
@@ -186,13 +231,18 @@ class DataMover:
         tau, slots, number = self._settings.period, self._problem.slots, log.cycle
         slot_s = log.task.deadline_s / tau
         given: Counter[str] = Counter()
+        out, away = {crew.learners[device.learner] for device in lost}, set[str]()
         end = number * tau + (number * tau == slots)
         for t in range((number - 1) * tau, end):
-            here = self.present(t, crew.learners)
+            came, left = crew.turnover()
+            lost += left
+            await self.admit(came, t)
+            away = (away | {crew.learners[k.learner] for k in left}).difference(came)
+            out = out.difference(came)
+            here = [n for n in self.present(t, crew.learners) if n not in away]
             log.turnover(here)
             given = Counter({n: given[n] for n in here})
-            gone = {crew.learners[device.learner] for device in lost}
-            there = [n for n in self._names if n in here and n not in gone]
+            there = [n for n in self._names if n in here and n not in out]
             stranded = {n: sent for n, sent in self._arrived.items() if n not in there}
             moves = self._moves(t, there)
             done = await crew.slot(t + 1, moves, slot_s)
@@ -204,6 +254,7 @@ class DataMover:
                 discarded = move.discarded
                 if isinstance(result, Lost):
                     lost.append(result)
+                    out.add(name)
                     result = Done(trained=0, delivered={})
                     discarded = move.collected + sum(move.arrived.values())
                 else:

@@ -54,5 +54,8 @@ class Moves(Crew, Protocol):
     ) -> dict[str, Done | Lost]:
         """Have a slot's moves carried out; return when the slot is over."""
 
+    def turnover(self) -> tuple[list[str], list[Lost]]:
+        """Return who came since the last slot and has the model, and who left."""
+
     def finish(self, deadline_s: float) -> AsyncIterator[Updates | Lost]:
         """Yield the models of devices that trained in this cycle."""

@@ -120,8 +120,7 @@ class Roster:
         hurry = True
         while True:
             connected = dict.fromkeys(await self._connected())
-            hopeless = {name for name, times in self._wrong.items() if times >= WRONG}
-            hopeless |= set(self._short)
+            hopeless = self._hopeless
             self._prepare_all(task, connected, {*ready, *busy, *hopeless})
             keys = [(task, name) for name in asked]
             due = [self._preparing[key] for key in keys if key in self._preparing]
@@ -146,6 +145,21 @@ class Roster:
         self.present = there
         self.known += sorted(set(ready).difference(self.known))
         return sorted(ready)
+
+    async def newcomers(self, task: str, at_work: Collection[str]) -> list[str]:
+        """Return learners that became ready while these work; wait for nobody."""
+        connected = await self.remotes.wait_until(0)
+        self._prepare_all(task, connected, {*at_work, *self._hopeless})
+        ready = {n: r for n, r in self._prepared(task).items() if n in connected}
+        self.present |= ready
+        self.known += sorted(set(ready).difference(self.known))
+        return sorted(ready)
+
+    @property
+    def _hopeless(self) -> set[str]:
+        """Who answered wrongly too often, or lacks the memory."""
+        wrong = {name for name, times in self._wrong.items() if times >= WRONG}
+        return wrong | set(self._short)
 
     async def _connected(self) -> Collection[str]:
         """Wait until a learner is connected; return the names of all.

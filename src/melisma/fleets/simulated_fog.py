@@ -78,6 +78,10 @@ class SimulatedDevices(VirtualCrew):
         self._now_s += slot_s
         return dict(done)
 
+    def turnover(self) -> tuple[list[str], list[Lost]]:
+        """Who enters and leaves is drawn beforehand, and part of the movement."""
+        return [], []
+
     def state(self) -> Parameters:
         """Return the buffers that devices keep to themselves."""
         return self._classroom.state()
