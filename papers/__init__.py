@@ -17,6 +17,7 @@ KEYS = (
     "med",
     "tsdcfl",
     "fog",
+    "fog_convex",
 )
 
 

@@ -16,6 +16,13 @@ from .fog_figures import (
     draw_sizes,
     table_of_media,
 )
+from .fog_lemma import (
+    LemmaStudy,
+    claims_of_lemma,
+    draw_lemma,
+    run_lemma,
+    table_of_lemma,
+)
 from .fog_runs import (
     DensitiesStudy,
     FogStudy,
@@ -210,6 +217,20 @@ PAPER = Paper(
             draw=draw_media,
             table=table_of_media,
             claims=claims_of_media,
+        ),
+        Exhibit(
+            name="Lemma-1",
+            title="how gradients of few samples err",
+            file="lemma1_gradients",
+            caption="{model} on {dataset}, rate {rate}, batch {batch}; mean and 95 % "
+            "interval of {seeds} seeds, {draws} draws of G samples each. Dotted: 1/√G "
+            "through the last point.",
+            quick=LemmaStudy(),
+            full=LemmaStudy(),
+            run=run_lemma,
+            draw=draw_lemma,
+            table=table_of_lemma,
+            claims=claims_of_lemma,
         ),
     ),
 )

@@ -5,7 +5,7 @@ A case is a row of a table or a point of a figure. Its arrays have names like
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import NamedTuple, TypeVar
 
@@ -66,6 +66,8 @@ class FogStudy:
     discard: float = 2.0  #: f: discarding a sample in slot t costs f/√t
     resets: bool = False  #: t counts from the last aggregation, not from the start
     seeds: int = 10
+    #: γ of a convex error, γ/√(G + 1) of each device in each slot, beside f.
+    gamma: float = field(default=0.0, metadata={"added": True})
 
 
 Study = TypeVar("Study", bound=FogStudy)
@@ -138,6 +140,7 @@ class MediaStudy:
     most: float = 60.0  #: samples of a device in a slot
     discard: float = 1.0  #: f, the same in all slots
     seeds: int = 20
+    gamma: float = field(default=0.0, metadata={"added": True})  #: as of a FogStudy
 
 
 class Case(NamedTuple):
@@ -173,6 +176,7 @@ def job_of(study: FogStudy, setting: str, seed: int) -> Job:
         costs=Costs.UNIFORM,
         capacities=capacities,
         discard=study.discard,
+        gamma=study.gamma,
     )
     return Job(
         name="fog",
@@ -302,7 +306,10 @@ def run_readings(study: ReadingsStudy, spread: Spread = in_order) -> Data:
         for (n, reading), setting in product(enumerate(study.readings), SETTINGS)
     }
     draws = [
-        Draw(setting, study.devices, study.slots, study.windows, discard, steady, seed)
+        Draw(
+            *(setting, study.devices, study.slots, study.windows),
+            *(discard, steady, seed, study.gamma),
+        )
         for steady, discard, setting, seed in product(
             (True, False), study.discards, SETTINGS, range(study.draws)
         )
@@ -328,6 +335,7 @@ class Draw(NamedTuple):
     discard: float
     steady: bool
     seed: int
+    gamma: float = 0.0
 
 
 def unit_cost(draw: Draw) -> float:
@@ -340,6 +348,7 @@ def unit_cost(draw: Draw) -> float:
         slots=draw.slots,
         discard=draw.discard,
         steady=draw.steady,
+        gamma=draw.gamma,
     )
     return float(sum(per_sample(problem, flows)))
 
@@ -409,6 +418,7 @@ def medium_costs(one: Medium) -> tuple[float, float, float]:
         links=links,
         link_cost=profile.link_cost(links, rng),
         discard_cost=np.array(one.study.discard),
+        gamma=np.array(one.study.gamma),
     )
     return per_sample(problem, move(problem).flows)
 

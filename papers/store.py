@@ -11,6 +11,8 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,21 @@ from .spread import Begin, spread_over
 
 Run = Callable[[Any, Spread], Data]
 
+#: In the metadata of a field that was added later: its default is no part of a study.
+ADDED = "added"
+
 
 def fields(study: object) -> dict[str, Any]:
     """Every number of a study by name, as its file holds it."""
     told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(study))
+    if is_dataclass(study):
+        for field in dataclass_fields(study):
+            # Runs made before it was there keep their mark.
+            if (
+                field.metadata.get(ADDED)
+                and getattr(study, field.name) == field.default
+            ):
+                del told[field.name]
     return told
 
 

@@ -171,8 +171,9 @@ def replayed(
                 theirs[name], weights[name] = w, 0
                 continue
             slot = row.slot
-            if not row.trained and row.discarded:  # it is gone
+            if row.discarded == row.collected + row.arrived:  # all of it, or it is gone
                 waiting.pop((slot, name), None)
+                replay.taken[name] += row.collected
                 continue
             kept, *parts = replay.collected(row)
             for receiver, part in zip(row.sent, parts, strict=True):

@@ -8,10 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from papers import fog_tables
+from papers import fog_convex, fog_tables, store
 from papers.claims import Verdict
 from papers.fog import PAPER
 from papers.fog_figures import claims_of_media
+from papers.fog_lemma import (
+    Descending,
+    LemmaStudy,
+    LemmaTrial,
+    claims_of_lemma,
+    run_lemma,
+)
 from papers.fog_runs import (
     Case,
     FogStudy,
@@ -179,6 +186,9 @@ def made_up(trial: Any, todo: Sequence[Any]) -> list[Any]:
     rng = np.random.default_rng(0)
 
     def one(thing: Any) -> Any:
+        if isinstance(thing, LemmaTrial):
+            shape = len(thing.study.passes), len(thing.study.sizes)
+            return rng.random(shape), rng.random(shape)
         if not isinstance(thing, Trial):
             return tuple(rng.random(3)) if isinstance(thing, Medium) else rng.random()
         study = thing.case.study
@@ -192,7 +202,11 @@ def made_up(trial: Any, todo: Sequence[Any]) -> list[Any]:
     return [one(thing) for thing in todo]
 
 
-@pytest.mark.parametrize("exhibit", PAPER.exhibits, ids=lambda exhibit: exhibit.label)
+@pytest.mark.parametrize(
+    "exhibit",
+    [*PAPER.exhibits, *fog_convex.PAPER.exhibits],
+    ids=lambda exhibit: f"{exhibit.label} {exhibit.file}",
+)
 def test_every_study_has_all_its_claims(exhibit: Exhibit[Any]) -> None:
     for variant in Variant:
         for study in exhibit.studies(variant):
@@ -204,3 +218,47 @@ def test_every_study_has_all_its_claims(exhibit: Exhibit[Any]) -> None:
                 exhibit.draw(Figure(), data)
             if exhibit.table:
                 assert len({len(row) for row in exhibit.table(data)}) == 1
+
+
+def test_every_run_may_have_a_convex_error() -> None:
+    linear = {one.name: one for one in PAPER.exhibits}
+    assert {one.name for one in fog_convex.PAPER.exhibits} == linear.keys() - {
+        "Lemma-1"
+    }
+    for one in fog_convex.PAPER.exhibits:
+        mine, theirs = one.quick, linear[one.name].quick
+        assert replace(mine, gamma=0.0) == theirs
+        assert store.mark(one.run, mine) != store.mark(one.run, theirs)
+        assert "gamma" not in store.fields(
+            theirs
+        )  # runs that were made keep their mark
+    assert problem_of(replace(SMALL, gamma=10.0)).gamma.min() == 10.0
+
+
+def test_a_convex_error_is_paid_for() -> None:
+    case = Case(replace(SMALL, passes=1), "A")
+    convex = Case(replace(SMALL, passes=1, gamma=10.0), "A")
+    one, two = (float(outcome(Trial(c, 0))["discard"]) for c in (case, convex))
+    assert one == 0.0 < two
+    medium = Medium(MediaStudy(slots=4), "WiFi", "full", 5, 7)
+    dear = medium._replace(study=replace(medium.study, gamma=10.0))
+    assert sum(medium_costs(dear)) > sum(medium_costs(medium))
+
+
+LEMMA = LemmaStudy(sizes=(1, 10, 100), passes=(0,), draws=4, seeds=3, steps=2)
+
+
+def test_gradients_of_few_samples_err_with_the_root_of_their_number() -> None:
+    data = run_lemma(LEMMA)
+    power = claims_of_lemma(data)[0]
+    assert power.ours.value == pytest.approx(-0.5, abs=0.1)
+    # A γ that grows with G is found out.
+    wrong = claims_of_lemma(data | {"delta": data["delta"] * np.sqrt(data["sizes"])})
+    assert wrong[0].verdict == wrong[1].verdict == Verdict.FAILS
+
+
+def test_the_gradient_of_a_set_is_the_mean_of_those_of_its_samples() -> None:
+    here = Descending(LEMMA, 0)
+    w, rows = here.start(), [3, 5, 8]
+    mean = sum(here.gradient(w, [row]) for row in rows) / 3
+    assert np.allclose(here.gradient(w, rows), mean, atol=1e-6)

@@ -43,8 +43,9 @@ def draw(
     discard: float = 2.0,
     steady: bool = True,
     capacities: bool = False,
+    gamma: float = 0.0,
 ) -> Movement:
-    """A movement of the paper's kind with f(t) = ``discard``/√t."""
+    """A movement of the paper's kind with f(t) = ``discard``/√t, and maybe a γ."""
     n, T = devices, slots
     links = full(n, T)
     costs = Uniform(steady=steady)
@@ -55,6 +56,7 @@ def draw(
         links=links,
         link_cost=costs.link_cost(links, rng),
         discard_cost=falling(discard, T, n),
+        gamma=np.array(gamma),
     )
     return limited(problem, rng) if capacities else problem
 
@@ -85,6 +87,7 @@ def run(
     samples: int = 60_000,
     discard: float = 2.0,
     steady: bool = True,
+    gamma: float = 0.0,
 ) -> tuple[Movement, Flows]:
     """Draw a movement and carry it out as one of the settings A to D.
 
@@ -101,6 +104,7 @@ def run(
         discard=discard,
         steady=steady,
         capacities=capacities,
+        gamma=gamma,
     )
     if not moves:
         return problem, alone(problem)
