@@ -12,15 +12,19 @@ from tests.fleets.learners import Steady, changed, joined, live, of, slow
 
 from melisma import rpc
 from melisma.errors import ConfigError
-from melisma.fleets.messages import TrainRequest
+from melisma.fleets.messages import Speeds, StateSpeeds, TrainRequest
+from melisma.jobs.benchmark_table import BenchmarkTable, Known
+from melisma.jobs.measured_states import _next_state
 from melisma.jobs.schema import LearnersTable, StateTable, TaskTable
 from melisma.launch.serve import orchestrate
+from melisma.learner.background import BackgroundLoad, State
 from melisma.learner.learner import Learner
 from melisma.learner.service import Service
 from melisma.learner.source import Caller
 from melisma.runs import records
 from melisma.runs.records import Record, read
 from melisma.runs.store import MODEL, RECORDS
+from melisma.system.states import owner_state
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
 JOB = changed(
@@ -262,3 +266,46 @@ def test_the_learnt_association_is_of_what_was_seen(tmp_path: Path) -> None:
     shares = [given(happened, "one", cycle) for cycle in (1, 4)]
     assert shares[0]["b"] > shares[1]["b"]
     assert shares[1]["b"] < 150
+
+
+def owned(name: str, *rates: float, seed: int = 5) -> Learner:
+    """A learner with an emulated owner; all its states are equally likely."""
+    states = [State(probability=1 / len(rates), samples_per_s=rate) for rate in rates]
+    return Learner(name=name, background=BackgroundLoad(states, seed, owner=name))
+
+
+MEASURED = BenchmarkTable(known=Known.MEASURED, shards=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["med", "mmtt"])
+def test_learners_benchmark_themselves_in_every_state(
+    tmp_path: Path, scheme: str
+) -> None:
+    # "a" has 1/400 s a sample; "b" 1/800 s or 1/80 s, 0.0069 s on the mean.
+    job = changed(JOB, scheme=scheme, cycles=1, tasks=JOB.tasks[:1], benchmark=MEASURED)
+    happened = live(job, tmp_path, [owned("a", 400.0), owned("b", 800.0, 80.0)])
+    shares = given(happened, "one", 1)
+    drawn = owner_state([0.5, 0.5], 5, "b", 0)
+    ratio = {"med": 400 * (1 / 800 + 1 / 80) / 2, "mmtt": 400 / (800, 80)[drawn]}
+    assert shares["a"] / shares["b"] == pytest.approx(ratio[scheme], rel=0.3)
+
+
+@pytest.mark.slow
+def test_emulated_owners_are_foreseen_live(tmp_path: Path) -> None:
+    job = changed(
+        JOB, scheme="mmtt-ideal", cycles=4, tasks=JOB.tasks[:1], benchmark=MEASURED
+    )
+    happened = live(job, tmp_path, [owned("a", 400.0), owned("b", 800.0, 80.0)])
+    states = [owner_state([0.5, 0.5], 5, "b", cycle) for cycle in range(1, 5)]
+    assert set(states) == {0, 1}  # or the test is of nothing
+    for cycle, state in enumerate(states, start=1):
+        shares = given(happened, "one", cycle)
+        assert (shares["b"] > shares["a"]) == (state == 0)
+
+
+def test_nobody_foresees_a_real_owner() -> None:
+    law: dict[str, Any] = {"step_s": 1.0, "sample_s": 1.0, "fixed_s": 1.0}
+    states = [StateSpeeds(probability=p, **law) for p in (0.4, 0.6)]
+    with pytest.raises(ConfigError, match="next states of a, which nobody knows"):
+        _next_state(Speeds(**law, states=states), "a", 1)

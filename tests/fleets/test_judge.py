@@ -42,6 +42,7 @@ from melisma.fleets.messages import (
     Ready,
     SlotDone,
     Speeds,
+    StateSpeeds,
     TaskSpec,
     TrainRequest,
     Update,
@@ -335,3 +336,24 @@ def test_an_error_of_a_learner_is_one_short_line_in_log_and_records(
         assert "owned" in text
         assert text.isprintable()
         assert len(text) <= 202  # its name before 200 characters
+
+
+STATE: dict[str, Any] = {"step_s": 1.0, "sample_s": 0.0, "fixed_s": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("states", "reason"),
+    [
+        ([StateSpeeds(probability=1.0, **STATE)], ""),
+        ([StateSpeeds(probability=0.5, **STATE)], "that sum to 0.5"),
+        ([StateSpeeds(probability=float("nan"), **STATE)], "of probability nan"),
+        ([StateSpeeds(probability=1.0, **STATE | {"step_s": 0.0})], "step_s = 0.0 s"),
+        (["idle"], "not the delay law of a state"),
+        ("idle", "not a list of up to 64 states"),
+        ([StateSpeeds(probability=1 / 65, **STATE)] * 65, "not a list of up to 64"),
+    ],
+)
+def test_states_that_cannot_be_are_named(states: Any, reason: str) -> None:
+    found = wrong_speeds(Speeds(**STATE, states=states))
+    assert (reason in found) if reason else not found
+    assert "is no seed" in wrong_speeds(Speeds(**STATE, owner=-1))

@@ -11,6 +11,7 @@ from melisma.jobs.schema import TaskTable
 from melisma.learner import background
 from melisma.learner.background import Activity, BackgroundLoad, State
 from melisma.learner.learner import Learner
+from melisma.system.states import owner_state
 from melisma.units import Seconds
 
 
@@ -125,3 +126,27 @@ def test_a_live_learner_downloads_in_the_background_too(
     busy._device.background.rest()
     ended()
     assert asked
+
+
+def test_an_owner_can_be_foreseen() -> None:
+    states = [State(probability=p, bytes_per_s=1 + p) for p in (0.5, 0.3, 0.2)]
+    load = BackgroundLoad(states, seed=7, owner="pi")
+    gamma, found = load.probabilities, []
+    for cycle in (3, 0, *range(1, 400)):  # in any order, and whatever came before
+        load.begin(1.0, lambda: None, cycle=cycle)
+        assert load._now == load.drawn(cycle) == owner_state(gamma, 7, "pi", cycle)
+        found.append(load._now)
+    shares = [found.count(state) / len(found) for state in range(3)]
+    assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.08)
+    assert load.seed == 7
+    assert BackgroundLoad(states, seed=7).seed is None
+
+
+def test_a_state_that_is_asked_for_is_entered_and_draws_nothing() -> None:
+    states = [State(probability=0.5, bytes_per_s=float(rate)) for rate in (1, 2)]
+    load, other = BackgroundLoad(states, changing=1.0), BackgroundLoad(states)
+    for state in (1, 0, 1):
+        load.begin(1.0, lambda: None, state=state)
+        assert load._now == state
+    assert load.drawn(0) == other.drawn(0)  # the next numbers are still the first
+    ended()

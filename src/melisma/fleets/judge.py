@@ -25,6 +25,7 @@ from melisma.fleets.messages import (
     ShortOfMemory,
     SlotDone,
     Speeds,
+    StateSpeeds,
     TaskSpec,
     TrainRequest,
     Unprepared,
@@ -45,6 +46,8 @@ LEAST_BATCH_S = 1e-5
 #: Longest time of one sample, or of one exchange of models: ten times what a benchmark
 #: may take in all.
 MOST_S = 3000.0
+#: States that a learner's owner may have it in, and the largest seed of them.
+MOST_STATES, MOST_SEED = 64, (1 << 63) - 1
 #: Times the largest parameter of the model that was sent, or 1, that an update may have
 #: at most, and the most of a sample's gradient. What is finite and larger would leave a
 #: model that nobody can train on.
@@ -248,17 +251,46 @@ def wrong_speeds(speeds: object) -> str:
     """Judge the delay law that a learner reports of itself."""
     if not isinstance(speeds, Speeds):
         return "not a delay law"
-    for name, seconds in msgspec.structs.asdict(speeds).items():
+    if speeds.owner is not None and not _is_whole(speeds.owner, 0, MOST_SEED):
+        return f"{speeds.owner!r} is no seed"
+    return _wrong_law(speeds) or _wrong_states(speeds.states)
+
+
+def _wrong_law(law: Speeds | StateSpeeds) -> str:
+    for name in ("step_s", "sample_s", "fixed_s"):
+        seconds = getattr(law, name)
         good = _is_number(seconds) and 0 <= seconds <= MOST_S
         if not good or (name == "step_s" and seconds == 0):
             return f"{name} = {seconds!r} s cannot be"
     return ""
 
 
+def _wrong_states(states: object) -> str:
+    """Judge the states that a learner says its owner has it in."""
+    if not isinstance(states, list) or len(states) > MOST_STATES:
+        return f"not a list of up to {MOST_STATES} states"
+    total = 0.0
+    for state in states:
+        if not isinstance(state, StateSpeeds):
+            return "not the delay law of a state"
+        if not _is_number(state.probability) or not 0 <= state.probability <= 1:
+            return f"a state of probability {state.probability!r}"
+        if reason := _wrong_law(state):
+            return reason
+        total += state.probability
+    is_whole = not states or math.isclose(total, 1.0, abs_tol=1e-6)
+    return "" if is_whole else f"states of probabilities that sum to {total:.6g}"
+
+
 def believed(speeds: Speeds, batch: int) -> Speeds:
     """Return a delay law that is no faster than any device, in batches of ``batch``."""
     least_s = LEAST_BATCH_S / batch
-    return msgspec.structs.replace(speeds, step_s=max(speeds.step_s, least_s))
+    replace = msgspec.structs.replace
+    return replace(
+        speeds,
+        step_s=max(speeds.step_s, least_s),
+        states=[replace(s, step_s=max(s.step_s, least_s)) for s in speeds.states],
+    )
 
 
 def wrong_bid(bid: object) -> str:

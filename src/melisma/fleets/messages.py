@@ -74,6 +74,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     bundle: str = ""  #: hash of the source that has model or recipe, if it is sent
     exact: bool = False  #: train in float32 alone: work is redone, or coded
     drifted: bool = False  #: report speeds as they have drifted since the benchmark
+    states: bool = False  #: benchmark every state that the owner may have the device in
 
 
 @rpc.register
@@ -157,9 +158,23 @@ class SlotDone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @rpc.register
+class StateSpeeds(msgspec.Struct, frozen=True, kw_only=True):
+    """A learner's delay law, in seconds, while its owner uses the device in one way."""
+
+    probability: float
+    step_s: float
+    sample_s: float
+    fixed_s: float
+
+
+@rpc.register
 class Speeds(msgspec.Struct, frozen=True, kw_only=True):
     """A learner's delay law, in seconds, by its own benchmark."""
 
     step_s: float  #: to train on one sample once
     sample_s: float  #: to receive one sample
     fixed_s: float  #: to fetch the model, to start, and to send the update
+    #: The same in each state of its owner, if that was asked for and there are some.
+    states: list[StateSpeeds] = msgspec.field(default_factory=list)
+    #: Seed of these states (`system.states.owner_state`), of an owner who is emulated.
+    owner: int | None = None

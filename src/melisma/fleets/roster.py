@@ -94,8 +94,12 @@ class Roster:
 
     def law(self, task: str, names: Iterable[str]) -> DelayLaw:
         """Return the delay law of learners: what each measured, and the overhead."""
-        law = law_of([self._speeds[task, name] for name in names])
+        law = law_of(self.speeds(task, names))
         return law.slowed(overhead_s=self.overhead_s)
+
+    def speeds(self, task: str, names: Iterable[str]) -> list[Speeds]:
+        """Return what learners reported of themselves, states included."""
+        return [self._speeds[task, name] for name in names]
 
     def expel(self, name: str, reason: str) -> None:
         """Disconnect a learner, and accept none of that name again."""

@@ -262,10 +262,12 @@ def check_tasks(job: Job) -> None:
 
 def check_tasks_live(job: Job) -> None:
     """Raise ConfigError for a scheme that needs to know the future."""
-    if job.scheme == FAMILIES["tasks"].simulated_only:
+    foreseeable = job.benchmark.known == Known.MEASURED
+    if job.scheme == FAMILIES["tasks"].simulated_only and not foreseeable:
         raise ConfigError(
-            "'mmtt-ideal' needs to know the learners' next states, which no live run "
-            "does: simulate it, or use 'med-probe'"
+            "'mmtt-ideal' needs to know the learners' next states, which a live run "
+            "does of emulated owners that were measured alone: give benchmark.known = "
+            "'measured', simulate it, or use 'med-probe'"
         )
 
 

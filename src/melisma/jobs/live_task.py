@@ -9,6 +9,7 @@ from melisma.fleets.live import LiveLearners
 from melisma.fleets.messages import TaskSpec
 from melisma.fleets.roster import Announcement, Roster
 from melisma.fleets.served import ServedTask
+from melisma.jobs.benchmark_table import Known
 from melisma.jobs.building import task_of
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job
@@ -83,6 +84,7 @@ class LiveTask:
             bundle=self.bundle,
             exact=job.checks > 0 or family_of(job).exact,
             base=digest(self.served.frozen) if self.served.frozen else "",
+            states=job.benchmark.known == Known.MEASURED,
         )
         shards = len(self.task.data.train) // self.task.shard
         benchmark = self.served.store.first(min(job.benchmark.shards, shards))

@@ -22,8 +22,10 @@ from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.jobs.averaging import learners_of
+from melisma.jobs.benchmark_table import Known
 from melisma.jobs.building import known_law, names_of, workload_of
 from melisma.jobs.live_task import LiveTask
+from melisma.jobs.measured_states import MeasuredStates
 from melisma.jobs.schema import Job, LearnersTable, tasks_of
 from melisma.learning.parameters import parameters_of, state_of
 from melisma.learning.settings import HERE, Hardware
@@ -133,11 +135,18 @@ async def live(
     for record in sorted(past, key=lambda record: record.time_s):
         observed.see(record)
     jobs = [live_task.job for live_task in tasks]
-    states = live_states(job, jobs, benchmarks.tasks, benchmarks)
+    measured = MeasuredStates(roster, benchmarks.tasks)
+    states: Callable[[], States] = measured
+    if job.benchmark.known != Known.MEASURED:
+        states = live_states(job, jobs, benchmarks.tasks, benchmarks)
+    foreseen = {
+        "mmtt-ideal": lambda: measured.foreseen([t.served.cycle + 1 for t in tasks])
+    }.get(job.scheme)
     association = Association(
         terms_of(job, benchmarks.tasks),
         np.zeros(0),
-        known_live(job.scheme, states, benchmarks.tasks, benchmarks, observed),
+        foreseen
+        or known_live(job.scheme, states, benchmarks.tasks, benchmarks, observed),
         solver_of(job.scheme, states),
     )
     arrives_s = {table.name: float(table.arrives) for table in job.tasks}

@@ -112,9 +112,12 @@ class StatesFile(Table, frozen=True, kw_only=True):
     states: tuple[StateTable, ...]
     heat: float | None = None
     changing: float = 0.0
+    seed: int | None = None  #: of states that can be foreseen, by the device's name
 
     def _check(self) -> None:
         probabilities(self.states, self.heat, "these")
+        if self.seed is not None and self.seed < 0:
+            raise ConfigError(f"seed {self.seed}: give a number from 0 up")
 
 
 #: Keys that say how fast learners are. In a cell the channel may place them.

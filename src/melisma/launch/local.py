@@ -82,7 +82,7 @@ def run_locally(
     groups = [group for group in job.learners for _ in range(group.count)]
     with (
         own_data(job, names) as data,
-        _owners(groups, job.changing) as owners,
+        _owners(groups, job) as owners,
         processes() as start,
     ):
 
@@ -116,7 +116,7 @@ def run_locally(
 
 @contextmanager
 def _owners(
-    groups: Sequence[LearnersTable | None], changing: float
+    groups: Sequence[LearnersTable | None], job: Job
 ) -> Iterator[list[Path | None]]:
     """Write a file of states for each learner that has them; yield paths or None."""
     with TemporaryDirectory(prefix="melisma-") as root:
@@ -125,14 +125,17 @@ def _owners(
             if group and group.states:
                 files[n] = Path(root, f"{n}.toml")
                 states = StatesFile(
-                    states=group.states, heat=group.heat, changing=changing
+                    states=group.states,
+                    heat=group.heat,
+                    changing=job.changing,
+                    seed=job.seed,
                 )
                 files[n].write_text(dump(states), encoding="utf-8")
         yield [files.get(n) for n in range(len(groups))]
 
 
 def background_of(table: StatesFile, name: str) -> BackgroundLoad:
-    """Return the load that a file of states describes, seeded by the name."""
+    """Return the load that a file of states describes, seeded by itself or the name."""
     gamma = probabilities(table.states, table.heat, name)
     return BackgroundLoad(
         [
@@ -145,8 +148,9 @@ def background_of(table: StatesFile, name: str) -> BackgroundLoad:
             )
             for state, probability in zip(table.states, gamma, strict=True)
         ],
-        seed=zlib.crc32(name.encode()),
+        seed=zlib.crc32(name.encode()) if table.seed is None else table.seed,
         changing=table.changing,
+        owner=None if table.seed is None else name,
     )
 
 
@@ -237,7 +241,7 @@ def run_on_testbed(
         Testbed(job.name) as testbed,
         TemporaryDirectory() as secrets,
         own_data(job, names) as data,
-        _owners([groups.get(d.name) for d in unlike], job.changing) as owners,
+        _owners([groups.get(d.name) for d in unlike], job) as owners,
     ):
         places = [
             testbed.place(device, name)

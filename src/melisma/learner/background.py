@@ -19,6 +19,7 @@ import numpy as np
 
 from melisma.errors import RpcError
 from melisma.learner.throttle import Throttle
+from melisma.system.states import owner_generator
 
 #: Side of the matrices that a computing load multiplies.
 SIDE = 256
@@ -54,7 +55,9 @@ class State:
 class BackgroundLoad:
     """Puts the device into another state each time; ``seed`` decides which.
 
-    With probability ``changing`` the state also changes once in between.
+    With probability ``changing`` the state also changes once in between. An ``owner``
+    draws the states of each cycle anew by seed, name and cycle, whatever came before,
+    so that who knows them can foresee the states.
     """
 
     def __init__(
@@ -62,23 +65,52 @@ class BackgroundLoad:
         states: Sequence[State] = (State(),),
         seed: int = 0,
         changing: float = 0.0,
+        *,
+        owner: str | None = None,
     ) -> None:
+        self._seed, self._owner = seed, owner
         self._states, self._changing, self._now = states, changing, 0
         self._gamma = np.array([state.probability for state in states])
         self._rng = np.random.default_rng(seed)
         self._throttles: dict[tuple[int, str], Throttle] = {}
         self._stop = threading.Event()
 
-    def begin(self, most_s: float, download: Callable[[], object]) -> None:
+    @property
+    def probabilities(self) -> list[float]:
+        """Of the states."""
+        return [state.probability for state in self._states]
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of an owner whose states can be foreseen."""
+        return None if self._owner is None else self._seed
+
+    def drawn(self, cycle: int) -> int:
+        """Return the state of a cycle, without entering it; 0 is the benchmark's."""
+        return self._draw(self._generator(cycle))
+
+    def begin(
+        self,
+        most_s: float,
+        download: Callable[[], object],
+        *,
+        cycle: int | None = None,
+        state: int | None = None,
+    ) -> None:
         """Enter another state, until the next time or for ``most_s`` at most.
 
-        ``download`` fetches something once.
+        ``download`` fetches something once. The state is that of a ``cycle`` where
+        there is an owner, or the ``state`` that is given, which then does not change.
         """
         self._stop.set()
         self._stop = stop = threading.Event()
-        self._enter(self._draw(), stop, most_s, download)
-        if self._rng.random() < self._changing:
-            next_state = self._draw()
+        if state is not None:
+            self._enter(state, stop, most_s, download)
+            return
+        rng = self._generator(cycle)
+        self._enter(self._draw(rng), stop, most_s, download)
+        if rng.random() < self._changing:
+            next_state = self._draw(rng)
 
             def change() -> None:
                 if not stop.wait(after_s):
@@ -86,7 +118,7 @@ class BackgroundLoad:
                     self._stop = later = threading.Event()
                     self._enter(next_state, later, most_s - after_s, download)
 
-            after_s = most_s / 2 * float(self._rng.random())
+            after_s = most_s / 2 * float(rng.random())
             threading.Thread(target=change, name=THREAD, daemon=True).start()
 
     def throttle(self, task: str) -> Throttle:
@@ -100,8 +132,13 @@ class BackgroundLoad:
         """Stop the load."""
         self._stop.set()
 
-    def _draw(self) -> int:
-        return int(self._rng.choice(len(self._states), p=self._gamma))
+    def _generator(self, cycle: int | None) -> np.random.Generator:
+        if self._owner is None or cycle is None:
+            return self._rng
+        return owner_generator(self._seed, self._owner, cycle)
+
+    def _draw(self, rng: np.random.Generator) -> int:
+        return int(rng.choice(len(self._states), p=self._gamma))
 
     def _enter(
         self,

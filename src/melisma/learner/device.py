@@ -92,16 +92,26 @@ class WarmTask:
 class Link:
     """Transfers of one task at the rate that the device has now.
 
-    The background load changes with each new link, and lasts for ``most_s`` at most.
+    The background load changes with each new link, to that of a ``cycle`` or to a
+    ``state`` if one is given, and lasts for ``most_s`` at most.
     """
 
     def __init__(
-        self, device: Device, task: WarmTask, source: Source, most_s: float
+        self,
+        device: Device,
+        task: WarmTask,
+        source: Source,
+        most_s: float,
+        *,
+        cycle: int | None = None,
+        state: int | None = None,
     ) -> None:
         self._device, self._source, self._task = device, source, task.spec.task
         self._warm, self._model, self._shard = task, task.model, task.spec.shard
         name, size_bytes = self._task, task.speed.model_bytes
-        device.background.begin(most_s, lambda: source.filler(name, size_bytes))
+        device.background.begin(
+            most_s, lambda: source.filler(name, size_bytes), cycle=cycle, state=state
+        )
 
     @property
     def throttle(self) -> Throttle:

@@ -26,10 +26,10 @@ from melisma.fleets.messages import (
     Unprepared,
     Update,
 )
-from melisma.learner import orders
+from melisma.learner import measuring, orders
 from melisma.learner.background import BackgroundLoad
 from melisma.learner.bundles import TrustedBundles
-from melisma.learner.device import Device, Link, WarmTask, bytes_of
+from melisma.learner.device import Device, WarmTask
 from melisma.learner.gradients import Summation
 from melisma.learner.memory import told_if_short
 from melisma.learner.source import Caller
@@ -37,22 +37,17 @@ from melisma.learner.speed import Speed
 from melisma.learner.throttle import sleep_unless
 from melisma.learner.training import LocalTraining
 from melisma.learning import models
-from melisma.learning.benchmark import time_training, time_transfers
 from melisma.learning.data import Dataset
 from melisma.learning.devices import onto, ready
 from melisma.learning.losses import in_precision, transform_of
 from melisma.learning.optimisers import check_optimiser
 from melisma.learning.parameters import Model, with_buffers
-from melisma.learning.samples import Arrays, fields_of, joined, transformed
 from melisma.learning.settings import Hardware, Precision, Training
-from melisma.learning.shards import bytes_of as bytes_of_sample
 from melisma.learning.task import find, merged
 from melisma.learning.training import Session
 
 log = logging.getLogger("melisma.learner")
 
-#: Longest that the background load disturbs a benchmark.
-MEASURE_S = 300.0
 #: Tasks that are kept warm; the least recently prepared goes first.
 TASKS = 32
 #: Longest that an emulated straggler sleeps.
@@ -159,42 +154,11 @@ class Learner:
         )
 
     def measure(self, name: str, keys: list[str], caller: Caller) -> None:
-        """Benchmark transfers and training on these shards, and keep the result.
-
-        In federated mode no shards are sent: the model's own size is fetched, and the
-        training is on as much of the learner's own data.
-        """
-        task, device = self._prepared(name), self._device
-        spec, speed = task.spec, task.speed
-        orders.check_benchmark(keys, spec)
-        halves = sorted({max(1, len(keys) // 2), len(keys)})
-        part_bytes = speed.model_bytes // max(halves)
+        """Benchmark transfers and training on these shards, and keep the result."""
+        task = self._prepared(name)
+        orders.check_benchmark(keys, task.spec)
         with self._alone(task):
-            link = Link(device, task, caller.source, MEASURE_S)
-
-            def fetch(n: int) -> int:
-                if spec.federated:
-                    return bytes_of(link.filler(n * part_bytes))
-                return bytes_of(link.shards(keys[:n]))
-
-            speed.link = time_transfers(fetch, halves, clock=device.clock)
-            if spec.federated:
-                samples = device.data().train
-            else:
-                samples = Arrays(joined(device.cache.get(keys, link.shards)))
-            travels = spec.moving or not spec.federated
-            speed.sample_bytes = bytes_of_sample(fields_of(samples)) if travels else 0
-            examples = transformed(samples, task.transform)
-            with told_if_short(task, examples):
-                speed.compute = time_training(
-                    task.model,
-                    examples,
-                    task.training,
-                    sizes=sorted({min(n * spec.shard, len(samples)) for n in halves}),
-                    clock=device.clock,
-                    before_batch=link.throttle.batch,
-                )
-            device.background.rest()
+            measuring.measure(self._device, task, keys, caller.source)
 
     def _told(self, spec: TaskSpec) -> Speeds | None:
         """Return the speeds to report with the answer to ``prepare``, if any."""

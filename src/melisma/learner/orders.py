@@ -73,7 +73,7 @@ def check_spec(spec: object) -> None:
             raise ConfigError(f"{name} {_shown(hash)}: give a SHA-256")
     if spec.recipe:
         _check_text("recipe", spec.recipe)
-    for name in ("federated", "private", "moving", "exact"):
+    for name in ("federated", "private", "moving", "exact", "states"):
         check_flag(name, getattr(spec, name))
     if spec.moving and not spec.federated:
         raise ConfigError("a task in which samples move (fog) has to be federated")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from melisma.errors import ConfigError
-from melisma.fleets.messages import Speeds
+from melisma.fleets.messages import Speeds, StateSpeeds
 from melisma.learner.drift import Drift
 from melisma.learning.benchmark import Line
 from melisma.schemes.dab import most_before
@@ -29,6 +29,8 @@ class Speed:
     sample_bytes: int = 0  #: of a sample that is sent; 0 where none is (federated)
     link_drift: Drift = field(default_factory=Drift)
     compute_drift: Drift = field(default_factory=Drift)
+    states: list[StateSpeeds] = field(default_factory=list)  #: of the owner, measured
+    owner: int | None = None  #: seed of the owner's states, where one is emulated
 
     @property
     def measured(self) -> bool:
@@ -86,6 +88,8 @@ class Speed:
             step_s=float(law.step_s[0]),
             sample_s=float(law.sample_s[0]),
             fixed_s=float(law.fixed_s[0]),
+            states=self.states,
+            owner=self.owner,
         )
 
     def bid(self, shard: int, deadline_s: float, steps: int) -> int:

@@ -34,7 +34,9 @@ class LocalTraining:
     ) -> None:
         self._device, self._task, self.request = device, task, request
         self._clock, self._began = device.clock, device.clock()
-        self._link = Link(device, task, caller.source, request.deadline_s)
+        self._link = Link(
+            device, task, caller.source, request.deadline_s, cycle=request.cycle
+        )
         self._rng = batch_order(task.spec.seed, request.cycle, device.name)
         self.cancelled = caller.gave_up  #: asked before each batch
         self._session = Session(task.model, task.training.at(request.cycle))

@@ -8,6 +8,7 @@ passes μ that they leave out),
 seconds by its delay law, and is in it with probability γⱼₖ.
 """
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike
 from melisma.errors import ConfigError
 from melisma.maths.arrays import Floats, Ints, set_numbers
 from melisma.system.law import DelayLaw
+from melisma.system.streams import Stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,6 +86,21 @@ class States:
         passed = rng.random((len(gamma), 1)) > gamma.cumsum(axis=1)[:, :-1]
         drawn: Ints = passed.sum(axis=1, dtype=np.int64)
         return drawn
+
+
+def owner_generator(seed: int, name: str, cycle: int) -> np.random.Generator:
+    """Return what decides a cycle of an emulated owner: of any task, by any scheme."""
+    who = zlib.crc32(name.encode())
+    return np.random.default_rng([seed, Stream.OWNER, who, cycle])
+
+
+def owner_state(probability: Sequence[float], seed: int, name: str, cycle: int) -> int:
+    """Return the state that an emulated owner has a device in when a cycle begins.
+
+    Cycle 0 is the benchmark. The device draws it, and whoever knows the seed.
+    """
+    rng = owner_generator(seed, name, cycle)
+    return int(rng.choice(len(probability), p=probability))
 
 
 def heated(likely: ArrayLike, states: int, heat: float) -> Floats:

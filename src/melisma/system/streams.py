@@ -16,5 +16,6 @@ class Stream(IntEnum):
     CELL = 9  #: where learners of a radio cell are, and how their channels fade
     COMINGS = 12  #: when devices of a fog enter and leave
     RING = 13  #: who starts a coded cycle, where that is drawn
+    OWNER = 11  #: what the owner of an emulated device does in a cycle
     BENCHMARK = 5  #: in which state a learner was benchmarked
     TRANSMISSION = 10  #: what batteries harvest
