@@ -29,6 +29,7 @@ from melisma.learner.service import Service
 from melisma.learner.source import Caller, RpcSource
 from melisma.learner.speed import Speed
 from melisma.learner.throttle import sleep_unless
+from melisma.learner.training import LocalTraining
 from melisma.learning.parameters import all_finite, load
 from melisma.learning.samples import Arrays
 from melisma.learning.settings import Late, Training
@@ -409,3 +410,54 @@ def _spec(model: str) -> Any:
         federated=False,
         private=True,
     )
+
+
+@pytest.mark.parametrize(("late", "batches"), [("overrun", 9), ("wait", 30)])
+def test_a_learner_looks_at_the_clock_every_few_batches(
+    late: str, batches: int
+) -> None:
+    # 0.6 s a batch, looks after 1, 5 and 9 of them: 5.4 s is past the 5 s.
+    now = [0.0]
+    spec = msgspec.structs.replace(_spec("TwoNN"), look_every=4)
+    device = Device(
+        name="a", own=None, background=BackgroundLoad(), clock=lambda: now[0]
+    )
+    model, source = torch.nn.Linear(1, 1), RpcSource(None)  # type: ignore[arg-type]
+    speed = Speed(model_bytes=0)
+    task = WarmTask(spec, model, speed, Training(), transform=lambda batch: batch)
+    request = TrainRequest(
+        task="t",
+        cycle=1,
+        keys=[],
+        samples=120,
+        steps=1,
+        deadline_s=5.0,
+        late=Late(late),
+    )
+    training = LocalTraining(device, task, request, Caller(source, lambda: False))
+    halt, done = training._halt(np.full(30, 4)), 0
+    while done < 30 and not halt():
+        now[0] += 0.6
+        done += 1
+    assert done == batches
+
+
+@pytest.mark.slow
+def test_an_update_that_overran_the_deadline_counts(tmp_path: Path) -> None:
+    # 600 samples at 300 a second take 2 s: it sees so after 1, 6 or 11 of 19 batches.
+    job = changed(
+        late=Late.OVERRUN, look_every=5, cycles=1, deadline=Seconds(0.9), scheme="sync"
+    )
+
+    class Boastful(Learner):
+        def speeds(self, task: str, drifted: bool) -> Speeds:
+            return Speeds(step_s=1e-3, sample_s=1e-6, fixed_s=0.01)
+
+    happened = live(job, tmp_path, [Boastful(name="a", background=slow(300.0))])
+    (halted,) = of(records.Halted, happened)
+    assert halted.batches % 5 == 1
+    assert halted.batches < 19
+    (uploaded,) = of(records.Uploaded, happened)
+    (allocated,) = of(records.Allocated, happened)
+    assert uploaded.time_s - allocated.time_s > 0.9
+    assert of(records.Aggregated, happened)[0].samples == halted.samples

@@ -218,3 +218,31 @@ def test_a_learner_whose_updates_are_not_finite_is_expelled() -> None:
     assert {r.learner for r in happened if isinstance(r, Uploaded) and r.cycle > 3} == {
         "learner-0"
     }
+
+
+def looked(times_s: list[float], deadline_s: float, every: int) -> int:
+    """Batches after which a learner halts: by hand, batch by batch."""
+    for done, time_s in enumerate(times_s, start=1):
+        if (done - 1) % every == 0 and time_s > deadline_s:
+            return done
+    return len(times_s)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_looks_at_the_clock_now_and_then_halts_late(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    d, steps, every = (int(n) for n in rng.integers(1, (40, 6, 8)))
+    step_s, deadline_s = float(rng.uniform(0.05, 0.4)), float(rng.uniform(0.5, 12.0))
+    fleet = fleet_of(
+        law([step_s], [0.1], [2.0]), Conditions(late=Late.OVERRUN, look_every=every)
+    )
+    (updates,) = carried_out(fleet, [order(0, d, steps)], deadline_s)
+    (report,) = updates.reports
+    sizes = [min(4, d - first) for _ in range(steps) for first in range(0, d, 4)]
+    times_s = (1.0 + 0.1 * d + step_s * np.cumsum(sizes)).tolist()
+    batches = looked(times_s, deadline_s, every)
+    assert report.batches == batches
+    assert report.halted == (batches < len(sizes))
+    assert report.trained_s == pytest.approx(times_s[batches - 1])
+    assert report.uploaded_s == pytest.approx(report.trained_s + 1.0)  # late or not
+    assert fleet.now_s() == pytest.approx(report.uploaded_s)

@@ -244,7 +244,7 @@ class LiveLearners(LiveCrew):
     ) -> Updates | Lost:
         name = self.learners[order.learner]
         request = await self._request(order, deadline_s, began)
-        patience = LONGEST_WAIT if self._late == Late.WAIT else 1
+        patience = LONGEST_WAIT if self._late.lasts else 1
         within_s = request.deadline_s * patience
         try:
             update = await self._call(name, "train", request, within_s=within_s)

@@ -74,6 +74,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     bundle: str = ""  #: hash of the source that has model or recipe, if it is sent
     exact: bool = False  #: train in float32 alone: work is redone, or coded
     drifted: bool = False  #: report speeds as they have drifted since the benchmark
+    look_every: int = 10  #: batches between two looks at the clock (late: overrun)
     states: bool = False  #: benchmark every state that the owner may have the device in
 
 

@@ -41,6 +41,7 @@ class Conditions:
     changing: float = 0.0  #: chance that a state changes once, within a cycle
     noise: float = 0.0  #: spread (σ of the logarithm) of compute and network times
     late: Late = Late.HALT  #: what happens to a learner not done by the deadline
+    look_every: int = 10  #: batches between two looks at the clock (Late.OVERRUN)
     timing: bool = False  #: only times are computed: nothing is ever trained
 
     def __post_init__(self) -> None:
@@ -268,13 +269,22 @@ class SimulatedLearners:
         room_s = np.maximum(deadline_s - download_s - upload_s, 0.0)
         fits = np.minimum(np.floor(room_s / sample_s), due).astype(np.int64)
         passes, rest = fits // d, fits % d // size
-        trained = np.where(halted, passes * d + rest * size, due)
+        batches = np.where(halted, passes * per_pass + rest, steps * per_pass)
+        if self._conditions.late == Late.OVERRUN:
+            # Batches at the end of which the deadline is over, then the next look.
+            over = np.maximum(deadline_s * (1 + 1e-9) - download_s, 0.0) / sample_s
+            over = np.minimum(over, due)
+            begun = over // d * per_pass + np.ceil(over % d / size)
+            n = self._conditions.look_every
+            looks = 1 + n * np.ceil(np.maximum(begun - 1, 0) / n)
+            batches = np.minimum(looks, steps * per_pass).astype(np.int64)
+        trained = batches // per_pass * d + np.minimum(batches % per_pass * size, d)
         trained_s = download_s + sample_s * trained
         return _Prices(
             downloaded_s=download_s,
             trained_s=trained_s,
             uploaded_s=trained_s + upload_s,
-            batches=np.where(halted, passes * per_pass + rest, steps * per_pass),
+            batches=batches,
             samples=np.minimum(trained, d),
             halted=trained < due,
             late=late,

@@ -149,7 +149,7 @@ class FlowerLearners:
         """
         self._served.renew(self._served.cycle + 1, parameters)
         began = time.monotonic()
-        patience = LONGEST_WAIT if self._late == Late.WAIT else 1
+        patience = LONGEST_WAIT if self._late.lasts else 1
         wait_s = deadline_s * patience + GRACE_S
         waiting: dict[str, tuple[Order, TrainRequest]] = {}
         for id, order, request in await self._send(orders, deadline_s):

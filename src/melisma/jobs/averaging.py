@@ -63,6 +63,7 @@ def learners_of(
             changing=job.changing if is_uncertain else 0.0,
             noise=job.noise,
             late=job.late,
+            look_every=job.look_every,
         ),
         own_rows=own_rows(job, task.data),
         hardware=hardware,

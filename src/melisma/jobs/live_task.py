@@ -85,6 +85,7 @@ class LiveTask:
             exact=job.checks > 0 or family_of(job).exact,
             base=digest(self.served.frozen) if self.served.frozen else "",
             states=job.benchmark.known == Known.MEASURED,
+            look_every=job.look_every,
         )
         shards = len(self.task.data.train) // self.task.shard
         benchmark = self.served.store.first(min(job.benchmark.shards, shards))

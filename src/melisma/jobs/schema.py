@@ -240,6 +240,7 @@ class Job(Table, frozen=True, kw_only=True):
     most: int | None = None  #: shards of a learner at most
     steps: int = 5  #: epochs, for schemes that do not choose them (dab)
     late: Late = Late.HALT  #: what happens to a learner not done by the deadline
+    look_every: int = 10  #: batches between two looks at the clock (late = "overrun")
     code: str = "two-stage"  #: of coded training: a name in CODES
     stragglers: int | None = None  #: that a code tolerates; predicted if not given
     helpers: Helpers = "finished"  #: of a two-stage code
@@ -280,7 +281,7 @@ class Job(Table, frozen=True, kw_only=True):
 
     def _check(self) -> None:
         _check_folder_name(self.name)
-        for key in ("cycles", "shard", "steps"):
+        for key in ("cycles", "shard", "steps", "look_every"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}: give at least 1")
         if not 0 < self.deadline < math.inf:

@@ -66,6 +66,7 @@ def check_spec(spec: object) -> None:
     _check_training(spec.training)
     _check_whole("shard", spec.shard, 1, MOST_SHARD)
     _check_whole("steps", spec.steps, 1, MOST_PASSES)
+    _check_whole("look_every", spec.look_every, 1, MOST_PASSES)
     for name in ("base", "bundle"):
         hash = getattr(spec, name)
         is_hash = isinstance(hash, str) and re.fullmatch("[0-9a-f]{64}", hash)

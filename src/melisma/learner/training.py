@@ -140,7 +140,7 @@ class LocalTraining:
         learner's times.
         """
         self._fetched_bytes.append(size_bytes)
-        within_s = None if self.request.late == Late.WAIT else self.request.deadline_s
+        within_s = None if Late(self.request.late).lasts else self.request.deadline_s
         began = self._clock()
         try:
             return fetch(within_s)
@@ -151,6 +151,7 @@ class LocalTraining:
         """Return a function for each batch: whether its result would be too late."""
         request, upload_s = self.request, self._task.speed.upload_s()
         end = self._began + safely(request.deadline_s) - upload_s
+        over, every = self._began + request.deadline_s, self._task.spec.look_every
         start, batches = self._clock(), 0
 
         def halt() -> bool:
@@ -159,8 +160,15 @@ class LocalTraining:
                 self._link.throttle.batch(int(sizes[batches]))
             now = self._clock()
             batch_s = (now - start) / batches if batches else 0.0
-            batches += 1
-            late = request.late == Late.HALT and now + batch_s > end
+            trained, batches = batches, batches + 1
+            match request.late:
+                case Late.HALT:
+                    late = now + batch_s > end
+                case Late.OVERRUN:
+                    # After 1, 1 + n, 1 + 2n, … batches, as the thesis's learners do.
+                    late = trained > 0 and (trained - 1) % every == 0 and now > over
+                case _:
+                    late = False
             return self.cancelled() or late
 
         return halt

@@ -22,6 +22,12 @@ class Late(StrEnum):
     HALT = "halt"  #: it stops in time and sends what it has, which counts
     DROP = "drop"  #: it is cut off, and its work of the cycle is lost
     WAIT = "wait"  #: the cycle lasts until it is done
+    OVERRUN = "overrun"  #: it halts once it sees that time is over, and sends then
+
+    @property
+    def lasts(self) -> bool:
+        """Whether a cycle lasts beyond its deadline, for who sends after it."""
+        return self in (Late.WAIT, Late.OVERRUN)
 
 
 class Precision(StrEnum):
