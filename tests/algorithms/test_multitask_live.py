@@ -274,30 +274,31 @@ def owned(name: str, *rates: float, seed: int = 5) -> Learner:
     return Learner(name=name, background=BackgroundLoad(states, seed, owner=name))
 
 
-MEASURED = BenchmarkTable(known=Known.MEASURED, shards=5)
+MEASURED = BenchmarkTable(known=Known.MEASURED, shards=4)
+SMALL = (TaskTable(name="one", samples=240, steps=1),)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["med", "mmtt"])
+@pytest.mark.parametrize(
+    "scheme", ["med", pytest.param("mmtt", marks=pytest.mark.long)]
+)
 def test_learners_benchmark_themselves_in_every_state(
     tmp_path: Path, scheme: str
 ) -> None:
-    # "a" has 1/400 s a sample; "b" 1/800 s or 1/80 s, 0.0069 s on the mean.
-    job = changed(JOB, scheme=scheme, cycles=1, tasks=JOB.tasks[:1], benchmark=MEASURED)
-    happened = live(job, tmp_path, [owned("a", 400.0), owned("b", 800.0, 80.0)])
+    # "a" has 1/100 s a sample; "b" 1/200 s or 1/20 s, 0.0275 s on the mean.
+    job = changed(JOB, scheme=scheme, cycles=1, tasks=SMALL, benchmark=MEASURED)
+    happened = live(job, tmp_path, [owned("a", 100.0), owned("b", 200.0, 20.0)])
     shares = given(happened, "one", 1)
     drawn = owner_state([0.5, 0.5], 5, "b", 0)
-    ratio = {"med": 400 * (1 / 800 + 1 / 80) / 2, "mmtt": 400 / (800, 80)[drawn]}
+    ratio = {"med": 100 * (1 / 200 + 1 / 20) / 2, "mmtt": 100 / (200, 20)[drawn]}
     assert shares["a"] / shares["b"] == pytest.approx(ratio[scheme], rel=0.3)
 
 
 @pytest.mark.slow
 def test_emulated_owners_are_foreseen_live(tmp_path: Path) -> None:
-    job = changed(
-        JOB, scheme="mmtt-ideal", cycles=4, tasks=JOB.tasks[:1], benchmark=MEASURED
-    )
-    happened = live(job, tmp_path, [owned("a", 400.0), owned("b", 800.0, 80.0)])
-    states = [owner_state([0.5, 0.5], 5, "b", cycle) for cycle in range(1, 5)]
+    job = changed(JOB, scheme="mmtt-ideal", cycles=3, tasks=SMALL, benchmark=MEASURED)
+    happened = live(job, tmp_path, [owned("a", 100.0), owned("b", 200.0, 20.0)])
+    states = [owner_state([0.5, 0.5], 5, "b", cycle) for cycle in range(1, 4)]
     assert set(states) == {0, 1}  # or the test is of nothing
     for cycle, state in enumerate(states, start=1):
         shares = given(happened, "one", cycle)
