@@ -26,7 +26,7 @@ from melisma.registry import check_importable
 from melisma.runs.records import Record
 from melisma.runs.store import CONFIG, Watch, ignore
 from melisma.system.law import Mode
-from melisma.testbed import DEVICES, Testbed
+from melisma.testbed import DEVICES, Device, Testbed
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
 #: In run.toml, of runs with learner processes here.
@@ -224,17 +224,16 @@ def processes() -> Iterator[Callable[[list[str]], None]]:
 def run_on_testbed(
     job: Job,
     folder: Path,
-    devices: Sequence[str],
+    devices: Sequence[str | Device],
     watch: Watch = ignore,
     show: Callable[[str], None] = lambda link: None,
 ) -> list[Record]:
     """Run a job with learners in namespaces, as slow as these devices; needs root.
 
-    A device that is named like a group of the job's learners has that group's states.
+    ``devices`` are names in DEVICES, or one's own. One that is named like a group of
+    the job's learners has that group's states.
     """
-    unlike = [DEVICES[name] for name in devices if name in DEVICES]
-    for name in set(devices) - set(DEVICES):
-        raise unknown("device", name, DEVICES)
+    unlike = [_device_of(device) for device in devices]
     names = [f"{device.name}-{n}" for n, device in enumerate(unlike, start=1)]
     groups = {group.name: group for group in job.learners}
     with (
@@ -264,7 +263,7 @@ def run_on_testbed(
             job,
             folder,
             learners=len(places),
-            at_once=1,  # benchmarks in parallel would slow each other down
+            at_once=_at_once(unlike),
             watch=watch,
             ready=start,
             show=show,
@@ -274,6 +273,22 @@ def run_on_testbed(
             folder=secrets,
             say=lambda text: None,
         )
+
+
+def _device_of(device: str | Device) -> Device:
+    if isinstance(device, str) and device not in DEVICES:
+        raise unknown("device", device, DEVICES)
+    return DEVICES[device] if isinstance(device, str) else device
+
+
+def _at_once(devices: Sequence[Device]) -> int:
+    """Return how many devices may benchmark themselves at a time.
+
+    All, if the machine has a core for all quotas and some more; else they would slow
+    each other down, and one does so after the other.
+    """
+    quotas = sum(math.inf if device.cpu is None else device.cpu for device in devices)
+    return len(devices) if quotas <= 0.8 * (os.cpu_count() or 1) else 1
 
 
 def resumable(folder: Path) -> Path:
