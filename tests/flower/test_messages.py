@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.flower.grids import LocalGrid, carried
 
 from melisma.errors import DataError
-from melisma.fleets.messages import Speeds, TaskSpec, TrainRequest, Update
+from melisma.fleets.messages import Speeds, StateSpeeds, TaskSpec, TrainRequest, Update
 from melisma.flower import messages
 from melisma.flower.messages import NodeStatus, Timing
 from melisma.learning.settings import Late, Training
@@ -36,6 +36,7 @@ HOLDS: dict[Any, st.SearchStrategy[Any]] = {
         batch=st.integers(1, 2**31),
         shuffle=st.booleans(),
     ),
+    list[StateSpeeds]: st.just([]),  # nodes of a federation have one state
     Speeds | None: st.none()
     | st.builds(
         Speeds, step_s=st.floats(0, 1), sample_s=st.floats(0, 1), fixed_s=st.floats(0)
