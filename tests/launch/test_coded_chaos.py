@@ -33,6 +33,7 @@ from melisma import rpc
 from melisma.coding import Plan, choose
 from melisma.fleets.served import ModelServer
 from melisma.jobs.schema import StragglingTable
+from melisma.jobs.transmission_table import TransmissionTable
 from melisma.launch.serve import orchestrate
 from melisma.learning.parameters import Parameters
 from melisma.runs import records
@@ -121,12 +122,14 @@ def telling(fetched: Callable[[str, int], None]) -> type[ModelServer]:
     return Telling
 
 
-def survived(six: Six, name: str, code: str, blows: Blows) -> list[Record]:
+def survived(
+    six: Six, name: str, code: str, blows: Blows, **changes: Any
+) -> list[Record]:
     """Train while there are blows; return what happened, once it is seen to be right.
 
     Whoever was struck had been given work, nothing of it came, and nobody is blamed.
     """
-    job = msgspec.structs.replace(JOB, name=name, code=code, cycles=CYCLES)
+    job = msgspec.structs.replace(JOB, name=name, code=code, cycles=CYCLES, **changes)
     folder = six.start.folder / name
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -184,6 +187,30 @@ def test_one_killed_in_every_cycle_leaves_every_gradient_exact(
         if record.learner == name and record.cycle > cycle
     }
     assert back
+
+
+@pytest.mark.slow
+def test_batteries_and_channels_outlast_one_killed_in_every_cycle(six: Six) -> None:
+    def kill(name: str) -> None:
+        six.running[name].kill()
+        assert six.running[name].wait(GUARD_S) == -signal.SIGKILL
+        six.begin(name)
+
+    # An even share of 100 samples takes 0.3 s, so 1.4 J; each begins with 3 J.
+    table = TransmissionTable(battery=10.0, start=3.0, harvest=8.0, slot=0.05)  # type: ignore[arg-type]
+    blows = Blows(kill, cycles=range(1, CYCLES + 1))
+    happened = survived(
+        six, "batteries", "two-stage", blows, transmission=table, channels=2
+    )
+    rows = of(records.Powered, happened)
+    assert {row.cycle for row in rows} == set(range(1, CYCLES + 1))
+    assert all(0 <= row.lowest_j <= row.battery_j <= 10.0 for row in rows)
+    level_j = dict.fromkeys(RATES, 3.0)
+    for row in rows:  # who was killed begins with what it last said
+        spent_j = row.computing_j + row.sending_j
+        end_j = level_j[row.learner] + row.stored_j - spent_j
+        assert row.battery_j == pytest.approx(end_j, abs=1e-6)
+        level_j[row.learner] = row.battery_j
 
 
 @pytest.mark.slow

@@ -131,6 +131,14 @@ def join(
             "as the orchestrator orders. Otherwise they never leave it.",
         ),
     ] = False,
+    sensors: Annotated[
+        bool,
+        typer.Option(
+            "--sensors",
+            help="Where workers have batteries, read this device's energy sensors "
+            "(power_supply, INA3221, RAPL) in place of a model.",
+        ),
+    ] = False,
     threads: Threads = 1,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print nothing but errors.")
@@ -174,6 +182,7 @@ def join(
         states=states,
         listen=listen,
         share_data=share_data,
+        sensors=sensors,
         threads=threads,
         quiet=quiet,
         joined=joined,

@@ -20,6 +20,7 @@ from melisma.errors import (
 )
 from melisma.fleets.audit import Audit
 from melisma.fleets.messages import (
+    Charge,
     Gradient,
     Ready,
     ShortOfMemory,
@@ -52,6 +53,8 @@ MOST_STATES, MOST_SEED = 64, (1 << 63) - 1
 #: at most, and the most of a sample's gradient. What is finite and larger would leave a
 #: model that nobody can train on.
 MOST_TIMES = 1e6
+#: Most energy of a battery in all its life: a ton of batteries, filled a hundred times.
+MOST_J = 1e11
 #: Longest address of a device, a join string: host, token and fingerprint.
 ADDRESS_CHARACTERS = 1000
 
@@ -223,6 +226,28 @@ def wrong_gradient(
         if not _is_number(reported_s):
             return f"a time of {reported_s} s"
     return ""
+
+
+def wrong_charge(charge: object, most_j: float) -> str:
+    """Judge the books of a battery that holds ``most_j``: they have to balance."""
+    if not isinstance(charge, Charge):
+        return "no account of its battery"
+    books = msgspec.structs.asdict(charge)
+    for name, value in books.items():
+        if not _is_number(value) or not 0 <= value <= MOST_J:
+            return f"a battery with {name} = {value!r}"
+    if not charge.lowest_j <= charge.battery_j <= most_j * (1 + 1e-9):
+        return f"a battery with {charge.battery_j:.3g} J of {most_j:.3g} J"
+    spent_j = charge.computing_j + charge.sending_j
+    wrong_j = charge.began_j + charge.stored_j - spent_j - charge.battery_j
+    if abs(wrong_j) > 1e-6 * (1 + charge.began_j + charge.stored_j):
+        return f"a battery whose books are wrong by {wrong_j:.3g} J"
+    return ""
+
+
+def is_level(battery_j: object, most_j: float) -> bool:
+    """Return whether a battery can hold that."""
+    return _is_number(battery_j) and 0 <= battery_j <= most_j * (1 + 1e-9)  # type: ignore[operator]
 
 
 def wrong_ready(ready: object, spec: TaskSpec) -> str:

@@ -15,7 +15,7 @@ from melisma.fleets.judge import (
     wrong_gradient,
 )
 from melisma.fleets.live import LiveCrew
-from melisma.fleets.messages import Gradient, GradientRequest, Vector
+from melisma.fleets.messages import Budget, Gradient, GradientRequest, Vector
 from melisma.fleets.protocols import Lost
 from melisma.fleets.roster import Roster
 from melisma.fleets.served import ServedTask
@@ -62,10 +62,26 @@ class LiveWorkers(LiveCrew):
             coefficients=work.coefficients.tolist(),
             wide=not work.plain,
             slower=self._slower.get(work.worker, 1.0),
+            budget=self.budget(work),
         )
         name = self.learners[work.worker]
         answer: object = await self._call(name, "gradient", request, within_s=left_s)
         return answer
+
+    def budget(self, work: Work) -> Budget | None:
+        """Return what a worker's battery is to know: these have none."""
+        return None
+
+    def wrong(self, work: Work, gradient: Gradient) -> str:
+        """Judge what an answer has beside the gradient: nothing."""
+        return ""
+
+    def over(self, work: Work, cycle: int) -> None:
+        """Nothing is held for work that is done, or will not be."""
+
+    def energy(self) -> Sequence[Energy]:
+        """Return nothing: what these workers spend is not known."""
+        return ()
 
 
 class LiveSession:
@@ -116,6 +132,8 @@ class LiveSession:
             gradient = await self._workers.gradient(work, left_s)
         except RpcError as error:
             return self._workers.failed(work.worker, error, self._now_s())
+        finally:
+            self._workers.over(work, self._cycle)
         after_s, wide = self._now_s(), not work.plain
         weight = sum(
             abs(coefficient) * len(rows)
@@ -126,6 +144,8 @@ class LiveSession:
         reason = wrong_gradient(
             gradient, self._cycle, self._size, wide=wide, weight=weight
         )
+        if not reason and isinstance(gradient, Gradient):
+            reason = self._workers.wrong(work, gradient)
         if reason or not isinstance(gradient, Gradient):
             return refused(work.worker, reason, after_s)
         # Loads follow from these times: nobody sums gradients faster than any device.
@@ -149,8 +169,8 @@ class LiveSession:
         return np.asarray(combine(weights, rows))
 
     def energy(self) -> Sequence[Energy]:
-        """Return nothing: what these workers spend is not known."""
-        return ()
+        """Return the account of each worker that has a battery."""
+        return self._workers.energy()
 
     def end(self) -> None:
         """Stop the workers that have not answered."""

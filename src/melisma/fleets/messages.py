@@ -25,6 +25,7 @@ A learner calls the orchestrator:
     filler(task, size)        that many bytes, for benchmarks and background downloads
     address(task, to)         where another device takes samples directly
     relay(task, …)            deliver samples to a device that cannot be reached
+    leave(task, cycle, …)     for how long it may send its gradient (transmission)
 """
 
 from typing import Any
@@ -112,6 +113,34 @@ class Update(Trained, frozen=True, kw_only=True):
 
 
 @rpc.register
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker's battery is to know, where coded workers have one."""
+
+    battery_j: float  #: what it holds
+    start_j: float  #: what is in it, where it begins now
+    harvest_w: float
+    steady: bool
+    slot_s: float  #: for which harvest is drawn, and between two questions for leave
+    sample_j: float  #: to compute the gradient of a sample
+    sending_w: float
+    above_j: float  #: compute with no less in it
+
+
+@rpc.register
+class Charge(msgspec.Struct, frozen=True, kw_only=True):
+    """The books of a worker's battery, since it began."""
+
+    life: float  #: a number of its own: a restarted worker has another battery
+    began_j: float
+    battery_j: float
+    lowest_j: float
+    harvested_j: float
+    stored_j: float
+    computing_j: float
+    sending_j: float
+
+
+@rpc.register
 class GradientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One worker's part of a gradient."""
 
@@ -121,6 +150,7 @@ class GradientRequest(msgspec.Struct, frozen=True, kw_only=True):
     coefficients: list[float]  #: of each part's gradient
     wide: bool  #: answer in float64: coefficients are large and of both signs
     slower: float = 1.0  #: take that many times as long, to emulate stragglers
+    budget: Budget | None = None  #: where workers have batteries
 
 
 @rpc.register
@@ -131,6 +161,7 @@ class Gradient(msgspec.Struct, frozen=True, kw_only=True):
     vector: Vector
     downloaded_s: float  #: since the request arrived
     trained_s: float
+    charge: Charge | None = None  #: where the request has a budget
 
 
 @rpc.register

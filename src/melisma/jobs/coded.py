@@ -11,7 +11,9 @@ from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import ScheduledTask
 from melisma.errors import ConfigError
+from melisma.fleets.live_air import AirServer
 from melisma.fleets.live_coded import LiveWorkers
+from melisma.fleets.live_powered import LivePoweredWorkers
 from melisma.fleets.powered_coded import PoweredWorkers
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated_coded import SimulatedWorkers, Straggling
@@ -115,13 +117,18 @@ async def live(
 ) -> None:
     """Train with the learners that joined."""
     (live_task,) = tasks
-    crew = LiveWorkers(
-        roster,
-        live_task.served,
-        seed=job.seed,
-        straggling=straggling_of(job),
-        began_s=live_task.began_s,
-    )
+    crew: LiveWorkers
+    options: dict[str, Any] = {
+        "seed": job.seed,
+        "straggling": straggling_of(job),
+        "began_s": live_task.began_s,
+    }
+    if services:
+        (air,) = services
+        options |= {"air": air, "samples": live_task.task.cycle_samples(None)}
+        crew = LivePoweredWorkers(roster, live_task.served, **options)
+    else:
+        crew = LiveWorkers(roster, live_task.served, **options)
     algorithm = Coded(live_task.task, crew, coding_of(job))
     await train(
         live_task.task, crew, algorithm, live_task.run, patient=True, control=control
@@ -129,5 +136,7 @@ async def live(
 
 
 def services(job: Job) -> list[object]:
-    """Return what learners may call beside the model server: nothing."""
-    return []
+    """Return what learners may call beside the model server: the channels' keeper."""
+    if job.transmission is None:
+        return []
+    return [AirServer(job.name, job.transmission.power(), job.channels)]

@@ -158,12 +158,10 @@ def check_coded(job: Job) -> None:
 
 def check_coded_live(job: Job) -> None:
     """Raise ConfigError for what is simulated only."""
-    if job.transmission is not None:
-        raise ConfigError("[transmission] is only simulated: leave it out")
-    if job.channels is not None:
+    if job.channels is not None and job.transmission is None:
         raise ConfigError(
             f"channels = {job.channels}: shared channels are only simulated, a live "
-            "run uses the real network: leave it out"
+            "run uses the real network: leave it out, or give [transmission]"
         )
 
 

@@ -11,6 +11,7 @@ from melisma import rpc
 from melisma.errors import ConfigError
 from melisma.jobs.files import load_states
 from melisma.launch.local import background_of
+from melisma.learner import energy
 from melisma.learner.background import BackgroundLoad, State
 from melisma.learner.bundles import Ask, TrustedBundles
 from melisma.learner.fog import FogLearner
@@ -37,6 +38,7 @@ def join(
     states: Path | None = None,
     listen: str | None = None,
     share_data: bool = False,
+    sensors: bool = False,
     target: str | None = None,
     features: Sequence[str] | None = None,
     device: str = "cpu",
@@ -55,8 +57,9 @@ def join(
     bundles whose code may run here; ``ask`` shows another one to the owner, and returns
     whether to trust it. It trains on ``device``: "cpu", "cuda", "mps" or "auto", in
     ``precision``: "fp32" or "bf16". ``rate`` and ``bandwidth`` throttle this learner,
-    as does a file of ``states``. ``joined`` is called with the learner's name and its
-    connection, which ends this when closed.
+    as does a file of ``states``. With ``sensors`` its battery is that of the device,
+    where coded training has batteries. ``joined`` is called with the learner's name and
+    its connection, which ends this when closed.
     """
     name = name or socket.gethostname()
     if states and (rate or bandwidth):
@@ -71,6 +74,7 @@ def join(
         background=_load_on(name, rate, bandwidth, states),
         allowed=allow,
         share_data=share_data,
+        sensor=energy.sensors() if sensors else None,
         device=device,
         bundles=bundles,
         precision=Precision(precision),

@@ -10,6 +10,8 @@ from melisma.errors import CallTimeout, ConfigError, DataError
 from melisma.fleets.messages import TaskSpec
 from melisma.learner.background import BackgroundLoad
 from melisma.learner.bases import complete
+from melisma.learner.battery import Battery
+from melisma.learner.energy import Meter, PowerSupply
 from melisma.learner.source import Source
 from melisma.learner.speed import Speed
 from melisma.learner.throttle import Throttle
@@ -46,6 +48,7 @@ class Device:
     clock: Callable[[], float]
     trains_on: TorchDevice = CPU
     precision: Precision = Precision.FP32  #: of products there
+    sensor: PowerSupply | Meter | None = None  #: of energy
     cache: Cache = field(default_factory=lambda: Cache(CACHE_BYTES))
 
     def data(self) -> Dataset:
@@ -71,6 +74,7 @@ class WarmTask:
     complete: bool = False  #: the model has the frozen part that the spec names
     loaded: int | None = None  #: cycle whose parameters the model has, unchanged
     newest: object = None  #: the latest piece of work; older ones stop
+    battery: Battery | None = None  #: of coded training, where workers have one
     fits: int | None = None  #: samples of a batch for which memory suffices, once tried
     made: Parameters = field(init=False)  #: buffers that stay here, as they were made
 

@@ -1,10 +1,16 @@
 """A coded sum of gradients on a learner: fetch, add up part by part, answer."""
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
+from melisma.errors import ConfigError, TrainingError
 from melisma.fleets.messages import Gradient, GradientRequest
+from melisma.learner.battery import Battery
 from melisma.learner.device import Device, Link, WarmTask, bytes_of
-from melisma.learner.source import Source
+from melisma.learner.source import Air, Source
+from melisma.learner.throttle import sleep_unless
 from melisma.learning.gradients import gradient_sum, size_of
 from melisma.learning.losses import loss_of
 from melisma.learning.samples import Arrays, joined
@@ -38,8 +44,45 @@ class Summation:
         )
         self._downloaded_s = self._clock() - self._began
 
-    def add(self, part: int) -> float:
-        """Add one part's gradient; return the seconds that took."""
+    def add(self, part: int, cancelled: Callable[[], bool]) -> float:
+        """Add one part's gradient, with a charged battery; return the seconds it took.
+
+        Waiting for the battery is not counted.
+        """
+        if (battery := self._battery()) is None:
+            return self._add(part)
+        samples = len(self._request.parts[part]) * self._task.spec.shard
+        return battery.compute(samples, lambda: self._add(part), cancelled)
+
+    def _battery(self) -> Battery | None:
+        """The battery, as the request has it; it lasts from cycle to cycle."""
+        budget, task = self._request.budget, self._task
+        if budget is None:
+            return None
+        if task.battery is None or task.battery.budget.battery_j != budget.battery_j:
+            task.battery = Battery(budget, self._device.sensor, self._clock)
+        task.battery.budget = budget
+        return task.battery
+
+    def wait_for_leave(self, air: Air | None, cancelled: Callable[[], bool]) -> None:
+        """Ask for a channel until there is one, and pay for the time on it."""
+        battery, request = self._battery(), self._request
+        if battery is None:
+            return
+        if air is None:
+            raise ConfigError("answers share channels here: call over a connection")
+        while True:
+            level_j = battery.level_j()
+            airtime_s = air.leave(request.task, request.cycle, level_j)
+            if not isinstance(airtime_s, float) or not 0 <= airtime_s < math.inf:
+                raise ConfigError(f"leave for {airtime_s!r} s: give 0 or more")
+            if airtime_s > 0:
+                battery.send(airtime_s)
+                return
+            if sleep_unless(cancelled, battery.budget.slot_s):
+                raise TrainingError("cancelled while it waited for a channel")
+
+    def _add(self, part: int) -> float:
         began = self._clock()
         shards = [self._shards[key] for key in self._request.parts[part]]
         samples = Arrays(self._task.transform(joined(shards)))
@@ -51,9 +94,13 @@ class Summation:
         self._samples += len(samples)
         return self._clock() - began
 
+    def done(self) -> None:
+        """Take the time: everything is computed."""
+        self._trained_s = self._clock() - self._began
+
     def gradient(self) -> Gradient:
         """Return the sum, once a device of this rate would have sent it."""
-        trained_s = self._clock() - self._began
+        trained_s, battery = self._trained_s, self._battery()
         self._task.speed.trained(self._samples, trained_s - self._downloaded_s)
         kind = np.float64 if self._request.wide else np.float32
         gradient = Gradient(
@@ -61,6 +108,7 @@ class Summation:
             vector=self._total.astype(kind),
             downloaded_s=self._downloaded_s,
             trained_s=trained_s,
+            charge=battery.charge() if battery else None,
         )
         self._link.sent(bytes_of(gradient.vector), self._clock())
         return gradient

@@ -30,6 +30,7 @@ from melisma.learner import measuring, orders
 from melisma.learner.background import BackgroundLoad
 from melisma.learner.bundles import TrustedBundles
 from melisma.learner.device import Device, WarmTask
+from melisma.learner.energy import Meter, PowerSupply
 from melisma.learner.gradients import Summation
 from melisma.learner.memory import told_if_short
 from melisma.learner.source import Caller
@@ -102,6 +103,7 @@ class Learner:
         device: str = "cpu",
         bundles: TrustedBundles | None = None,
         precision: Precision = Precision.FP32,
+        sensor: PowerSupply | Meter | None = None,
     ) -> None:
         self.name = name
         self._device = Device(
@@ -111,6 +113,7 @@ class Learner:
             clock=clock,
             trains_on=ready(Hardware(device=device, precision=precision)),
             precision=precision,
+            sensor=sensor,
         )
         self._known = {*models.MODELS, *allowed}
         self.bundles = bundles or TrustedBundles()
@@ -281,10 +284,12 @@ class Learner:
                     raise TrainingError(
                         f"the gradient of cycle {request.cycle} was cancelled"
                     )
-                took_s = summation.add(part)
+                took_s = summation.add(part, cancelled)
                 if request.slower > 1:
                     extra_s = (request.slower - 1) * took_s
                     sleep_unless(cancelled, min(extra_s, FOREVER_S))
+            summation.done()
+            summation.wait_for_leave(caller.air, cancelled)
             return summation.gradient()
 
     def _asked(self, name: str) -> WarmTask:

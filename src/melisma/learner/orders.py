@@ -17,6 +17,7 @@ import numpy as np
 
 from melisma.errors import ConfigError
 from melisma.fleets.messages import (
+    Budget,
     GradientRequest,
     SlotRequest,
     TaskSpec,
@@ -155,6 +156,22 @@ def check_gradient(request: GradientRequest, spec: TaskSpec) -> None:
     if not request.slower >= 1:  # ∞: does not answer until it is cancelled
         raise ConfigError(f"slower = {request.slower}: give 1 or more")
     check_flag("wide", request.wide)
+    if request.budget is not None:
+        _check_budget(request.budget)
+
+
+def _check_budget(budget: object) -> None:
+    """Check what an orchestrator says of this worker's battery."""
+    if not isinstance(budget, Budget):
+        raise _not_a("Budget", budget)
+    check_flag("steady", budget.steady)
+    for name in ("battery_j", "slot_s"):
+        _check_number(name, getattr(budget, name))
+    for name in ("start_j", "harvest_w", "sample_j", "sending_w", "above_j"):
+        if getattr(budget, name) != 0:
+            _check_number(name, getattr(budget, name))
+    if budget.start_j > budget.battery_j:
+        raise ConfigError(f"{budget.start_j} J in a battery of {budget.battery_j} J")
 
 
 def check_start(cycle: object, slot: object) -> None:

@@ -33,7 +33,8 @@ from melisma.learning.shards import Shard
 def rpc_caller() -> Caller:
     """Return who calls over rpc; ConfigError if it cannot be called back."""
     request = rpc.current()
-    return Caller(_orchestrator(), lambda: request.cancelled)
+    orchestrator = _orchestrator()
+    return Caller(orchestrator, lambda: request.cancelled, orchestrator)
 
 
 def rpc_relay() -> Relay:

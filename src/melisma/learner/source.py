@@ -16,6 +16,8 @@ from melisma.maths.arrays import Bytes
 
 #: Longest that a bundle may take: an orchestrator waits a minute for `prepare`.
 BUNDLE_S = 30.0
+#: Longest that the answer to a question for leave may take.
+LEAVE_S = 10.0
 
 
 class Source(Protocol):
@@ -50,6 +52,13 @@ class Relay(Protocol):
         """Deliver samples to a device by way of the orchestrator."""
 
 
+class Air(Protocol):
+    """Channels that workers share."""
+
+    def leave(self, task: str, cycle: int, battery_j: float) -> float:
+        """Return for how long to send; 0: ask again."""
+
+
 class Bundles(Protocol):
     """Source files of the modules that tasks need."""
 
@@ -68,6 +77,7 @@ class Caller:
 
     source: Source
     gave_up: Callable[[], bool] = never  #: whether nobody waits for the answer any more
+    air: Air | None = None  #: where answers share channels
 
 
 class RpcSource:
@@ -110,6 +120,11 @@ class RpcSource:
     ) -> None:
         """Deliver samples to a device by way of the orchestrator."""
         self._function("relay", within_s)(task, slot, to, shard)
+
+    def leave(self, task: str, cycle: int, battery_j: float) -> float:
+        """Return for how long to send; 0: ask again."""
+        airtime_s: float = self._function("leave", LEAVE_S)(task, cycle, battery_j)
+        return airtime_s
 
     def bundle(self, hash: str) -> object:
         """Fetch a bundle, which is to be checked."""
