@@ -13,6 +13,7 @@ import typer
 
 from melisma.cli import (
     comparing,
+    costs,
     learner,
     papers,
     schemes,
@@ -44,6 +45,7 @@ _SECTIONS: dict[str, dict[str, Any]] = {
     "Devices": {
         "join": learner.join,
         "benchmark": learner.benchmark,
+        "costs": costs.costs,
         "token": tokens.app,
     },
     "Results": {

@@ -88,6 +88,17 @@ def sweep_bar(title: str, quiet: bool) -> Iterator[Callable[[int], Callable[[], 
 
 
 @contextmanager
+def slot_bar(title: str, slots: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Show a bar of slots; yield what is told how many are done."""
+    if _hidden(quiet):
+        yield lambda done: None
+        return
+    with _bar("slots") as progress:
+        bar = progress.add_task(title, total=slots, state="")
+        yield lambda done: progress.update(bar, completed=done)
+
+
+@contextmanager
 def spinner(title: str, quiet: bool) -> Iterator[None]:
     """Show that work goes on, where nobody knows how long it takes."""
     if _hidden(quiet):
@@ -103,7 +114,7 @@ def _hidden(quiet: bool) -> bool:
     return quiet or not sys.stderr.isatty()
 
 
-def _bar() -> "Progress":
+def _bar(unit: str = "cycles") -> "Progress":
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -118,7 +129,7 @@ def _bar() -> "Progress":
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("cycles"),
+        TextColumn(unit),
         TimeRemainingColumn(),
         TextColumn("{task.fields[state]}", markup=False),
     )

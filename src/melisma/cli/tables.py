@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.table import Table
 
 from melisma.cli.output import json_line, known, line, show
 
 if TYPE_CHECKING:
     from melisma.comparison.outcomes import Comparison
+    from melisma.fog.traces import Trace
     from melisma.jobs.schema import Job
     from melisma.learning.forecast import Forecast
     from melisma.runs.records import Record
@@ -28,6 +30,27 @@ def table_of(*titles: str, text_columns: int = 1) -> Table:
     for column in table.columns[:text_columns]:
         column.overflow = "fold"
     return table
+
+
+def show_costs(trace: "Trace", devices: Sequence[str]) -> None:
+    """Print how long a sample took each device, and its links to others."""
+    from melisma.fog.traces import series
+
+    table = table_of("", "ms a sample", "spread", "autocorrelation")
+    for k, name in enumerate(devices):
+        ways = [trace.sample_s[:, k, j] for j in range(trace.devices) if j != k]
+        for what, measured in (
+            ("trains", trace.sample_s[:, k, k, None]),
+            ("sends", np.column_stack(ways)),
+        ):
+            row = series(measured)
+            table.add_row(
+                f"{k}: {name} {what}",
+                f"{1e3 * row.mean:.3f}",
+                f"{row.spread:.2f}",
+                known(row.autocorrelation, 2),
+            )
+    show(table, f"{trace.slots} slots; spread: σ of the logarithm over slots")
 
 
 def print_run(job: "Job", folder: Path, records: "list[Record]", as_json: bool) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -185,3 +186,28 @@ def _table(cells: dict[tuple[int, int, int], float]) -> Floats:
 
 def _named(cell: tuple[int, int, int]) -> str:
     return "slot {}, from {} to {}".format(*cell)
+
+
+class Series(NamedTuple):
+    """What costs are like over slots."""
+
+    mean: float
+    spread: float  #: standard deviation of the logarithm, within each column
+    #: Of a slot with the next, of the logarithm; None if nothing varies, or is known.
+    autocorrelation: float | None
+
+
+def series(values: Floats) -> Series:
+    """Describe costs, slots × anything, column by column and then on average."""
+    logs = np.log(values)
+    logs = logs - logs.mean(axis=0)
+    squares = (logs**2).sum(axis=0)
+    products = (logs[1:] * logs[:-1]).sum(axis=0)
+    varies = squares > 1e-12
+    return Series(
+        mean=float(values.mean()),
+        spread=float(np.sqrt((squares / len(logs)).mean())),
+        autocorrelation=(
+            float((products[varies] / squares[varies]).mean()) if varies.any() else None
+        ),
+    )
