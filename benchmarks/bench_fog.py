@@ -5,6 +5,7 @@
     python benchmarks/bench_fog.py --peers ''          ours alone
     python benchmarks/bench_fog.py --dense             ours alone, denser networks
     python benchmarks/bench_fog.py --paper             the paper's costs, ours
+    python benchmarks/bench_fog.py --trace FILE.csv    a trace beside the models
 
 HiGHS is the one in scipy (dual simplex, as it is the faster here) and solves the linear
 error alone. Clarabel is called through cvxpy, where that can be imported. Both get the
@@ -22,13 +23,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
 from melisma.errors import SolverError
-from melisma.fog import Flows, Links, Movement, check, cost, move, move_lp
+from melisma.fog import Flows, Links, Movement, check, cost, move, move_lp, traces
 from melisma.fog.graph import graph_of
 from melisma.fog.profiles import LTE, WIFI, Profile
 from melisma.fog.settings import SETTINGS, draw, run
@@ -277,6 +279,29 @@ def on_medium(profile: Profile, topology: str, seed: int) -> list[float]:
     return unit(problem, move(problem).flows)
 
 
+def describe(trace: traces.Trace) -> None:
+    """Print what a trace's costs are like over slots, and what the models' are.
+
+    Costs are in units of a sample on the slowest device in its median slot.
+    """
+    n, T, rng = trace.devices, trace.slots, np.random.default_rng(0)
+    links, seconds = full(n, T), trace.process_s(T)
+    unit_s = np.median(seconds, axis=0).max()
+    rows = {"measured": (seconds / unit_s, trace.link_s(links) / unit_s)}
+    for name, profile in (("model: WiFi", WIFI), ("model: LTE", LTE)):
+        process = profile.process_cost(n, T, rng)
+        rows[name] = process, profile.link_cost(links, rng)
+    for note in trace.notes:
+        print(note)
+    print(f"{'':<24}{'mean':>8}{'spread':>8}{'autocorrelation':>17}")
+    for name, (process, transfer) in rows.items():
+        for what, costs in (("train", process), ("send", transfer.reshape(T, -1))):
+            mean, spread, again = traces.series(costs)
+            print(
+                f"{f'{name}, {what}':<24}{mean:>8.3f}{spread:>8.2f}{again or 0:>17.2f}"
+            )
+
+
 def main(
     limit: Annotated[float, typer.Option(help="seconds for each peer")] = 120.0,
     peers: Annotated[str, typer.Option(help="highs,clarabel")] = "highs,clarabel",
@@ -287,9 +312,13 @@ def main(
     discard: Annotated[float, typer.Option(help="f(t)·√t, linear")] = 2.0,
     dense: Annotated[bool, typer.Option(help="denser networks, ours alone")] = False,
     costs: Annotated[bool, typer.Option("--paper", help="the paper's costs")] = False,
+    trace: Annotated[Path | None, typer.Option(help="measured costs")] = None,
 ) -> None:
     """Print the table."""
     print(provenance(), flush=True)
+    if trace:
+        describe(traces.read(trace))
+        return
     if costs:
         paper()
         return

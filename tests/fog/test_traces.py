@@ -8,7 +8,7 @@ import pytest
 from melisma.errors import ConfigError
 from melisma.fog.links import Links
 from melisma.fog.topologies import full, random_graph
-from melisma.fog.traces import HEADER, Trace, read, write
+from melisma.fog.traces import HEADER, Trace, read, series, write
 
 #: A slot of two devices.
 SLOT = "{0},0,0,0.5\n{0},0,1,0.25\n{0},1,0,0.125\n{0},1,1,1\n"
@@ -175,3 +175,20 @@ def test_a_table_that_is_no_trace_is_refused(sample_s: np.ndarray) -> None:
 
 def test_every_link_of_a_full_fog_has_a_cost() -> None:
     assert (drawn(3, 4).link_s(full(4, 5)) > 0.0).all()
+
+
+@pytest.mark.parametrize(("phi", "spread"), [(0.0, 0.5), (0.8, 0.2), (-0.5, 1.0)])
+def test_a_series_shows_what_it_was_drawn_with(phi: float, spread: float) -> None:
+    rng, logs = np.random.default_rng(0), np.zeros((5000, 4))
+    for t in range(1, 5000):
+        logs[t] = phi * logs[t - 1] + rng.normal(0.0, (1 - phi**2) ** 0.5, 4)
+    levels = np.array([1.0, 10.0, 100.0, 1000.0])  # of columns: no spread of theirs
+    found = series(levels * np.exp(spread * logs))
+    assert found.spread == pytest.approx(spread, rel=0.1)
+    assert found.autocorrelation == pytest.approx(phi, abs=0.05)
+    assert found.mean == pytest.approx(1111 / 4 * np.exp(spread**2 / 2), rel=0.2)
+
+
+def test_what_never_varies_has_no_autocorrelation() -> None:
+    assert series(np.full((5, 2), 3.0)).autocorrelation is None
+    assert series(np.full((1, 2), 3.0)).autocorrelation is None

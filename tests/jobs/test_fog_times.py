@@ -20,6 +20,8 @@ from melisma.runs.records import Moved, Record
 from melisma.system.law import DelayLaw, Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
+ROOT = Path(__file__).parents[2]
+NAMES = ("pi1", "pi2", "pi3", "nano")  # of the example
 DEVICES, PERIOD, CYCLES, MEASURED = 4, 5, 3, 7  # the trace is shorter than the run
 SLOT_S, STEPS = 0.5, 2
 
@@ -175,3 +177,17 @@ def test_a_job_file_may_name_a_trace_and_says_what_else_it_may(tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"unknown costs 'trace'.*FILE\.csv.*rates"):
         load(file)
     assert [FogTable(costs=costs).is_traced for costs in Costs] == [False] * 4
+
+
+def test_the_example_moves_data_to_the_fastest_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    job = msgspec.structs.replace(load(ROOT / "examples/fog-trace.toml"), cycles=2)
+    rows = moved(build(job).run())
+    trained, arrived = (
+        {n: sum(getattr(r, key) for r in rows if r.learner == n) for n in NAMES}
+        for key in ("trained", "arrived")
+    )
+    assert max(trained, key=trained.__getitem__) == "nano"
+    assert arrived["nano"] > arrived["pi1"]

@@ -19,7 +19,7 @@ import numpy as np
 from melisma import rpc
 from melisma.errors import ConfigError
 from melisma.fog import traces
-from melisma.jobs.building import training_of
+from melisma.jobs.building import task_of
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job
 from melisma.launch.probe import JOIN
@@ -71,12 +71,15 @@ def measure(
         raise ConfigError(f"{path} is there: give a new file, or remove it")
     if not path.parent.is_dir():
         raise ConfigError(f"{path.parent} is no folder: make it first")
+    task = task_of(job)
+    if samples > (there := len(task.data.train)):
+        raise ConfigError(f"{samples} samples: the job has {there}: give fewer")
     names = [f"{device.name}-{n}" for n, device in enumerate(devices, start=1)]
     with probes(job, dict(zip(names, devices, strict=True)), samples) as peers:
         one_slot(peers, names)  # first calls and batches are slower than all others
         notes = [
             f"measured by `melisma costs`, {provenance()}",
-            f"{job.model} on {job.data.name}, batches of {training_of(job).batch}, "
+            f"{job.model} on {job.data.name}, batches of {task.training.batch}, "
             f"{samples} samples to each device in a slot",
             *(f"device {k}: {described(device)}" for k, device in enumerate(devices)),
         ]
@@ -140,7 +143,7 @@ def one_slot(peers: rpc.Group, names: Sequence[str]) -> Floats:
         process_s, sent_s = calls[name].result()
         for j, other in enumerate(names):
             table[i, j] = process_s if i == j else sent_s[other]
-    return np.vectorize(lambda s: float(f"{s:.{DIGITS}g}"))(table)
+    return np.array([[float(f"{s:.{DIGITS}g}") for s in row] for row in table])
 
 
 def described(device: Device) -> str:

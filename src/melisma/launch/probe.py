@@ -42,6 +42,7 @@ class Probe:
         Returns the seconds of a sample: of training on it, and of its way to each.
         """
         orchestrator = rpc.current().peer
+        assert orchestrator is not None  # slots are called over its connection
         before, began = self._session.passes, time.monotonic()
         with ThreadPoolExecutor(1) as thread:
             sending = thread.submit(self._send, orchestrator, receivers)
