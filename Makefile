@@ -31,7 +31,7 @@ test: .venv/ready  ## run the tests (the slow ones apart)
 	$(BIN)/pytest -q -n auto --maxprocesses 4 --dist worksteal -m 'not slow'
 
 test-slow: .venv/ready  ## run the slow tests
-	$(BIN)/pytest -q -m 'slow and not long' -o faulthandler_timeout=900
+	$(BIN)/pytest -q -m 'slow and not long' -o faulthandler_timeout=900 --durations 30
 
 test-long: .venv/ready  ## run the tests for which CI has no time
 	$(BIN)/pytest -q -m long -o faulthandler_timeout=3600

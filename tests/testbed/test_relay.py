@@ -23,19 +23,33 @@ CABLE = Link(name="cable")
 UNSTEADY = Link(name="unsteady", latency_s=0.02, jitter=1.0, hold_s=0.001)
 
 
-def about(took_s: float, expected_s: float) -> bool:
-    """Whether it took so long: hardly less, more only by a busy machine's delays."""
-    return 0.9 * expected_s < took_s < 1.4 * expected_s + 0.03
+class OffTimeError(AssertionError):
+    """Something took another time than it should: the relay's fault, or another's."""
+
+
+def check_took(took_s: float, expected_s: float) -> None:
+    if not 0.9 * expected_s < took_s < 1.4 * expected_s + 0.03:
+        raise OffTimeError(f"took {took_s:.3f} s, not {expected_s} s")
 
 
 def asynchronous(
     test: Callable[..., Coroutine[Any, Any, None]],
 ) -> Callable[..., None]:
-    """Run a test on a loop of its own."""
+    """Run a test on a loop of its own.
+
+    Again while times are off, up to eight times: a busy machine delays this test now
+    and then, and a wrong relay always.
+    """
 
     @wraps(test)
     def run(**arguments: Any) -> None:
-        asyncio.run(test(**arguments))
+        for left in reversed(range(8)):
+            try:
+                asyncio.run(test(**arguments))
+                break
+            except OffTimeError:
+                if not left:
+                    raise
 
     return run
 
@@ -107,8 +121,8 @@ async def test_a_round_trip_takes_the_latency_twice() -> None:
     async with relayed(echo, Link(name="far", latency_s=0.05)) as connect:
         ends = await connect()
         first_s = await round_trip_s(*ends)
-        assert about(first_s, 0.2)  # one more to connect
-        assert about(await round_trip_s(*ends), 0.1)
+        check_took(first_s, 0.2)  # one more to connect
+        check_took(await round_trip_s(*ends), 0.1)
 
 
 async def down_s(size: int, link: Link, rate_bps: float | None) -> float:
@@ -129,8 +143,8 @@ async def down_s(size: int, link: Link, rate_bps: float | None) -> float:
 @asynchronous
 async def test_data_comes_at_the_links_rate() -> None:
     # 500 kB are 4 Mbit.
-    assert about(await down_s(500_000, CABLE, 8e6), 0.5)
-    assert about(await down_s(500_000, CABLE, 4e6), 1.0)
+    check_took(await down_s(500_000, CABLE, 8e6), 0.5)
+    check_took(await down_s(500_000, CABLE, 4e6), 1.0)
 
 
 @asynchronous
@@ -143,7 +157,7 @@ async def test_connections_share_the_links_rate() -> None:
         began = time.monotonic()
         ends = [await connect() for _ in range(2)]
         await asyncio.gather(*(reader.read(-1) for reader, _ in ends))
-        assert about(time.monotonic() - began, 0.5)
+        check_took(time.monotonic() - began, 0.5)
 
 
 @pytest.mark.parametrize(("half", "took_s"), [(False, 0.3), (True, 0.6)])
@@ -163,21 +177,21 @@ async def test_both_directions_take_turns_on_one_medium(
         writer.write(bytes(300_000))
         writer.write_eof()
         await reader.read(-1)
-        assert about(time.monotonic() - began, took_s)
+        check_took(time.monotonic() - began, took_s)
 
 
 @asynchronous
 async def test_others_on_the_link_take_their_share() -> None:
     # They send nearly always and take three quarters.
     link = Link(name="port", cross=0.75, busy_s=100.0, idle_s=0.001)
-    assert about(await down_s(250_000, link, 8e6), 1.0)
+    check_took(await down_s(250_000, link, 8e6), 1.0)
 
 
 @asynchronous
 async def test_a_far_connection_starts_slowly() -> None:
     # Windows of 1, 2, 4 and 8 times the first: three more round trips of 0.1 s.
     link = Link(name="far", latency_s=0.05)
-    assert about(await down_s(15 * FIRST_WINDOW, link, None), 0.3)
+    check_took(await down_s(15 * FIRST_WINDOW, link, None), 0.3)
 
 
 @asynchronous
