@@ -10,8 +10,9 @@ from tests.fleets.fleets import fleet_of, law, ran, small_data, small_model, tas
 from melisma.algorithms.averaging import Averaging, share_out
 from melisma.algorithms.loop import train
 from melisma.errors import ConfigError, InfeasibleError, TrainingError
-from melisma.fleets.simulated import Conditions
+from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.parameters import parameters_of
+from melisma.learning.settings import Late, Training
 from melisma.runs.records import (
     Aggregated,
     Allocated,
@@ -241,3 +242,44 @@ def test_times_never_go_back_within_a_learner() -> None:
     )
     mine = [r for r in happened if getattr(r, "learner", "") == "learner-1"]
     assert all(a.time_s <= b.time_s for a, b in pairwise(mine))
+
+
+def taken(scheme: str, slower: float, cycles: int = 6) -> tuple[list[int], list[float]]:
+    """Samples of one learner in each cycle, and how long those took.
+
+    It is known to train a sample in 0.1 s, and takes ``slower`` times as long.
+    """
+    known = law([0.1], [0.01], [0.2])
+    true = law([slower * 0.1], [0.01], [0.2])
+    crew = SimulatedLearners(
+        ["learner-0"],
+        true,
+        known=known,
+        model=small_model(),
+        samples=small_data().train,
+        training=Training(rate=0.1, batch=4),
+        seed=0,
+        conditions=Conditions(late=Late.WAIT, adaptive=scheme == "dab-adaptive"),
+    )
+    _, happened = ran(task_of(scheme, 10.0, cycles=cycles), crew)
+    merged = [record for record in happened if isinstance(record, Aggregated)]
+    return [r.samples for r in merged], [r.cycle_s for r in merged]
+
+
+def test_simulated_dab_as_printed_does_not_learn_from_being_late() -> None:
+    # 19 · (5 · 0.1 + 0.01) + 0.2 < 10, whatever it takes.
+    samples, took_s = taken("dab", slower=1.5)
+    assert samples == [19] * 6
+    assert took_s == pytest.approx([19 * 0.76 + 0.2] * 6)
+
+
+def test_a_simulated_adaptive_learner_has_a_margin_and_learns_from_its_cycles() -> None:
+    # At first 1.2 · (0.51 d + 0.2) < 9.7: d = 15.
+    samples, took_s = taken("dab-adaptive", slower=1.5)
+    assert samples[0] == 15
+    assert took_s[0] > 10
+    assert took_s[-1] < 10
+    # If it is as benchmarked, the margin goes: 0.51 d + 0.2 < 9.7: d = 18.
+    samples, took_s = taken("dab-adaptive", slower=1.0, cycles=9)
+    assert (samples[0], samples[-1]) == (15, 18)
+    assert max(took_s) < 10

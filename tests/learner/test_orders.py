@@ -58,6 +58,11 @@ def prepared() -> Learner:
         ({"training": Training(batch=10**12)}, "batch = 1000000000000"),
         ({"training": Training(optimiser=WRONG)}, "optimiser 'lbfgs'"),
         ({"private": 1}, "private = 1: give true or false"),
+        ({"adaptive": "yes"}, "adaptive = 'yes': give true or false"),
+        ({"sizes": 3}, "sizes = 3: give a whole number from 1"),
+        ({"sizes": 0}, "sizes = 0"),
+        ({"repeats": 10**6}, "repeats = 1000000"),
+        ({"benchmarked": 0}, "benchmarked = 0"),
         ({"moving": True}, r"samples move \(fog\) has to be federated"),
     ],
 )

@@ -67,3 +67,20 @@ def test_what_was_forgotten_is_the_drift_and_not_the_benchmark() -> None:
     for _ in range(30):
         speed.forget()
     assert speed.law(careful=False).step_s[0] == pytest.approx(1 / 50)
+
+
+def test_a_printed_bid_is_the_benchmarks_and_an_adaptive_one_20_percent_less() -> None:
+    # Shards of 10 samples: 2.5 s fixed, 0.1 + 0.2 s each. As printed, before 32.5 s:
+    # 99 shards (100 are not before it). Adaptive: 1.2 times that by 0.97 · 32.5 s.
+    speed = measured()
+    assert speed.bid(10, 32.5, 1, adaptive=False) == 99
+    assert speed.bid(10, 32.5, 1, adaptive=True) == 79
+
+
+def test_a_printed_bid_does_not_follow_the_drift() -> None:
+    speed = measured()
+    before = {way: speed.bid(10, 32.5, 1, adaptive=way) for way in (False, True)}
+    for _ in range(5):
+        speed.trained(50, took_s=2 * 1.2)
+    assert speed.bid(10, 32.5, 1, adaptive=False) == before[False]
+    assert speed.bid(10, 32.5, 1, adaptive=True) < before[True]

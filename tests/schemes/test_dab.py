@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.schemes.problems import heterogeneous, twins
 
 from melisma.errors import ConfigError, InfeasibleError
-from melisma.schemes.dab import dab, shards
+from melisma.schemes.dab import dab, dab_adaptive, safely, shards
 from melisma.system import learner_s
 
 
@@ -117,3 +117,26 @@ def test_bad_input_is_named(deadline_s: float, passes: int) -> None:
             model_bytes=1.0,
             passes=passes,
         )
+
+
+def test_the_adaptive_one_takes_times_20_percent_longer_and_ends_before() -> None:
+    problem = heterogeneous(3)
+    bold, careful = dab(problem), dab_adaptive(problem)
+    end_s = safely(problem.deadline_s)
+    assert end_s == pytest.approx(0.97 * problem.deadline_s)
+    busy = careful.samples > 0
+    seconds = 1.2 * learner_s(problem, careful)
+    assert (seconds[busy] <= end_s).all()
+    one_more = replace(careful, samples=careful.samples + busy)
+    limited = careful.samples >= problem.high
+    assert (1.2 * learner_s(problem, one_more) >= end_s)[busy & ~limited].all()
+    assert careful.samples.sum() < bold.samples.sum()
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "end_s"), [(10.0, 9.7), (1.0, 0.95), (0.06, 0.03)]
+)
+def test_a_margin_is_a_share_of_the_deadline_or_50_ms(
+    deadline_s: float, end_s: float
+) -> None:
+    assert safely(deadline_s) == pytest.approx(end_s)

@@ -11,7 +11,7 @@ import pytest
 from tests.schemes.problems import twins
 
 from melisma.errors import ConfigError, InfeasibleError
-from melisma.schemes import SCHEMES, find, scheme, summary
+from melisma.schemes import DECENTRALISED, SCHEMES, find, scheme, summary
 from melisma.schemes.checked import checked
 from melisma.system import Allocation, Problem
 
@@ -115,7 +115,7 @@ def test_whole_numbers_of_any_type_are_taken_and_samples_may_be_left_out() -> No
     assert allocation.steps.tolist() == [3, 0]
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEMES if name != "dab"])
+@pytest.mark.parametrize("name", sorted({*SCHEMES} - DECENTRALISED))
 def test_our_own_schemes_would_pass(name: str) -> None:
     problem = twins()
     allocation = checked(name, SCHEMES[name])(problem)

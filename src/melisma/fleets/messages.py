@@ -77,6 +77,10 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     drifted: bool = False  #: report speeds as they have drifted since the benchmark
     look_every: int = 10  #: batches between two looks at the clock (late: overrun)
     states: bool = False  #: benchmark every state that the owner may have the device in
+    adaptive: bool = True  #: bid with a margin, by the drift; else by the benchmark
+    benchmarked: int = 8  #: shards of a benchmark
+    sizes: int = 2  #: of a benchmark: all its shards, or half of them too
+    repeats: int = 3  #: of each size, whose median counts
 
 
 @rpc.register

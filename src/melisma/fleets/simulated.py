@@ -8,13 +8,14 @@ from numpy.typing import NDArray
 
 from melisma.errors import ConfigError
 from melisma.fleets.classroom import Classroom
+from melisma.fleets.drifting import DriftingLearners
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Probed, Report, Updates
 from melisma.learning.parameters import Model, Parameters
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Bools, Floats, Ints
-from melisma.schemes.dab import dab
+from melisma.schemes.dab import dab, safely
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Problem
 from melisma.system.radio import RadioCell
@@ -43,6 +44,7 @@ class Conditions:
     late: Late = Late.HALT  #: what happens to a learner not done by the deadline
     look_every: int = 10  #: batches between two looks at the clock (Late.OVERRUN)
     timing: bool = False  #: only times are computed: nothing is ever trained
+    adaptive: bool = False  #: learners bid with a margin, by how they have drifted
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.noise) and self.noise >= 0):
@@ -89,6 +91,7 @@ class SimulatedLearners:
         self._samples, self._training = samples, training
         self._classroom = Classroom(model, samples, training, hardware)
         self._conditions = conditions or Conditions()
+        self._drifting = DriftingLearners(len(names))
         self._rng = np.random.default_rng([seed, Stream.FLEET])
         self._now_s, self._cycle = 0.0, 0
 
@@ -147,8 +150,12 @@ class SimulatedLearners:
 
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
         """Each learner's own bound on its shards (DAB, Eq. 5)."""
+        law = await self.law()
+        if self._conditions.adaptive:
+            law = self._drifting.careful(law, self.members)
+            deadline_s = safely(deadline_s)
         problem = Problem.of(
-            (await self.law()).per_shard(shard),
+            law.per_shard(shard),
             samples=len(self._samples) // shard,
             deadline_s=deadline_s,
         )
@@ -185,6 +192,8 @@ class SimulatedLearners:
         orders = [order for order in orders if order.samples]
         self._cycle += 1
         prices = self._price(orders, deadline_s)
+        if self._conditions.adaptive:
+            await self._observe(orders, prices)
         arrival = np.argsort(prices.uploaded_s, kind="stable")
         if self._conditions.late == Late.DROP:
             late = prices.late[arrival]
@@ -200,6 +209,17 @@ class SimulatedLearners:
             yield Lost(learner=orders[i].learner, reason=NOT_THERE, after_s=deadline_s)
         ended_s = prices.uploaded_s[arrival].max(initial=0.0)
         self._now_s += float(deadline_s if cut_off.size else ended_s)
+
+    async def _observe(self, orders: Sequence[Order], prices: "_Prices") -> None:
+        """Let learners compare a cycle with what they knew of themselves."""
+        who = np.array([order.learner for order in orders], dtype=np.int64)
+        law = (await self.law()).only(who)
+        samples = np.array([order.samples for order in orders])
+        self._drifting.observe(
+            self.members[who],
+            (law.sample_s * samples + law.fixed_s / 2, law.step_s * prices.passes),
+            (prices.downloaded_s, prices.trained_s - prices.downloaded_s),
+        )
 
     async def _trained(
         self,
@@ -286,6 +306,7 @@ class SimulatedLearners:
             uploaded_s=trained_s + upload_s,
             batches=batches,
             samples=np.minimum(trained, d),
+            passes=trained,
             halted=trained < due,
             late=late,
         )
@@ -335,6 +356,7 @@ class _Prices:
     uploaded_s: Floats
     batches: Ints
     samples: Ints
+    passes: Ints  #: samples, each as often as it was trained on
     halted: NDArray[np.bool_]
     late: NDArray[np.bool_]  #: would not be done by the deadline
 

@@ -34,7 +34,7 @@ from melisma.learner.source import Caller
 from melisma.learner.speed import Speed
 from melisma.learner.training import LocalTraining
 from melisma.learning import data, models
-from melisma.learning.benchmark import Line, time_training
+from melisma.learning.benchmark import Line, sizes_of, time_training
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import (
     Parameters,
@@ -49,8 +49,6 @@ from melisma.units import SamplesPerSecond
 
 #: Where the context has a learner's memory.
 MEMORY = "melisma"
-#: Shards that a benchmark trains on.
-BENCHMARKED = 8
 #: Flower's part is never nothing, whatever two clocks say.
 LEAST_S = 1e-3
 
@@ -144,19 +142,20 @@ class Exchange:
 
         Not before the transit of a message is known: then another message comes.
         """
-        speed, size = self.memory.speed, self._spec.shard
+        spec, speed = self._spec, self.memory.speed
         if speed.link is None or speed.measured:
             return
         if self._spec.federated:
             samples = self._device.data().train
         else:
-            samples = Arrays(joined(messages.shards_of(self._content, size)))
-        most = min(BENCHMARKED * size, len(samples))
+            samples = Arrays(joined(messages.shards_of(self._content, spec.shard)))
+        most = min(spec.benchmarked * spec.shard, len(samples))
         speed.compute = time_training(
             self._task.model,
             transformed(samples, self._task.transform),
             self._task.training,
-            sizes=sorted({max(1, most // 2), most}),
+            sizes=sizes_of(most, spec.sizes),
+            repeats=spec.repeats,
             clock=self._device.clock,
             before_batch=self._device.background.throttle(self._spec.task).batch,
         )
@@ -206,7 +205,12 @@ class Exchange:
     def _status(self) -> NodeStatus:
         spec, speed, speeds, bid = self._spec, self.memory.speed, None, None
         if speed.measured and spec.private:
-            bid = speed.bid(spec.shard, self._timing.deadline_s, spec.steps)
+            bid = speed.bid(
+                spec.shard,
+                self._timing.deadline_s,
+                spec.steps,
+                adaptive=spec.adaptive,
+            )
         elif speed.measured:
             speeds = speed.report()
         own = len(self._device.data().train) if spec.federated else None

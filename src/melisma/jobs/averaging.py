@@ -21,6 +21,7 @@ from melisma.jobs.building import (
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job
 from melisma.learning.settings import HERE, Hardware
+from melisma.schemes import AS_PRINTED, DECENTRALISED
 
 
 def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
@@ -64,6 +65,7 @@ def learners_of(
             noise=job.noise,
             late=job.late,
             look_every=job.look_every,
+            adaptive=job.scheme in DECENTRALISED - AS_PRINTED,
         ),
         own_rows=own_rows(job, task.data),
         hardware=hardware,

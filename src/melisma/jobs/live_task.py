@@ -17,7 +17,7 @@ from melisma.learning.parameters import digest, frozen_of, parameters_of
 from melisma.learning.shards import ShardStore
 from melisma.learning.task import plain
 from melisma.runs.store import RunWriter
-from melisma.schemes import DECENTRALISED
+from melisma.schemes import AS_PRINTED, DECENTRALISED
 from melisma.system.law import Mode
 
 #: Share of the mean that one learner may have, unless the job says. What a learner is
@@ -86,6 +86,10 @@ class LiveTask:
             base=digest(self.served.frozen) if self.served.frozen else "",
             states=job.benchmark.known == Known.MEASURED,
             look_every=job.look_every,
+            adaptive=job.scheme not in AS_PRINTED,
+            benchmarked=job.benchmark.shards,
+            sizes=job.benchmark.sizes_for(job.scheme),
+            repeats=job.benchmark.repeats_for(job.scheme),
         )
         shards = len(self.task.data.train) // self.task.shard
         benchmark = self.served.store.first(min(job.benchmark.shards, shards))

@@ -44,7 +44,7 @@ def _device(name: str, rate: float, bandwidth: float) -> LearnersTable:
 #: `melisma run` without a job: four unlike learners, each deciding for itself.
 DEMO = Job(
     name="live",
-    scheme="dab",
+    scheme="dab-adaptive",
     shard=50,
     steps=2,
     cycles=5,

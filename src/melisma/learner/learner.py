@@ -183,7 +183,8 @@ class Learner:
         """Return how many shards this learner finishes before the deadline (DAB)."""
         orders.check_bid(deadline_s, steps)
         task = self._asked(name)
-        return task.speed.bid(task.spec.shard, deadline_s, steps)
+        spec = task.spec
+        return task.speed.bid(spec.shard, deadline_s, steps, adaptive=spec.adaptive)
 
     def probe(self, request: TrainRequest, caller: Caller) -> Speeds:
         """Begin to train and return how fast that goes; `train` brings the rest.

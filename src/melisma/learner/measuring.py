@@ -6,7 +6,7 @@ from melisma.fleets.messages import StateSpeeds
 from melisma.learner.device import Device, Link, WarmTask, bytes_of
 from melisma.learner.memory import told_if_short
 from melisma.learner.source import Source
-from melisma.learning.benchmark import Line, time_training, time_transfers
+from melisma.learning.benchmark import Line, sizes_of, time_training, time_transfers
 from melisma.learning.samples import Arrays, fields_of, joined, transformed
 from melisma.learning.shards import bytes_of as bytes_of_sample
 
@@ -43,8 +43,9 @@ def measure(device: Device, task: WarmTask, keys: list[str], source: Source) -> 
         speed.owner = background.seed
     else:
         link = Link(device, task, source, MEASURE_S, cycle=0)
-        halves = sorted({max(1, len(keys) // 2), len(keys)})
-        speed.link, speed.compute = _lines(device, task, link, keys, halves, repeats=3)
+        sizes, repeats = sizes_of(max(1, len(keys)), task.spec.sizes), task.spec.repeats
+        found = _lines(device, task, link, keys, sizes, repeats=repeats)
+        speed.link, speed.compute = found
     background.rest()
 
 

@@ -25,7 +25,14 @@ from melisma.fleets.messages import (
 )
 from melisma.learning.losses import loss_of
 from melisma.learning.optimisers import check_optimiser
-from melisma.learning.settings import OWN, Buffers, Late, Schedule, Training
+from melisma.learning.settings import (
+    MOST_REPEATS,
+    OWN,
+    Buffers,
+    Late,
+    Schedule,
+    Training,
+)
 from melisma.rpc.address import Address
 from melisma.rpc.tokens import check_name
 
@@ -75,7 +82,10 @@ def check_spec(spec: object) -> None:
             raise ConfigError(f"{name} {_shown(hash)}: give a SHA-256")
     if spec.recipe:
         _check_text("recipe", spec.recipe)
-    for name in ("federated", "private", "moving", "exact", "states"):
+    _check_whole("benchmarked", spec.benchmarked, 1, MOST_KEYS)
+    _check_whole("sizes", spec.sizes, 1, 2)
+    _check_whole("repeats", spec.repeats, 1, MOST_REPEATS)
+    for name in ("federated", "private", "moving", "exact", "adaptive", "states"):
         check_flag(name, getattr(spec, name))
     if spec.moving and not spec.federated:
         raise ConfigError("a task in which samples move (fog) has to be federated")

@@ -12,11 +12,11 @@ from melisma.learner.delivery import Inbox, Routes
 from melisma.learner.device import Device, Link, WarmTask
 from melisma.learner.memory import told_if_short
 from melisma.learner.source import Caller, Relay, Source
-from melisma.learner.speed import safely
 from melisma.learning.parameters import sendable
 from melisma.learning.samples import Arrays, Samples, joined, transformed
 from melisma.learning.shards import Shard
 from melisma.learning.training import Session, batch_plan
+from melisma.schemes.dab import safely
 from melisma.system.streams import Stream
 
 

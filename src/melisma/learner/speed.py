@@ -10,13 +10,10 @@ import numpy as np
 
 from melisma.errors import ConfigError
 from melisma.fleets.messages import Speeds, StateSpeeds
-from melisma.learner.drift import Drift
 from melisma.learning.benchmark import Line
-from melisma.schemes.dab import most_before
+from melisma.schemes.dab import most_before, safely
+from melisma.system.drift import Drift
 from melisma.system.law import DelayLaw
-
-#: Left free before the deadline for what no benchmark sees: a share of it, or seconds.
-MARGIN, MARGIN_S = 0.03, 0.05
 
 
 @dataclass(slots=True)
@@ -92,12 +89,12 @@ class Speed:
             owner=self.owner,
         )
 
-    def bid(self, shard: int, deadline_s: float, steps: int) -> int:
-        """Return how many shards are finished before the deadline (DAB)."""
-        law = self.law(careful=True).per_shard(shard)
-        return int(most_before(law, safely(deadline_s), steps)[0])
+    def bid(self, shard: int, deadline_s: float, steps: int, *, adaptive: bool) -> int:
+        """Return how many shards are finished before the deadline (DAB).
 
-
-def safely(deadline_s: float) -> float:
-    """Return when to be done so that the deadline is met."""
-    return max(deadline_s / 2, deadline_s - max(MARGIN * deadline_s, MARGIN_S))
+        As printed by the benchmark alone; ``adaptive``: by what the device has drifted
+        since, with care and a margin.
+        """
+        law = self.law(careful=adaptive, drifted=adaptive).per_shard(shard)
+        end_s = safely(deadline_s) if adaptive else deadline_s
+        return int(most_before(law, end_s, steps)[0])

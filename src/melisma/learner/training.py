@@ -15,13 +15,13 @@ from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.learner.device import Device, Link, WarmTask
 from melisma.learner.memory import told_if_short
 from melisma.learner.source import Caller
-from melisma.learner.speed import safely
 from melisma.learning.parameters import sendable
 from melisma.learning.samples import Arrays, Part, Samples, joined, transformed
 from melisma.learning.settings import Late
 from melisma.learning.shards import Shard
 from melisma.learning.training import Session, batch_plan
 from melisma.maths.arrays import Ints
+from melisma.schemes.dab import safely
 
 T = TypeVar("T")
 

@@ -10,7 +10,8 @@ Paper: D. Mays, S. Elsayed, H. Hassanein, "Decentralized Data Allocation via Loc
 Benchmarking".
 
 Differences from the paper:
-1. Two sizes and a line through their medians; the paper divides one size by its time.
+1. Where it is asked for, two sizes and a line through their medians; the paper divides
+   one size by its time.
 2. The FLOPS baseline multiplies matrices and divides by the result: see
    ``predicted_by_flops``.
 """
@@ -84,6 +85,15 @@ def fit(amounts: ArrayLike, seconds: ArrayLike) -> Line:
         latency_s=latency * float(t.max()),
         rate=float(x.max()) / (slope * float(t.max())),
     )
+
+
+def sizes_of(shards: int, sizes: int) -> list[int]:
+    """Return the sizes of a benchmark on so many shards: all, or half of them too.
+
+    >>> sizes_of(8, 1), sizes_of(8, 2), sizes_of(1, 2)
+    ([8], [4, 8], [1])
+    """
+    return [shards] if sizes == 1 else sorted({max(1, shards // 2), shards})
 
 
 def time_training(

@@ -16,6 +16,10 @@ class Rule(StrEnum):
     TRIMMED = "trimmed-mean"  #: of each coordinate, without its extremes
 
 
+#: Times that a benchmark is repeated at most.
+MOST_REPEATS = 100
+
+
 class Late(StrEnum):
     """What happens to a learner that has not finished at the deadline."""
 

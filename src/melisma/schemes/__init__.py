@@ -18,7 +18,7 @@ from melisma.schemes.csa import csa, csa_strict
 from melisma.schemes.csa_relaxed import csa_relaxed
 from melisma.schemes.csa_sai import csa_sai
 from melisma.schemes.csa_testbed import csa_testbed
-from melisma.schemes.dab import dab
+from melisma.schemes.dab import dab, dab_adaptive
 from melisma.schemes.eta import eta
 from melisma.schemes.sync import sync
 
@@ -37,11 +37,14 @@ SCHEMES: dict[str, Scheme] = {
     "csa-sai": csa_sai,
     "csa-testbed": csa_testbed,
     "dab": dab,
+    "dab-adaptive": dab_adaptive,
 }
 
 
 #: Schemes under which learners decide for themselves, each from what it alone knows.
-DECENTRALISED = frozenset({"dab"})
+DECENTRALISED = frozenset({"dab", "dab-adaptive"})
+#: The paper's own among them: benchmarked once, no margin, no drift.
+AS_PRINTED = frozenset({"dab"})
 
 #: What a job's scheme says where no Problem is allocated at all.
 RESERVED = frozenset({"coded", "fog"})
@@ -99,6 +102,7 @@ def summary(name: str) -> str:
 
 
 __all__ = [
+    "AS_PRINTED",
     "DECENTRALISED",
     "RESERVED",
     "SCHEMES",

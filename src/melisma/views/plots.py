@@ -36,6 +36,7 @@ LOOKS = {
     "sync": Look("#009E73", "D"),
     "eta": Look("#D55E00", "P"),
     "dab": Look("#CC79A7", "*"),
+    "dab-adaptive": Look("#882255", "d"),
     "med": Look("#0072B2", "o"),
     "mmtt": Look("#D55E00", "P"),
     "mmtt-ideal": Look("#000000", "s"),

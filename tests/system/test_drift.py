@@ -1,6 +1,6 @@
 import pytest
 
-from melisma.learner.drift import CAUTION, Drift
+from melisma.system.drift import CAUTION, Drift
 
 
 def test_before_anything_was_seen_the_benchmark_is_believed_but_not_quite() -> None:
