@@ -27,7 +27,7 @@ def test_bench_testbed_measures_truancy_and_foresight(
         )
     text = output(capsys)
     assert row(text, "jetson-nano")[0] > 0
-    for scheme in ("dab", "csa-testbed"):
+    for scheme in ("dab-adaptive", "csa-testbed"):
         deadline_s, *_, samples = row(text, scheme)
         assert deadline_s == 4
         assert samples > 0
