@@ -15,13 +15,14 @@ from melisma.launch.simulate import build
 from melisma.runs import store
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-#: Eight kinds of run: example, and what is changed in it.
+#: Kinds of run: example, and what is changed in it.
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "csa": ("demo", {"noise": 0.2}),
     "dab": ("demo", {"scheme": "dab"}),
     "states": ("states", {"changing": 0.3}),
     "federated": ("federated", {}),
     "coded": ("coded", {}),
+    "powered": ("transmission", {}),
     "fog": ("fog", {"scheme": "fog:windows"}),
     "probed": ("tasks", {"scheme": "med-probe"}),
     "learned": ("tasks", {"scheme": "med-learned"}),

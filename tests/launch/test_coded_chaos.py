@@ -12,6 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,23 +22,30 @@ from tests.algorithms.test_coded_live import JOB, assert_exact
 from tests.fleets.learners import of
 from tests.launch.chaos.processes import (
     GUARD_S,
+    ORCHESTRATOR,
     Process,
     Processes,
+    free_port,
     freeze,
     processes,
+    rows_of,
     running_in,
+    seen,
     thaw,
+    until,
 )
 
 from melisma import rpc
 from melisma.coding import Plan, choose
 from melisma.fleets.served import ModelServer
+from melisma.jobs.files import load
 from melisma.jobs.schema import StragglingTable
 from melisma.jobs.transmission_table import TransmissionTable
 from melisma.launch.serve import orchestrate
 from melisma.learning.parameters import Parameters
 from melisma.runs import records
 from melisma.runs.records import Record
+from melisma.runs.store import RECORDS
 
 #: If one of six dies in each cycle and none comes back, the sixth finds one alone: too
 #: few to bear a straggler. So no run is over before somebody has come back.
@@ -202,7 +210,11 @@ def test_batteries_and_channels_outlast_one_killed_in_every_cycle(six: Six) -> N
     happened = survived(
         six, "batteries", "two-stage", blows, transmission=table, channels=2
     )
-    rows = of(records.Powered, happened)
+    assert_books_balance(of(records.Powered, happened))
+
+
+def assert_books_balance(rows: Sequence[records.Powered]) -> None:
+    """Batteries of 10 J began with 3 J and were never empty; no joule is lost."""
     assert {row.cycle for row in rows} == set(range(1, CYCLES + 1))
     assert all(0 <= row.lowest_j <= row.battery_j <= 10.0 for row in rows)
     level_j = dict.fromkeys(RATES, 3.0)
@@ -211,6 +223,54 @@ def test_batteries_and_channels_outlast_one_killed_in_every_cycle(six: Six) -> N
         end_j = level_j[row.learner] + row.stored_j - spent_j
         assert row.battery_j == pytest.approx(end_j, abs=1e-6)
         level_j[row.learner] = row.battery_j
+
+
+POWERED = """
+name = "powered"
+scheme = "coded"
+stragglers = 1
+cycles = 6
+samples = 600
+shard = 10
+deadline = "60 s"
+channels = 2
+training = { rate = 0.3, momentum = 0.9 }
+transmission = { battery = "10 J", start = "3 J", harvest = "8 W", slot = "0.05 s" }
+"""
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_batteries_outlast_an_orchestrator_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(POWERED)
+    (copies := tmp_path / "copies").mkdir()
+    for death in ("2-after", "4-before"):  # the checkpoint
+        (copies / f"die-{death}").touch()
+    run, port = tmp_path / "runs" / "powered", free_port()
+    with processes(tmp_path) as start:
+
+        def orchestrate(command: str, what: str) -> Process:
+            where = ("--port", str(port), "--learners", str(len(RATES)))
+            return start(ORCHESTRATOR, str(copies), command, what, *where)
+
+        orchestrator = orchestrate("serve", "job.toml")
+        for name, rate in RATES.items():
+            start.learner(port, name, "--rate", f"{rate} samples/s")
+
+        def its_time_has_come() -> bool:
+            given = seen(rows_of(run), "allocated", cycle=5)
+            return orchestrator.poll() is not None or bool(given)
+
+        for _ in range(3):  # at two checkpoints, and when work of cycle 5 is given
+            until(its_time_has_come, "a death")
+            orchestrator.kill()
+            assert orchestrator.wait() == -signal.SIGKILL, start.said(orchestrator)
+            orchestrator = orchestrate("resume", "runs/powered")
+        assert orchestrator.wait(GUARD_S) == 0, start.said(orchestrator)
+    happened = records.read(run / RECORDS)
+    assert_exact(load(tmp_path / "job.toml"), run, happened)
+    assert not list(copies.glob("die-*"))
+    assert_books_balance(of(records.Powered, happened))
 
 
 @pytest.mark.slow
