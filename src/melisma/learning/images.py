@@ -8,7 +8,6 @@ whole numbers, these are the classes, so a device may hold some of them only. Im
 are of one size and mode, and taken as they are stored: nothing is scaled or rotated.
 """
 
-import struct
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,10 +123,9 @@ def _pixels(path: Path, like: tuple[Path, tuple[int, ...]] | None) -> NDArray[np
             _check_like(path, image, like)
             image.load()
             pixels = np.asarray(image)
-    except (
-        *(OSError, ValueError, EOFError, SyntaxError, struct.error),
-        Image.DecompressionBombError,
-    ) as error:
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file makes decoders raise anything
         raise DataError(
             f"{path} cannot be read: {readable(str(error))}: replace it, or remove it"
         ) from error

@@ -82,6 +82,7 @@ const SCHEMES = {
   sync: "#009E73",
   eta: "#D55E00",
   dab: "#CC79A7",
+  "dab-adaptive": "#882255",
   med: "#0072B2",
   mmtt: "#D55E00",
   "med-probe": "#009E73",
