@@ -1,4 +1,4 @@
-"""CSA: staleness against learners (Fig. 2), accuracy over cycles (Fig. 3).
+"""CSA: staleness against learners (Fig. 2), accuracy over cycles (Fig. 3), divergence.
 
 melisma papers run csa
 """
@@ -27,6 +27,13 @@ from melisma.units import Bytes, Hertz, Metres, Seconds
 from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, exact, mean_of, near
+from .csa_divergence import (
+    DivergenceStudy,
+    claims_of_divergence,
+    draw_divergence,
+    run_divergence,
+    table_of_divergence,
+)
 from .kit import Data, Exhibit, Paper, Spread, in_order
 
 SCHEMES_SHOWN = ("csa", "sync", "eta")
@@ -466,6 +473,22 @@ PAPER = Paper(
             draw=draw_learning,
             table=table_of_learning,
             claims=claims_of_learning,
+        ),
+        Exhibit(
+            name="A",
+            title="divergence against staleness (Appendix A)",
+            file="figA_divergence",
+            caption="{model} on {dataset}, {learners} learners, {cycles} cycles of "
+            "gradient descent at a rate of {rate}. Half of them do s/2 steps more than "
+            "the mean, half s/2 less. Alike: data drawn from all of it; unlike: two "
+            "classes each. In the table, divergence and accuracy; mean and 95 % "
+            "interval of {seeds} seeds.",
+            quick=DivergenceStudy(),
+            full=DivergenceStudy(),
+            run=run_divergence,
+            draw=draw_divergence,
+            table=table_of_divergence,
+            claims=claims_of_divergence,
         ),
     ),
 )

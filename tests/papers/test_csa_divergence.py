@@ -1,0 +1,76 @@
+"""Divergence against staleness: what is measured, and how it is judged."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from papers import csa_divergence as divergence
+from papers.claims import Verdict
+from papers.kit import Data
+
+from melisma.schemes import SCHEMES
+from melisma.system import cell, max_staleness
+
+STUDY = divergence.DivergenceStudy(
+    learners=6, staleness=(0, 2, 4), cycles=1, rate=0.1, seeds=2
+)
+
+
+@pytest.mark.parametrize("staleness", [0, 2, 8])
+def test_half_are_ahead_and_half_behind_by_the_staleness(staleness: int) -> None:
+    steps = SCHEMES[divergence.apart(5, staleness)](cell(20, 1e6)).steps
+    assert max_staleness(steps) == staleness
+    assert steps.mean() == 5
+
+
+@pytest.mark.parametrize("data", divergence.DATA)
+def test_real_training_diverges_from_the_synchronous_one(data: str) -> None:
+    trial = divergence.Trial(study=STUDY, data=data, mean=3, seed=0)
+    (same, _), (near, _), (far, accuracy) = divergence.diverged(trial)
+    assert same == 0.0
+    assert 0.0 < near < far
+    assert 0.0 < accuracy < 1.0
+
+
+def test_with_a_single_step_each_there_is_nothing_to_diverge() -> None:
+    """Both runs are the same gradient descent: staleness alone makes a difference."""
+    study = replace(STUDY, staleness=(0, 1))  # s/2 is no whole step
+    trial = divergence.Trial(study=study, data="alike", mean=1, seed=0)
+    assert [apart for apart, _ in divergence.diverged(trial)] == [0.0, 0.0]
+
+
+def found(grows: float) -> Data:
+    staleness = np.array([0.0, 2.0, 4.0])
+    data: Data = {"staleness": staleness}
+    noise = 1e-4 * np.random.default_rng(0).standard_normal((3, 1))
+    for kind, steps in divergence.CASES:
+        data[f"{kind}/{steps}/divergence"] = grows * staleness / steps + noise
+        data[f"{kind}/{steps}/accuracy"] = 0.9 - grows * staleness / 100 + noise
+    return data
+
+
+@pytest.mark.parametrize(
+    ("grows", "verdict"), [(0.5, "holds"), (-0.5, "does not hold")]
+)
+def test_what_grows_with_staleness_is_judged(grows: float, verdict: str) -> None:
+    claims = divergence.claims_of_divergence(found(grows))
+    judged = {claim.what: claim.verdict for claim in claims}
+    what = "Data alike, 5 steps"
+    growth = f"{what}: growth of divergence for two steps of staleness"
+    assert judged[growth] == Verdict(verdict)
+    assert judged[f"{what}: accuracy lost from s = 0 to s = 4"] == Verdict(verdict)
+
+
+def test_more_steps_are_judged_by_the_ratio() -> None:
+    claims = {c.what: c for c in divergence.claims_of_divergence(found(0.5))}
+    claim = claims["Data alike: divergence at s = 4, 10 steps against 5"]
+    assert claim.ours.value == pytest.approx(0.5, abs=0.01)
+    assert claim.verdict == Verdict.HOLDS
+
+
+def test_the_picture_and_the_table_have_every_case() -> None:
+    drawing = Figure()
+    divergence.draw_divergence(drawing, found(0.5))
+    assert [len(ax.lines) for ax in drawing.axes] == [4, 4]
+    assert len(divergence.table_of_divergence(found(0.5))) == 5
