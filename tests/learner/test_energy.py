@@ -205,3 +205,14 @@ def test_a_devices_own_battery_counts_by_how_full_it_is(tmp_path: Path) -> None:
 def test_false_books_are_refused(change: Callable[[Any], Any], why: str) -> None:
     own, _ = battery()
     assert why in wrong_charge(change(own.charge()), 10.0)
+
+
+def test_a_mouse_and_what_cannot_be_read_are_no_sensors(tmp_path: Path) -> None:
+    mouse = tmp_path / "power_supply" / "mouse"
+    tree(mouse, type="Battery", scope="Device", energy_now=1, energy_full=2)
+    (odd := tmp_path / "power_supply" / "odd").mkdir()
+    (odd / "type").write_bytes(b"\xff")
+    (hwmon := tmp_path / "hwmon" / "hwmon0").mkdir(parents=True)
+    (hwmon / "name").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="no energy sensor"):
+        sensors(tmp_path)

@@ -1,6 +1,6 @@
 """Energy sensors of Linux devices, each read from files under a given root.
 
-    /sys/class/power_supply/BAT0   energy_now, or charge_now and voltage_now: a battery
+    /sys/class/power_supply/BAT0   energy_now or charge_now, and that when full
     /sys/class/powercap/intel-rapl:0   energy_uj: what a CPU has spent, which wraps
     /sys/class/hwmon/hwmon1 (ina3221)  power1_input, or in1_input and curr1_input: W now
 
@@ -34,6 +34,14 @@ def _number(path: Path, most: float = 1e18) -> float:
     return value
 
 
+def _word(path: Path) -> str:
+    """What a file says, if it can be read: other things have such files too."""
+    try:
+        return path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 class PowerSupply:
     """A battery that knows its charge."""
 
@@ -44,9 +52,10 @@ class PowerSupply:
 
     @classmethod
     def find(cls, root: Path = SYS) -> "PowerSupply | None":
-        """Return the first battery, if there is one."""
+        """Return the first battery, if there is one; not that of a mouse."""
         for kind in sorted((root / "power_supply").glob("*/type")):
-            if kind.read_text("ascii").strip() == "Battery":
+            is_apart = _word(kind.with_name("scope")) == "Device"
+            if _word(kind) == "Battery" and not is_apart:
                 return cls(kind.parent)
         return None
 
@@ -102,7 +111,7 @@ class Ina3221:
     def find(cls, root: Path = SYS) -> "Ina3221 | None":
         """Return the first monitor, if there is one."""
         for name in sorted((root / "hwmon").glob("*/name")):
-            if name.read_text("ascii").strip() == "ina3221":
+            if _word(name) == "ina3221":
                 return cls(name.parent)
         return None
 
