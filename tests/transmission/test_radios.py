@@ -230,7 +230,7 @@ def test_a_battery_lasts_from_cycle_to_cycle() -> None:
     assert radios.queues.battery_j == pytest.approx(60 - 6)
 
 
-def test_who_was_left_out_comes_earlier_later() -> None:
+def test_neither_of_two_on_one_channel_is_starved() -> None:
     power = Power(battery_j=50, harvest_w=9, steady=True)
     both = np.ones(2)
     rate = np.array([1.0, 1.5])
