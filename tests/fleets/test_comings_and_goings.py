@@ -170,17 +170,21 @@ def test_offences_are_remembered_by_a_resumed_run(tmp_path: Path) -> None:
     assert len(of(records.Joined, happened)) == 2  # they had not left
 
 
+#: Long enough for a steady learner on busy cores.
+SHORT = Seconds(4.0)
+
+
 class Tardy(Steady):
     """Not done by the deadline in its first cycle."""
 
     def train(self, request: TrainRequest, caller: Caller) -> Update:
         if request.cycle == 1:
-            sleep_unless(caller.gave_up, 1.5)
+            sleep_unless(caller.gave_up, 1.5 * SHORT)
         return super().train(request, caller)
 
 
 def test_who_is_late_is_dropped_if_so_configured(tmp_path: Path) -> None:
-    job = changed(samples=100, deadline=Seconds(1.0), late=Late.DROP)
+    job = changed(samples=100, deadline=SHORT, late=Late.DROP)
     happened = live(job, tmp_path, [Steady(name="a"), Tardy(name="b")])
     (dropped,) = of(records.Dropped, happened)
     assert (dropped.learner, dropped.cycle, dropped.reason) == ("b", 1, NOT_THERE)
@@ -189,7 +193,7 @@ def test_who_is_late_is_dropped_if_so_configured(tmp_path: Path) -> None:
 
 
 def test_who_is_late_is_waited_for_if_so_configured(tmp_path: Path) -> None:
-    job = changed(samples=100, deadline=Seconds(1.0), late=Late.WAIT)
+    job = changed(samples=100, deadline=SHORT, late=Late.WAIT)
     happened = live(job, tmp_path, [Steady(name="a"), Tardy(name="b")])
     assert not of(records.Dropped, happened)
     first, second = of(records.Aggregated, happened)

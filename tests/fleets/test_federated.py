@@ -117,9 +117,7 @@ def test_every_local_learner_gets_its_own_part(tmp_path: Path) -> None:
 
 
 def test_a_federated_job_runs_locally_in_processes(tmp_path: Path) -> None:
-    happened = run_locally(
-        changed(JOB, learners=_learners(), deadline=Seconds(3.0)), tmp_path
-    )
+    happened = run_locally(changed(JOB, learners=_learners()), tmp_path)
     assert len(of(records.Evaluated, happened)) == 2
     assert {r.learners for r in of(records.Aggregated, happened)} == {2}
 
