@@ -245,7 +245,7 @@ def descended(todo: tuple[TheoryStudy, float, int]) -> Data:
 def drifted(study: TheoryStudy, crowded: bool) -> Data:
     """Lemma 4's two constants, and the most that a slot took of them."""
     # The paper's Lyapunov function has no weight at the battery.
-    setting = replace(TransmissionStudy().setting(20.0), energy_weight=1.0)
+    setting = replace(TransmissionStudy().setting(20.0), energy_weight=np.ones(()))
     if crowded:
         most = np.full(setting.workers, study.crowded_mbit)
         setting = replace(setting, arrival_mbit=most)

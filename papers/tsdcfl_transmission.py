@@ -61,7 +61,7 @@ class TransmissionStudy:
             channels=2,
             utility_weight=utility_weight,
             fairness_per_mbit=every,
-            energy_weight=10.0,
+            energy_weight=10.0 * every,
         )
 
 

@@ -155,7 +155,7 @@ def slot(setting: Setting, seed: int) -> tuple[Queues, Observed, Decisions]:
 
 
 def test_the_corrected_constant_of_lemma_4_holds_in_any_slot() -> None:
-    setting = replace(TransmissionStudy().setting(20.0), energy_weight=1.0)
+    setting = replace(TransmissionStudy().setting(20.0), energy_weight=np.ones(()))
     crowded = replace(setting, arrival_mbit=np.full(6, 30.0))
     passed = {True: 0, False: 0}
     for seed in range(400):

@@ -47,6 +47,14 @@ def test_latencies_are_lognormal_around_their_median() -> None:
     assert stdev(logarithms) == pytest.approx(0.5, rel=0.05)
 
 
+def test_no_latency_is_above_the_longest() -> None:
+    link = Link(name="far", latency_s=0.02, jitter=0.5, longest_s=0.03)
+    found = latencies(link, 4000)
+    assert max(found) == 0.03
+    # z above ln 1.5 / 0.5: a fifth of them.
+    assert found.count(0.03) / 4000 == pytest.approx(0.209, abs=0.03)
+
+
 def test_fading_leaves_the_mean_rate_as_it_is() -> None:
     link = Link(name="radio", fading=0.5, hold_s=0.01)
     assert fmean(shares(link, 100)) == pytest.approx(1.0, abs=0.03)

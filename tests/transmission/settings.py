@@ -25,7 +25,7 @@ def random_setting(rng: np.random.Generator, workers: int | None = None) -> Sett
         slot_s=rng.uniform(0.5, 2),
         utility_weight=10 ** rng.uniform(-1, 2.5),
         fairness_per_mbit=rng.uniform(0.2, 3, n),
-        energy_weight=10 ** rng.uniform(-1, 3),
+        energy_weight=10 ** rng.uniform(-1, 3, n),
     )
 
 

@@ -66,7 +66,7 @@ def test_no_amount_of_computing_that_the_battery_affords_is_better(seed: int) ->
         R, delta = queues.work_gcycles[m], setting.compute_j_per_gcycle[m]
         most = min(setting.compute_gcycles[m], R, queues.battery_j[m] / delta)
         lack = setting.target_j[m] - queues.battery_j[m]
-        cost = setting.energy_weight * lack * delta - R
+        cost = setting.energy_weight[m] * lack * delta - R
         tried = np.linspace(0.0, most, 101)
         assert 0 <= f[m] <= most * (1 + 1e-12)
         assert cost * f[m] <= (cost * tried).min() + 1e-9 * abs(cost)

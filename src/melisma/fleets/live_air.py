@@ -91,7 +91,7 @@ class AirServer:
         w, power = work.worker, self.power
         units = work.samples * self._step_s[w] / self._unit_s[w]
         # R > β(θ − E)δ, where R counts the work in full until it is done.
-        price = self._setting.energy_weight * power.computing_w * self._unit_s[w]
+        price = self._setting.energy_weight[w] * power.computing_w * self._unit_s[w]
         above_j = self._setting.target_j[w] - units / price
         return Budget(
             battery_j=power.battery_j,

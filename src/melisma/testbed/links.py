@@ -3,7 +3,7 @@
 A link is described by a few numbers; ``Conditions`` draws from them what holds at a
 moment, always the same for the same seed:
 
-    latency(t) = median · exp(jitter · z)            z ~ N(0, 1), new every hold_s
+    latency(t) = min(median · exp(jitter · z), longest)    z ~ N(0, 1), new every hold_s
     rate(t) / mean rate = exp(fading · z − fading² / 2) · (1 − cross · others send at t)
 
 Others send and are silent by turns, each for an exponentially distributed time.
@@ -23,6 +23,7 @@ class Link:
     name: str
     latency_s: float = 0.0  #: one way, its median
     jitter: float = 0.0  #: standard deviation of the latency's logarithm
+    longest_s: float = 10.0  #: no latency is above it
     fading: float = 0.0  #: standard deviation of the rate's logarithm
     hold_s: float = 0.05  #: for how long a latency and a fading last
     cross: float = 0.0  #: share of the rate that others take while they send
@@ -34,6 +35,7 @@ class Link:
         for what, low, high in (
             ("latency_s", 0.0, 10.0),
             ("jitter", 0.0, 3.0),
+            ("longest_s", 0.0, 10.0),
             ("fading", 0.0, 2.0),
             ("hold_s", 0.001, 3600.0),
             ("cross", 0.0, 0.99),
@@ -70,7 +72,8 @@ class Conditions:
         while self._held_until_s <= time_s:
             self._held_until_s += link.hold_s
             delay, fade = self._radio.gauss(0, 1), self._radio.gauss(0, 1)
-            self._latency_s = min(link.latency_s * math.exp(link.jitter * delay), 10.0)
+            latency_s = link.latency_s * math.exp(link.jitter * delay)
+            self._latency_s = min(latency_s, link.longest_s)
             self._fade = math.exp(link.fading * fade - link.fading**2 / 2)
         while self._turn_s <= time_s:
             self._busy = not self._busy
@@ -93,7 +96,8 @@ ETHERNET = Link(
 #: 802.11n among other stations. Round trips of 3, 20 and 250 ms are the median, 90th
 #: and 99th percentile that Sui et al. measured on a campus ("Characterizing and
 #: improving WiFi latency in large-scale operational networks", MobiSys 2016): the
-#: lognormal nearest to them (in logarithms) has a median of 2.55 ms and σ = 1.89.
+#: lognormal nearest to them (in logarithms) has a median of 2.55 ms and σ = 1.89. No
+#: frame is later than 512 ms, 802.11's default for how long one may wait to be sent.
 #: Somebody walks by at 1 m/s: at 2.4 GHz the channel stays for 0.42 · 0.125 m ÷ 1 m/s,
 #: and its modulation goes a step up or down, 12 to 50 %. Others' traffic is in
 #: the latency. One medium, both ways.
@@ -101,6 +105,7 @@ WIFI = Link(
     name="wifi",
     latency_s=0.00128,
     jitter=1.89,
+    longest_s=0.512,
     fading=0.3,
     hold_s=0.05,
     half_duplex=True,

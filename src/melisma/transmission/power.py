@@ -74,8 +74,9 @@ class Power:
         """Return the setting of workers that take ``answer_s`` to send an answer.
 
         ``share_s`` is how long each computes its even share, at full speed; both times
-        may be ``faster`` times as short. β is the least with which the battery that
-        the rules ask for, θ + E^H_max, is no larger than the one there is. Raises
+        may be ``faster`` times as short. β is such that the battery that the rules
+        ask for, θ + E^H_max, is the one there is: each worker has its own, since a
+        battery that is fuller than that would weigh more than all that is owed. Raises
         ConfigError if a slot may use more than a battery holds.
         """
         unit_s, answer_s = self.unit_s(answer_s, share_s), _above_0(answer_s)
@@ -104,7 +105,7 @@ class Power:
                 f"{self.battery_j - left_j.min():.3g} J: give a larger battery, or "
                 "shorter slots"
             )
-        return replace(free, energy_weight=float((wanted / left_j).max()))
+        return replace(free, energy_weight=wanted / left_j)
 
 
 def _above_0(seconds: Floats) -> Floats:

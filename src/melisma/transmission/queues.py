@@ -5,7 +5,7 @@ Mbit, Gcycles and J are added in one Lyapunov function, so the units are part of
 scheme: in others the same rules weigh the queues differently.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
 
 import numpy as np
@@ -34,7 +34,8 @@ class Setting:
     channels: int  #: L
     slot_s: float = 1.0  #: T
     utility_weight: float = 20.0  #: V, of utility against backlog, Mbit²
-    energy_weight: float = 1.0  #: β, of the battery in the Lyapunov function, Mbit²/J²
+    #: β, of each battery in the Lyapunov function, Mbit²/J².
+    energy_weight: Floats = field(default_factory=lambda: np.ones(()))
 
     def __post_init__(self) -> None:
         shape = set_numbers(self, "rate_mbps", above=0.0, each="worker").shape
@@ -42,14 +43,14 @@ class Setting:
             raise ConfigError(
                 f"rate_mbps has shape {shape}: give one number for each worker"
             )
-        for name in ("power_w", "fairness_per_mbit"):
+        for name in ("power_w", "fairness_per_mbit", "energy_weight"):
             set_numbers(self, name, shape=shape, above=0.0, each="worker")
         for name in (
             *("arrival_mbit", "harvest_j", "work_gcycles", "compute_gcycles"),
             *("compute_j_per_gcycle", "server_gcycles_per_mbit"),
         ):
             set_numbers(self, name, shape=shape, each="worker")
-        for name in ("slot_s", "utility_weight", "energy_weight"):
+        for name in ("slot_s", "utility_weight"):
             numbers(name, getattr(self, name), shape=(), above=0.0)
         numbers("server_gcycles", self.server_gcycles, shape=())
         counts("channels", self.channels, shape=(), least=1)

@@ -1,6 +1,6 @@
 """Workers of coded training with batteries, on shared channels, slot by slot.
 
-    maximise    Σₘ log₂(1 + λₘ c̄ₘ)                    c̄: mean of answers sent per slot
+    maximise    Σₘ log₂(1 + λₘ c̄ₘ)              c̄: mean of whole answers sent per slot
     subject to  the channels, batteries and queues of ``rules``
 
 An answer that is computed has to be sent, so nothing is refused admission. The virtual
@@ -13,16 +13,17 @@ of which ``uploads`` is the case with full batteries and an idle server. At most
 `MOST_WAITING` answers of a worker wait, so Q + H stays below the Q_max of `Setting`, to
 which θ belongs: who sends has the energy for its slot.
 
-Q and R count what is begun in full until it is done, since half an answer is of no use.
-Counted by what is left, the last of it would wait until the battery is full again, and
-channels would go to whoever has most left, so that all are late.
+Q, R and H count what is begun in full until it is done, since half an answer is of no
+use. Counted by what is left, the last of it would wait until the battery is full again,
+and channels would go to whoever has most left, so that all are late; and parts of
+answers, dropped as a cycle ends, would pay what is owed to a slow worker.
 
 Paper: X. Wang et al., "Two-Stage Coded Federated Edge Learning: A Dynamic Partial
 Gradient Coding Perspective", section 4.3.
 
 Differences from the paper, beside those of ``rules``:
 1. No admission; H is served by what is sent.
-2. Q and R count whole answers, and whole pieces of work.
+2. Q and H count whole answers, R whole pieces of work.
 3. Work and answers of a cycle that has ended are dropped: nobody needs them.
 """
 
@@ -64,7 +65,7 @@ def decide(
     sent = np.minimum(left.data_mbit, observed.rate_mbps * v)
     return Decisions(
         auxiliary_mbit=auxiliary(setting, queues),
-        admitted_mbit=sent,  # what serves H
+        admitted_mbit=np.zeros_like(sent),  # H is served by whole answers
         stored_j=storage(setting, queues, observed),
         computed_gcycles=f,
         airtime_s=v,
@@ -211,9 +212,11 @@ class Radios:
         )
         most = speed * setting.slot_s / self.unit_s
         done = decide(setting, before, self._left(), observed, most)
-        self.queues = after(setting, before, observed, done)
         computed = _pass_on(self._works, done.computed_gcycles)
         sent = _pass_on(self._answers, done.sent_mbit)
+        whole = np.bincount([w for w, _ in sent], minlength=setting.workers)
+        done = replace(done, admitted_mbit=whole.astype(np.float64))
+        self.queues = after(setting, before, observed, done)
         for worker, number in computed:
             self._held[worker].append(number)
         self._count()

@@ -8,7 +8,7 @@
 
 Each slot minimises a bound on the growth of
 
-    ½ Σₘ [ Hₘ² + Qₘ² + β(Eₘ − θₘ)² + Rₘ² ] + ½ R_s²    less    V·Σₘ log₂(1 + λₘ yₘ)
+    ½ Σₘ [ Hₘ² + Qₘ² + βₘ(Eₘ − θₘ)² + Rₘ² ] + ½ R_s²    less    V·Σₘ log₂(1 + λₘ yₘ)
 
 which falls apart into five decisions, each with a closed form. H is a virtual queue
 that makes the mean of d follow that of the auxiliary y. Backlog grows like V, and the
