@@ -36,6 +36,7 @@ from melisma.testbed import DEVICES, Place, Testbed
 
 #: Device without a quota, by whose time others' are predicted from FLOPS.
 REFERENCE = "2070-super"
+COPIES = 2  #: of a link, to time downloads over
 
 
 class TrainingOrder(msgspec.Struct, frozen=True, kw_only=True, tag="training"):
@@ -122,21 +123,32 @@ def _flops_errors(
 def download_times(
     devices: Sequence[str], *, sizes: list[int], shard_bytes: int, trials: int
 ) -> list[list[dict[int, float]]]:
-    """Seconds by shards of each device's link and trial."""
+    """Seconds by shards of each device's link and trial.
+
+    Each has `COPIES` links, which share its trials and vary apart from each other.
+    """
     with Testbed("download") as testbed:
         server = ThreadingHTTPServer((testbed.address, 0), _shards(shard_bytes))
         Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_address[1]
         url = f"http://{testbed.address}:{port}"
-        order = DownloadOrder(shards=sizes, trials=trials, url=url)
-        places = [testbed.place(DEVICES[name], name) for name in devices]
+        order = DownloadOrder(shards=sizes, trials=-(-trials // COPIES), url=url)
+        places = [
+            testbed.place(DEVICES[name], f"{name}-{copy}")
+            for name in devices
+            for copy in range(COPIES)
+        ]
         try:
             for place in places:
                 place.open(port)
             # At once: each has a link of its own, and little to compute.
             with ThreadPoolExecutor(len(places)) as threads:
                 timed = list(threads.map(lambda place: _told(place, order), places))
-            return [[one.by_shards for one in trials] for trials in timed]
+            seconds = [[one.by_shards for one in some] for some in timed]
+            return [
+                [one for some in seconds[first : first + COPIES] for one in some]
+                for first in range(0, len(seconds), COPIES)
+            ]
         finally:
             server.shutdown()
             server.server_close()

@@ -98,16 +98,16 @@ ETHERNET = Link(
 #: improving WiFi latency in large-scale operational networks", MobiSys 2016): the
 #: lognormal nearest to them (in logarithms) has a median of 2.55 ms and σ = 1.89. No
 #: frame is later than 512 ms, 802.11's default for how long one may wait to be sent.
-#: Somebody walks by at 1 m/s: at 2.4 GHz the channel stays for 0.42 · 0.125 m ÷ 1 m/s,
-#: and its modulation goes a step up or down, 12 to 50 %. Others' traffic is in
-#: the latency. One medium, both ways.
+#: Things move at 1.2 km/h around it, as in 802.11n's own channel models: at 2.4 GHz the
+#: channel stays for 0.42 · 0.125 m ÷ 0.33 m/s, and its modulation goes a step up or
+#: down, 12 to 50 %. Others' traffic is in the latency. One medium, both ways.
 WIFI = Link(
     name="wifi",
     latency_s=0.00128,
     jitter=1.89,
     longest_s=0.512,
     fading=0.3,
-    hold_s=0.05,
+    hold_s=0.157,
     half_duplex=True,
 )
 #: A cell of a mobile network: assumed, round trips of 50 ms, and a rate that follows
