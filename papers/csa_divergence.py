@@ -159,7 +159,7 @@ def draw_divergence(drawing: Figure, data: Data) -> None:
             ends.append((f"{kind}, {steps} steps", colour, float(mean[-1])))
         plots.label_ends(ax, ends)
         ax.set(xlabel="staleness s (steps)")
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     panels[0].set_ylabel("‖w − w_sync‖ / ‖w_sync − w₀‖")
     panels[1].set_ylabel("test accuracy")
 

@@ -6,7 +6,7 @@ from tests.learner.test_source import KEYS, SPEC, Dictionaries, source
 
 from melisma.errors import ConfigError
 from melisma.jobs import Job
-from melisma.jobs.benchmark_table import REPEATS, SIZES, BenchmarkTable
+from melisma.jobs.benchmark_table import REPEATS, BenchmarkTable
 from melisma.jobs.live_task import LiveTask
 from melisma.learner.learner import Learner
 from melisma.learner.source import Caller
@@ -55,10 +55,10 @@ def test_two_sizes_take_turns() -> None:
     ("scheme", "table", "expected"),
     [
         ("dab", BenchmarkTable(), (False, 8, 1, 1)),
-        ("dab-adaptive", BenchmarkTable(), (True, 8, SIZES, REPEATS)),
-        ("csa", BenchmarkTable(), (True, 8, SIZES, REPEATS)),
+        ("dab-adaptive", BenchmarkTable(), (True, 8, 1, REPEATS)),
+        ("csa", BenchmarkTable(), (True, 8, 1, REPEATS)),
         ("dab", BenchmarkTable(sizes=2, repeats=5, shards=4), (False, 4, 2, 5)),
-        ("csa", BenchmarkTable(sizes=1, repeats=1, shards=4), (True, 4, 1, 1)),
+        ("csa", BenchmarkTable(sizes=2, repeats=1, shards=4), (True, 4, 2, 1)),
     ],
 )
 def test_a_live_task_tells_learners_how_its_job_benchmarks(

@@ -48,6 +48,7 @@ def test_a_forecast_is_the_measured_line_at_all_samples_of_all_steps() -> None:
         steps=4,
         shard=20,
         shards=8,
+        sizes=2,
         repeats=1,
         operations=1e6,
         check=True,

@@ -223,15 +223,22 @@ def _exit_at_eof() -> None:
 def benchmark(
     job_file: JobFile = None,
     shards: Annotated[
-        int,
+        int | None,
+        typer.Option(min=1, metavar="N", help="Shards to train on; else the job's, 8."),
+    ] = None,
+    sizes: Annotated[
+        int | None,
         typer.Option(
-            min=2, metavar="N", help="Shards to train on: half of them, then all."
+            min=1,
+            max=2,
+            metavar="1|2",
+            help="2: half of them too, which tells a call's fixed cost apart.",
         ),
-    ] = 8,
+    ] = None,
     repeats: Annotated[
-        int,
+        int | None,
         typer.Option(min=1, metavar="N", help="Epochs over each; the median counts."),
-    ] = 3,
+    ] = None,
     threads: Threads = 1,
     check: Annotated[
         bool,
@@ -242,9 +249,9 @@ def benchmark(
     """Measure how fast this machine trains a job, and predict a cycle of it.
 
     The cycle is the job's epochs over all of its samples on this machine alone, without
-    a network. It is predicted in two ways. Subset benchmark: an epoch over half of the
-    shards and one over all, with shards of the job's size or of 500 samples. FLOPS: the
-    speed of matrix products, and the model's operations.
+    a network. It is predicted in two ways. Subset benchmark: an epoch over some shards
+    of the job's size or of 500 samples, as its [benchmark] says. FLOPS: the speed of
+    matrix products, and the model's operations.
     """
     job = read_job(job_file)
     import msgspec
@@ -257,6 +264,7 @@ def benchmark(
     task = task_of(job)
     use_threads(threads)
     samples = task.cycle_samples(None)
+    shards = shards or job.benchmark.shards
     shard = shard_size(job.shard, shards, len(task.data.train))
     with spinner(f"{job.model}, {shards} shards of {shard}", as_json):
         result = forecast(
@@ -267,7 +275,8 @@ def benchmark(
             steps=job.steps,
             shard=shard,
             shards=shards,
-            repeats=repeats,
+            sizes=sizes or job.benchmark.sizes,
+            repeats=repeats or job.benchmark.repeats_for(job.scheme),
             operations=job.workload.cycles or operations_of(task.model, task.data),
             check=check,
         )

@@ -88,7 +88,7 @@ class LiveTask:
             look_every=job.look_every,
             adaptive=job.scheme not in AS_PRINTED,
             benchmarked=job.benchmark.shards,
-            sizes=job.benchmark.sizes_for(job.scheme),
+            sizes=job.benchmark.sizes,
             repeats=job.benchmark.repeats_for(job.scheme),
         )
         shards = len(self.task.data.train) // self.task.shard

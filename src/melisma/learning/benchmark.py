@@ -4,14 +4,15 @@
 
 Subset benchmarking (SB) downloads a few shards and trains a dummy model on them once.
 Connections, first batches and lazy imports would bias a small subset, so everything is
-warmed up first; two sizes separate the cost of a call from that of a sample or byte.
+warmed up first. One size takes all of the time to be the samples'; two separate the
+cost of a call from that of a sample or byte.
 
 Paper: D. Mays, S. Elsayed, H. Hassanein, "Decentralized Data Allocation via Local
 Benchmarking".
 
 Differences from the paper:
-1. Where it is asked for, two sizes and a line through their medians; the paper divides
-   one size by its time.
+1. Each size's median of several times; where it is asked for, two sizes and a line
+   through their medians.
 2. The FLOPS baseline multiplies matrices and divides by the result: see
    ``predicted_by_flops``.
 """

@@ -12,6 +12,7 @@ from melisma.learning.benchmark import (
     Machine,
     flops,
     machine,
+    sizes_of,
     time_cycle,
     time_training,
 )
@@ -84,18 +85,19 @@ def forecast(
     steps: int,
     shard: int,
     shards: int,
+    sizes: int,
     repeats: int,
     operations: float | None,
     check: bool,
 ) -> Forecast:
-    """Benchmark with ``shards`` and half of them; predict ``steps`` over ``samples``.
+    """Benchmark with ``shards``; predict ``steps`` over ``samples``.
 
-    ``operations`` are for one pass over one sample. With ``check`` the cycle is trained
-    and timed as well.
+    With two ``sizes`` half of the shards are timed too. ``operations`` are for one pass
+    over one sample. With ``check`` the cycle is trained and timed as well.
     """
     ready, before = transformed(data.train, transform_of(training)), machine()
-    sizes = [shards // 2 * shard, shards * shard]
-    line = time_training(model, ready, training, sizes=sizes, repeats=repeats)
+    timed = [n * shard for n in sizes_of(shards, sizes)]
+    line = time_training(model, ready, training, sizes=timed, repeats=repeats)
     score = flops()
     work = steps * samples
     trained_s = None
