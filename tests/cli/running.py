@@ -34,6 +34,17 @@ name = "two"
 samples = 100
 """
 
+#: The demo's learners as coded workers, on batteries.
+BATTERIES = """
+scheme = "coded"
+code = "uncoded"
+samples = 200
+shard = 20
+deadline = "600 s"
+[transmission]
+harvest = "4 W"
+"""
+
 #: Three devices that collect data and move it.
 FOG = """
 scheme = "fog:known"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.running import FOG, TASKS, Melisma, quick_job
+from tests.cli.running import BATTERIES, FOG, TASKS, Melisma, quick_job
 
 from melisma import __version__
 from melisma.runs import records
@@ -185,6 +185,20 @@ def test_several_tasks_are_simulated_reported_and_compared(
     shown = json.loads(done.out)
     assert [o["scheme"] for o in shown["comparison"]["outcomes"]] == ["med", "mmtt"]
     assert (Path(shown["folder"]) / "report.html").exists()
+
+
+def test_batteries_are_shown_and_reported(tmp_path: Path, melisma: Melisma) -> None:
+    done = melisma("simulate", quick_job(tmp_path, BATTERIES))
+    assert done.code == 0, done.err
+    assert "Batteries: over all cycles" in done.out
+    shown = json.loads(melisma("report", "runs/quick", "--json").out)["batteries"]
+    kept = records.read(tmp_path / "runs/quick/records.jsonl")
+    rows = [row for row in kept if isinstance(row, records.Powered)]
+    assert set(shown) == {row.learner for row in rows}
+    first = rows[0].learner
+    spent_j = sum(row.computing_j for row in rows if row.learner == first)
+    assert shown[first]["computing_j"] == pytest.approx(spent_j)
+    assert re.search(rf"{first}\s.*\s{spent_j:,.1f}\s", done.out)
 
 
 def test_a_fog_is_simulated_reported_and_its_devices_shown(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from melisma.jobs.schema import Job
     from melisma.learning.forecast import Forecast
     from melisma.runs.records import Record
+    from melisma.views.batteries import Battery
     from melisma.views.fog import Totals
     from melisma.views.history import History
 
@@ -71,6 +72,7 @@ def print_run(job: "Job", folder: Path, records: "list[Record]", as_json: bool) 
         _show_devices(job, moves(records).get("devices", {}))
     else:
         _show_learners(records)
+    _show_batteries(power(records).get("batteries", {}))
     _show_cycles(history(records))
     line(f"Configuration, records and model: {folder}")
 
@@ -160,6 +162,37 @@ def _show_devices(job: "Job", devices: "dict[str, Totals]") -> None:
         )
     show(table, "Devices: samples, and what they cost, over all slots")
     _say_rest(devices, "devices")
+
+
+def power(records: "list[Record]") -> dict[str, Any]:
+    """Return what became of each coded worker's battery, if they have any."""
+    from melisma.runs.records import Powered
+    from melisma.views.batteries import batteries
+
+    found = batteries(r for r in records if isinstance(r, Powered))
+    return {"batteries": found} if found else {}
+
+
+def _show_batteries(batteries: "dict[str, Battery]") -> None:
+    """Show what each worker's battery held, took and gave, over all cycles."""
+    if not batteries:
+        return
+    table = table_of(
+        *("battery of", "in the end\n(J)", "lowest\n(J)", "stored\n(J)"),
+        *("computing\n(J)", "sending\n(J)", "answers\nwaited (s)"),
+    )
+    for name, own in list(batteries.items())[:SHOWN]:
+        table.add_row(
+            name,
+            f"{own.end_j:,.1f}",
+            f"{own.lowest_j:,.1f}",
+            f"{own.stored_j:,.1f}",
+            f"{own.computing_j:,.1f}",
+            f"{own.sending_j:,.1f}",
+            f"{own.waited_s:,.1f}",
+        )
+    show(table, "Batteries: over all cycles")
+    _say_rest(batteries, "batteries")
 
 
 def _say_rest(rows: "Sequence[Any] | dict[str, Any]", what: str) -> None:

@@ -16,7 +16,7 @@ def report(run: RunFolder, as_json: Json = False) -> None:
     Both go into the run's folder, which may be of a run that is still under way.
     """
     from melisma import views
-    from melisma.cli.tables import moves, print_run
+    from melisma.cli.tables import moves, power, print_run
 
     page = views.write(run)
     job, records = views.read(run)
@@ -33,6 +33,7 @@ def report(run: RunFolder, as_json: Json = False) -> None:
                 "turns": rows.learner_cycles,
                 "incidents": rows.incidents,
                 **moves(records),
+                **power(records),
             }
         )
         return
