@@ -90,8 +90,7 @@ def of_download(data: Data) -> list[Claim]:
     sizes = data["sizes"].astype(int).tolist()
     ethernet, wifi = data["sb"][:, ONE]
     why = (
-        "30 trials on a busy machine, and WiFi's latencies have a long tail: the links "
-        "are like others that were measured (docs/testbed.md), not like the author's"
+        "links like others that were measured (docs/testbed.md), not like the author's"
         if data["testbed"].all()
         else "noise that fits the ends does not give this between them"
     )
