@@ -18,7 +18,14 @@ from melisma.jobs.families import TASKS
 from melisma.jobs.files import dump, load
 from melisma.jobs.schema import Job, TaskTable, tasks_of
 from melisma.launch.simulate import build
-from melisma.runs.records import Allocated, Evaluated, Refused, Uploaded, read
+from melisma.runs.records import (
+    Allocated,
+    Evaluated,
+    Halted,
+    Refused,
+    Uploaded,
+    read,
+)
 from melisma.runs.store import CHECKPOINT, CONFIG, MODEL, PREVIOUS, RECORDS, START
 from melisma.system.law import Mode
 from melisma.system.states import States
@@ -250,3 +257,14 @@ def test_where_no_plan_goes_by_a_benchmark_it_is_refused(
 def test_a_benchmark_needs_a_shard() -> None:
     with pytest.raises(ConfigError, match="shards = 0: give at least 1"):
         BenchmarkTable(shards=0)
+
+
+def test_the_example_of_measured_rates_looks_at_the_clock_late() -> None:
+    example = load(Path(__file__).parents[2] / "examples" / "measured.toml")
+    happened = build(msgspec.structs.replace(example, cycles=2)).run()
+    assert len([r for r in happened if isinstance(r, Evaluated) and r.cycle]) == 4
+    halted = [r for r in happened if isinstance(r, Halted)]
+    assert halted
+    assert {r.batches % example.look_every for r in halted} == {1}
+    known = [law.known.step_s / law.true.step_s for law in laws(example)]
+    assert (np.abs(np.stack(known) - 1) > 1e-6).all()
