@@ -18,7 +18,7 @@ from melisma.algorithms.coded import NOT_NEEDED, Coded, _parts
 from melisma.algorithms.coder import Coder, Coding
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import ScheduledTask
-from melisma.coding import CODES
+from melisma.coding import CODES, TwoStage
 from melisma.errors import ConfigError, InfeasibleError, TrainingError
 from melisma.fleets.simulated_coded import Straggling
 from melisma.jobs.building import Prepared
@@ -179,6 +179,18 @@ def test_a_ring_of_helpers_trains_as_plain_descent_does(first: Any) -> None:
     assert {r.error for r in happened if isinstance(r, Aggregated)} == {0.0}
     sizes = {len(names) for names in started(happened).values()}
     assert sizes <= {"chosen": {1, 2, 3, 4, 5}, "random": {4}, 3: {3}}[first]
+
+
+@pytest.mark.parametrize(
+    ("helpers", "coded"), [("ring", "ring"), ("reserved", "blocks")]
+)
+def test_helpers_of_a_run_are_coded_as_its_job_says(helpers: Any, coded: str) -> None:
+    ready = build(job(helpers=helpers, first=3))
+    coder = Coder(coding_of(ready.job), ready.task)
+    law = asyncio.run(ready.crew.law())
+    code, _ = coder.code(ready.crew.learners, law, 1)
+    assert isinstance(code, TwoStage)
+    assert (code.helpers, code.coded) == (helpers, coded)
 
 
 def test_who_starts_is_drawn_anew_in_each_cycle() -> None:

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from melisma import rpc
 from melisma.errors import ConfigError
 from melisma.fleets.messages import Speeds, StateSpeeds, TrainRequest
 from melisma.jobs.benchmark_table import BenchmarkTable, Known
-from melisma.jobs.measured_states import _next_state
+from melisma.jobs.measured_states import MeasuredStates, _next_state
 from melisma.jobs.schema import LearnersTable, StateTable, TaskTable
 from melisma.launch.serve import orchestrate
 from melisma.learner.background import BackgroundLoad, State
@@ -310,3 +311,24 @@ def test_nobody_foresees_a_real_owner() -> None:
     states = [StateSpeeds(probability=p, **law) for p in (0.4, 0.6)]
     with pytest.raises(ConfigError, match="next states of a, which nobody knows"):
         _next_state(Speeds(**law, states=states), "a", 1)
+
+
+def test_an_overhead_is_in_states_that_were_measured() -> None:
+    laws: list[dict[str, Any]] = [
+        {"step_s": s, "sample_s": 0.1, "fixed_s": 10 * s} for s in (0.1, 0.2)
+    ]
+    states = [StateSpeeds(probability=0.5, **law) for law in laws]
+    told = Speeds(**laws[0], states=states, owner=5)
+    roster: Any = SimpleNamespace(
+        known=["a"], overhead_s=0.5, speeds=lambda task, names: [told]
+    )
+    tasks: Any = [SimpleNamespace(name="one", shard=10, steps=2)]
+    measured = MeasuredStates(roster, tasks)
+    # A shard takes 10 · (0.1 + 2 · 0.1 or 0.2) s, and the rest 1 or 2 s and 0.5 s.
+    shard_s, fixed_s = measured().expected()
+    assert (shard_s.item(), fixed_s.item()) == pytest.approx((4.0, 2.0))
+    shard_s, fixed_s = measured.foreseen([1])
+    state = owner_state([0.5, 0.5], 5, "a", 1)
+    assert (shard_s.item(), fixed_s.item()) == pytest.approx(
+        (3 + 2 * state, 1.5 + state)
+    )

@@ -95,6 +95,19 @@ def test_the_server_takes_its_time_to_decode() -> None:
     assert times[1] > times[0]
 
 
+def test_answers_that_come_at_once_are_decoded_one_after_the_other() -> None:
+    plenty = {"harvest": 20.0, "start": None, "channels": None}
+    times = []
+    for decoding in (0.0, 0.5):
+        ready = build(
+            job(cycles=1, code="uncoded", stragglers=0, decoding=decoding, **plenty)
+        )
+        ready.crew.learning = False
+        times.append(seconds(ran(ready)[1]))
+    # The first of ten is there less than 2 s before the last.
+    assert times[1] > times[0] + 10 * 0.5 - 2
+
+
 def test_the_dark_is_survived_by_a_code_and_said() -> None:
     ready = build(job(cycles=1, harvest=0.0, start=0.0, deadline=30.0))
     with pytest.raises(Exception, match=r"none of 10 workers answered by the deadline"):

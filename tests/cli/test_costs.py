@@ -1,11 +1,17 @@
 """`melisma costs`: what is wrong is said before anything is measured."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from tests.cli.running import Melisma, quick_job
 from tests.testbed.places import real
+
+from melisma.fog import traces
+from melisma.testbed import Device
 
 
 def test_who_is_not_root_is_told_so(
@@ -51,3 +57,28 @@ def test_what_cannot_be_measured_is_refused(
     assert (result.code, result.out) == (2, "")
     assert why in result.err
     assert not (tmp_path / "costs.csv").exists()
+
+
+def test_what_is_asked_for_is_measured_and_told(
+    melisma: Melisma, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def measure(job: Any, devices: Sequence[Device], path: Path, **keys: Any) -> None:
+        asked.update(keys, devices=[(d.name, d.link and d.link.name) for d in devices])
+        asked.pop("watch")(2)
+        traces.write(path, traces.Trace(sample_s=np.full((2, 2, 2), 0.125)))
+
+    monkeypatch.setattr("melisma.launch.costs.measure", measure)
+    words = ["--devices", "pi1,jetson-nano", "--slots", "2", "--samples", "5"]
+    words += ["--slot", "250 ms", "--link", "lte", "--out", "new.csv"]
+    result = melisma("costs", *words)
+    assert result.code == 0
+    assert asked == {
+        "devices": [("pi1", "lte"), ("jetson-nano", "lte")],
+        "slots": 2,
+        "samples": 5,
+        "slot_s": 0.25,
+    }
+    assert 'costs = "new.csv" in [fog]' in result.out
+    assert "jetson-nano" in result.out

@@ -461,3 +461,26 @@ def test_an_update_that_overran_the_deadline_counts(tmp_path: Path) -> None:
     (allocated,) = of(records.Allocated, happened)
     assert uploaded.time_s - allocated.time_s > 0.9
     assert of(records.Aggregated, happened)[0].samples == halted.samples
+
+
+def test_an_overhead_is_planned_for(tmp_path: Path) -> None:
+    # 600 samples: 4 passes of 6 s by 30 s, 0.7 s of transfers, and 2 s of overhead.
+    job = changed(cycles=1, overhead=Seconds(2.0))
+    (allocated,) = of(records.Allocated, live(job, tmp_path, [Steady(name="a")]))
+    assert allocated.predicted_s == pytest.approx(26.7)
+
+
+def test_who_bids_is_asked_for_what_an_overhead_leaves(tmp_path: Path) -> None:
+    asked = []
+
+    class Asked(Learner):
+        def bid(self, name: str, deadline_s: float, steps: int) -> int:
+            asked.append(deadline_s)
+            return 1
+
+    live(
+        changed(cycles=1, scheme="dab", overhead=Seconds(2.0)),
+        tmp_path,
+        [Asked(name="a")],
+    )
+    assert asked == [28.0]

@@ -1,3 +1,4 @@
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -6,15 +7,16 @@ import pytest
 import torch
 
 from melisma.errors import ConfigError, DataError
-from melisma.jobs.building import task_of, training_of
+from melisma.jobs.benchmark_table import BenchmarkTable, Known
+from melisma.jobs.building import known_law, task_of, training_of, workload_of
 from melisma.jobs.files import load
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import AggregationTable, Job
 from melisma.launch.simulate import build, simulate
 from melisma.learning.parameters import load as load_model
-from melisma.learning.settings import Hardware, Precision
+from melisma.learning.settings import Hardware, Late, Precision
 from melisma.runs import records
-from melisma.runs.records import Aggregated, Allocated, Evaluated
+from melisma.runs.records import Aggregated, Allocated, Evaluated, Halted
 from melisma.runs.store import RunWriter
 from melisma.system.cell import cell
 from melisma.system.law import Mode
@@ -172,3 +174,35 @@ def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:
     data = msgspec.structs.replace(Job().data, name="mnist", folder=str(tmp_path))
     with pytest.raises(DataError, match="train-images-idx3-ubyte ends after 7 bytes"):
         build(Job(data=data))
+
+
+def test_one_task_is_planned_by_what_a_benchmark_found() -> None:
+    measured = BenchmarkTable(known=Known.MEASURED, shards=20)
+    job = Job(noise=0.3, benchmark=measured)
+    crew = build(job).built.crew
+    task = task_of(job)
+    true, known, gamma = known_law(job, workload_of(job, task.model, task.data))
+    planned = asyncio.run(crew.law())
+    np.testing.assert_array_equal(planned.step_s, known.expected(gamma).step_s)
+    np.testing.assert_array_equal(crew.true_law().step_s, true.expected(gamma).step_s)
+    assert (planned.step_s != crew.true_law().step_s).all()
+    few = msgspec.structs.replace(job, benchmark=BenchmarkTable(known=Known.MEASURED))
+    other = known_law(few, workload_of(few, task.model, task.data)).known
+    assert (other.step_s != known.step_s).all()  # on 8 shards, not 20
+
+
+def test_of_both_dabs_the_printed_one_has_no_margin() -> None:
+    taken = []
+    for scheme in ("dab", "dab-adaptive"):
+        happened = build(Job(scheme=scheme, cycles=1)).run()
+        taken.append([r.samples for r in happened if isinstance(r, Allocated)])
+    printed, ours = map(np.array, taken)
+    assert len(printed) == 10
+    assert (ours < printed).all()
+
+
+def test_who_may_overrun_looks_at_the_clock_as_often_as_the_job_says() -> None:
+    job = Job(noise=0.5, late=Late.OVERRUN, look_every=7, cycles=2)
+    halted = [r for r in build(job).run() if isinstance(r, Halted)]
+    assert halted
+    assert {r.batches % 7 for r in halted} == {1}

@@ -3,10 +3,11 @@
 import msgspec
 import pytest
 from tests.learner.test_source import KEYS, SPEC, Dictionaries, source
+from tests.learner.test_speed import measured
 
 from melisma.errors import ConfigError
 from melisma.jobs import Job
-from melisma.jobs.benchmark_table import REPEATS, BenchmarkTable
+from melisma.jobs.benchmark_table import REPEATS, BenchmarkTable, Known
 from melisma.jobs.live_task import LiveTask
 from melisma.learner.learner import Learner
 from melisma.learner.source import Caller
@@ -47,6 +48,10 @@ def test_one_size_is_timed_by_all_shards_and_has_no_latency() -> None:
     assert (speed.link.latency_s, speed.compute.latency_s) == (0.0, 0.0)
 
 
+def test_a_size_is_timed_as_often_as_the_task_says() -> None:
+    assert fetched(sizes=1, repeats=5)[0] == [len(KEYS)] * 5
+
+
 def test_two_sizes_take_turns() -> None:
     assert fetched(sizes=2, repeats=3)[0] == [len(KEYS) // 2, len(KEYS)] * 3
 
@@ -84,3 +89,19 @@ def test_a_live_task_tells_learners_how_its_job_benchmarks(
 def test_an_impossible_benchmark_is_named(keys: dict[str, int], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         BenchmarkTable(**keys)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("adaptive", "shards"), [(False, 19), (True, 15)])
+def test_a_learner_bids_as_its_task_says(adaptive: bool, shards: int) -> None:
+    # 2.5 s, and 1.5 s a shard, by 32.5 s; or 1.2 times that by 0.97 · 32.5 s.
+    learner = Learner(name="a")
+    learner.prepare(msgspec.structs.replace(SPEC, adaptive=adaptive))
+    learner._tasks["t"].speed = measured()
+    assert learner.bid("t", 32.5, 1) == shards
+
+
+def test_a_live_task_tells_learners_what_its_job_says_of_states_and_the_clock() -> None:
+    job = Job(look_every=3, benchmark=BenchmarkTable(known=Known.MEASURED))
+    with RunWriter.open(None, "", start={}) as run:
+        spec = LiveTask.of(job, run).announcement.spec
+    assert (spec.look_every, spec.states) == (3, True)

@@ -6,12 +6,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.learner.test_source import KEYS, SPEC, source
 
 from melisma.errors import ConfigError, DataError, TrainingError
 from melisma.fleets.judge import wrong_charge
-from melisma.fleets.messages import Budget
+from melisma.fleets.messages import Budget, GradientRequest
+from melisma.launch import joining
+from melisma.learner import energy
 from melisma.learner.battery import Battery
 from melisma.learner.energy import Ina3221, PowerSupply, Rapl, sensors
+from melisma.learner.learner import Learner
+from melisma.learner.source import Caller
 
 
 def tree(root: Path, **files: object) -> Path:
@@ -216,3 +221,51 @@ def test_a_mouse_and_what_cannot_be_read_are_no_sensors(tmp_path: Path) -> None:
     (hwmon / "name").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="no energy sensor"):
         sensors(tmp_path)
+
+
+class FreeAir:
+    """Gives a channel to whoever asks."""
+
+    def __init__(self) -> None:
+        self.levels_j: list[float] = []
+
+    def leave(self, task: str, cycle: int, battery_j: float) -> float:
+        self.levels_j.append(battery_j)
+        return 0.25
+
+
+@pytest.mark.parametrize(("sensed", "left_j"), [(True, 5.0), (False, 0.5)])
+def test_a_worker_computes_and_sends_by_its_devices_sensor(
+    tmp_path: Path, sensed: bool, left_j: float
+) -> None:
+    bat = tmp_path / "power_supply" / "BAT0"
+    tree(bat, type="Battery", energy_now=50, energy_full=100)
+    learner = Learner(name="a", sensor=sensors(tmp_path) if sensed else None)
+    learner.prepare(SPEC)
+    # By the model 50 samples take 3 J of 4 J, and a quarter second of sending 0.5 J.
+    budget = msgspec.structs.replace(BUDGET, harvest_w=0.0, sample_j=0.06)
+    work = GradientRequest(
+        task="t",
+        cycle=1,
+        parts=[KEYS[:1]],
+        coefficients=[1.0],
+        wide=False,
+        budget=budget,
+    )
+    air = FreeAir()
+    charge = learner.gradient(work, Caller(source(), air=air)).charge
+    assert charge is not None
+    assert charge.battery_j == pytest.approx(left_j)
+    assert air.levels_j == [pytest.approx(5.0 if sensed else 1.0)]
+    assert wrong_charge(charge, BUDGET.battery_j) == ""
+
+
+def test_a_device_joins_with_its_sensors_if_its_owner_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none() -> None:
+        raise ConfigError("no energy sensor here")
+
+    monkeypatch.setattr(energy, "sensors", none)
+    with pytest.raises(ConfigError, match="no energy sensor here"):
+        joining.join("127.0.0.1:1", name="pi", sensors=True)

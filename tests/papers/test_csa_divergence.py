@@ -4,13 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.figure import Figure
 from papers import csa_divergence as divergence
 from papers.claims import Verdict
 from papers.kit import Data
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from melisma.jobs.building import own_rows, task_of
+from melisma.learning import models
+from melisma.maths import Floats
 from melisma.schemes import SCHEMES
-from melisma.system import cell, max_staleness
+from melisma.system import Mode, cell, max_staleness
 
 STUDY = divergence.DivergenceStudy(
     learners=6, staleness=(0, 2, 4), cycles=1, rate=0.1, seeds=2
@@ -31,6 +37,47 @@ def test_real_training_diverges_from_the_synchronous_one(data: str) -> None:
     assert same == 0.0
     assert 0.0 < near < far
     assert 0.0 < accuracy < 1.0
+
+
+def descended(trial: divergence.Trial, staleness: int) -> Floats:
+    """The mean of the learners' models after a cycle, by plain gradient descent."""
+    study, job = trial.study, divergence.job_of(trial, staleness)
+    data = task_of(job).data
+    whole, ends = data.train[np.arange(len(data.train))], []
+    for k, rows in enumerate(own_rows(job, data) or []):
+        x, y = whole["x"][rows].float() / 255.0, whole["y"][rows].long()
+        model = models.build(study.model, trial.seed)
+        for _ in range(trial.mean + (-1) ** k * (staleness // 2)):
+            parameters = list(model.parameters())
+            parts = torch.autograd.grad(cross_entropy(model(x), y), parameters)
+            slope = torch.cat([part.reshape(-1) for part in parts])
+            w = parameters_to_vector(parameters)
+            vector_to_parameters(w - study.rate * slope, model.parameters())
+        ends.append(parameters_to_vector(model.parameters()).detach().numpy())
+    return np.asarray(np.mean(ends, axis=0, dtype=np.float64))
+
+
+def test_divergence_is_what_plain_descent_by_hand_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Data of one's own in equal parts: no draw of samples has a part in it.
+    monkeypatch.setitem(divergence.DATA, "equal", (Mode.FEDERATED, "iid"))
+    study = replace(STUDY, learners=8)
+    trial = divergence.Trial(study=study, data="equal", mean=3, seed=0)
+    began = parameters_to_vector(models.build(study.model, 0).parameters())
+    same, *others = (descended(trial, s) for s in study.staleness)
+    way = np.linalg.norm(same - began.detach().numpy())
+    expected = [0.0, *(np.linalg.norm(other - same) / way for other in others)]
+    ours = [apart for apart, _ in divergence.diverged(trial)]
+    assert ours == pytest.approx(expected, rel=1e-3)
+
+
+def test_unlike_learners_have_two_classes_each() -> None:
+    trial = divergence.Trial(study=STUDY, data="unlike", mean=3, seed=0)
+    job = divergence.job_of(trial, 2)
+    data = task_of(job).data
+    labels = data.labels()
+    assert [len(set(labels[own])) for own in own_rows(job, data) or []] == [2] * 6
 
 
 def test_with_a_single_step_each_there_is_nothing_to_diverge() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from melisma.testbed import Link
-from melisma.testbed.relay import FIRST_WINDOW, Relay, command
+from melisma.testbed.links import Conditions
+from melisma.testbed.relay import BURST_S, FIRST_WINDOW, Medium, Relay, command
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -192,6 +193,41 @@ async def test_a_far_connection_starts_slowly() -> None:
     # Windows of 1, 2, 4 and 8 times the first: three more round trips of 0.1 s.
     link = Link(name="far", latency_s=0.05)
     check_took(await down_s(15 * FIRST_WINDOW, link, None), 0.3)
+
+
+@asynchronous
+async def test_after_a_pause_a_connection_starts_slowly_again() -> None:
+    async def feed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1):
+            writer.write(bytes(15 * FIRST_WINDOW))
+            await writer.drain()
+
+    async with relayed(feed, Link(name="far", latency_s=0.05)) as connect:
+        reader, writer = await connect()
+        # The window is large enough from the first time on, unless there is a pause.
+        for pause_s, expected_s in ((0.0, 0.3), (0.0, 0.0), (0.4, 0.3)):
+            await asyncio.sleep(pause_s)
+            writer.write(b"?")
+            await reader.readexactly(1)
+            began = time.monotonic()
+            await reader.readexactly(15 * FIRST_WINDOW - 1)
+            check_took(time.monotonic() - began, expected_s)
+
+
+def test_a_medium_is_as_its_link_is_at_the_moment() -> None:
+    link = Link(name="radio", latency_s=0.01, jitter=0.5, fading=0.5, hold_s=1.0)
+    now = [0.0]
+    medium, expected = (
+        Medium(Conditions(link, "a"), lambda: now[0]),
+        Conditions(link, "a"),
+    )
+    for second in range(20):
+        now[0] = second + 0.5
+        latency_s, share = expected.at(now[0])
+        assert medium.latency_s() == latency_s
+        # 8,000 bits at the share of 8 Mbit/s, after a burst that it saved up for.
+        left_s = now[0] - BURST_S + 0.001 / share
+        assert medium.send(1000, 8e6) == pytest.approx(left_s)
 
 
 @asynchronous
