@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -50,10 +51,16 @@ def line_of(room: str) -> int:
     return next(i for i, line in enumerate(LINES) if room in line)
 
 
+@cache
+def nodes(text: str) -> list[ast.AST]:
+    """Everything that a module's text is made of, parsed once for all tests."""
+    return list(ast.walk(ast.parse(text)))
+
+
 def imports(source: Path, package: Path) -> Iterator[str]:
     """Dotted names that a module imports, whichever way it writes them."""
     here = ["melisma", *source.relative_to(package).with_suffix("").parts]
-    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+    for node in nodes(source.read_text("utf-8")):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -193,7 +200,7 @@ def calls(name: str) -> set[str]:
     return {
         str(source.relative_to(PACKAGE))
         for source in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(source.read_text("utf-8")))
+        for node in nodes(source.read_text("utf-8"))
         if isinstance(node, ast.Call)
         and getattr(node.func, "id", getattr(node.func, "attr", "")) == name
     }
@@ -225,7 +232,7 @@ def test_families_are_told_apart_by_their_table_alone() -> None:
     found = {
         str(source.relative_to(PACKAGE))
         for source in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(source.read_text("utf-8")))
+        for node in nodes(source.read_text("utf-8"))
         if isinstance(node, ast.Compare)
         for side in (node.left, *node.comparators)
         if isinstance(side, ast.Constant) and side.value in prefixes

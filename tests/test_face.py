@@ -251,7 +251,9 @@ def test_a_cancelled_simulation_stops_after_its_cycle(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_learners_join_a_server_that_a_script_holds(tmp_path: Path) -> None:
-    job = job_of(name="served", scheme="dab", cycles=1, deadline="20 s", shard=50)
+    job = job_of(
+        name="served", scheme="dab", cycles=1, deadline="20 s", shard=50, most=2
+    )
     with mel.serve(job, runs=tmp_path, learners=1) as server:
         learner = subprocess.Popen(
             [sys.executable, "-c", JOIN, server.invite(), "one"],
@@ -273,7 +275,8 @@ JOIN = "import sys, melisma as mel; mel.join(sys.argv[1], name=sys.argv[2])"
 def test_a_local_run_and_a_server_work_inside_a_running_loop(tmp_path: Path) -> None:
     pi = {"name": "pi", "rate": "4000 samples/s", "bandwidth": "9 MB/s"}
     job = job_of(
-        name="here", scheme="dab", cycles=1, deadline="20 s", shard=50, learners=[pi]
+        **{"name": "here", "scheme": "dab", "cycles": 1, "deadline": "20 s"},
+        **{"shard": 50, "most": 2, "learners": [pi]},
     )
 
     async def cell() -> mel.Run:

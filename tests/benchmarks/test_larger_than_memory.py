@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import bench_larger_than_memory
 import pytest
 import torch
+import typer
 from peers import large_set
-from tests.benchmarks.printed import run
+from tests.benchmarks.printed import output
 
 
 def test_a_row_with_a_changed_bit_is_counted(tmp_path: Path) -> None:
@@ -20,11 +22,16 @@ def test_a_row_with_a_changed_bit_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bench_larger_than_memory_sends_every_row(tmp_path: Path) -> None:
-    text = run(
-        *("bench_larger_than_memory.py", "--gigabytes", 0.02, "--sent", 0.01),
-        *("--folder", tmp_path),
-    )
+def test_bench_larger_than_memory_sends_every_row(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(bench_larger_than_memory, "LEARNERS", 2)
+    with pytest.raises(typer.Exit) as ended:
+        bench_larger_than_memory.main(gigabytes=0.02, sent=0.01, folder=tmp_path)
+    assert ended.value.exit_code == 0
+    text = output(capsys)
     assert "0 of them changed" in text
     assert "missed" not in text
     assert not list(tmp_path.iterdir())

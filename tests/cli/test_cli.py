@@ -136,6 +136,10 @@ def test_bad_input_gets_one_line_and_exit_code_2(
             "simulate --runs job.toml",
             "'job.toml' is a file. See `melisma simul",
         ),
+        ("resume nowhere", "is no run"),
+        ("join 127.0.0.1:1 --rate fast", "'fast' is not a number"),
+        ("serve missing.toml", "missing.toml"),
+        ("testbed --devices pie1", "unknown device 'pie1': did you mean"),
     ],
 )
 def test_a_wrong_word_gets_one_line_and_exit_code_2(

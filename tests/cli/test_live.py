@@ -240,24 +240,6 @@ def test_the_testbed_trains_on_emulated_devices(job: Path, tmp_path: Path) -> No
     assert Testbed.sweep() == []  # nothing was left
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("resume", "nowhere"), "is no run"),
-        (("join", "127.0.0.1:1", "--rate", "fast"), "'fast' is not a number"),
-        (("serve", "missing.toml"), "missing.toml"),
-        (("testbed", "--devices", "pie1"), "unknown device 'pie1': did you mean"),
-    ],
-)
-def test_misuse_is_one_line(
-    arguments: tuple[str, ...], says: str, tmp_path: Path
-) -> None:
-    done = melisma(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 # Killed, frozen, interrupted
 
 

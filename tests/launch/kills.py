@@ -12,8 +12,10 @@ from melisma.jobs.files import load
 from melisma.jobs.schema import Job
 from melisma.launch.api import resume
 from melisma.launch.simulate import build
+from melisma.learning import data
 from melisma.runs import store
 
+data.load(data.EMBEDDED)  # once, before processes are forked from this one
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Kinds of run: example, and what is changed in it.
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -28,6 +30,14 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "learned": ("tasks", {"scheme": "med-learned"}),
 }
 CALLS = ("write", "fsync", "replace", "link")
+#: How records and checkpoints are written is the same for all kinds; what they must
+#: hold is each kind's own. So all kinds die at a half-written record and between two
+#: checkpoints, and those of one task and of several at every call.
+PAIRS = [
+    (kind, call)
+    for kind in KINDS
+    for call in (CALLS if kind in ("csa", "probed") else ("write", "replace"))
+]
 
 
 def job_of(kind: str) -> Job:

@@ -49,8 +49,7 @@ def ended(process: BaseProcess) -> int | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", kills.CALLS)
-@pytest.mark.parametrize("kind", kills.KINDS)
+@pytest.mark.parametrize(("kind", "call"), kills.PAIRS)
 def test_a_run_that_is_killed_again_and_again_comes_to_the_same(
     kind: str, call: str, tmp_path: Path, processes: Any, whole: Any
 ) -> None:

@@ -149,6 +149,13 @@ def test_the_embedded_split_is_the_same_everywhere() -> None:
     assert torch.equal(dataset.test[:]["y"], again.test[:]["y"])
 
 
+def test_who_changes_the_embedded_set_changes_only_its_own() -> None:
+    mine, before = load("mnist-5k"), load("mnist-5k").train[:]["x"].clone()
+    mine.train[:]["x"].zero_()
+    assert not mine.train[:]["x"].any()
+    assert torch.equal(load("mnist-5k").train[:]["x"], before)
+
+
 def test_no_embedded_test_image_is_trained_on() -> None:
     dataset = load("mnist-5k")
     trained = {image.numpy().tobytes() for image in dataset.train[:]["x"]}
@@ -158,6 +165,7 @@ def test_no_embedded_test_image_is_trained_on() -> None:
 def test_another_embedded_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     images = np.zeros((3, 1, 28, 28), dtype=np.uint8), np.zeros(3, dtype=np.uint8)
     monkeypatch.setattr(data, "csv_examples", lambda _: images)
+    data._embedded_images.cache_clear()
     with pytest.raises(
         DataError, match=r"holds \[3, 0, .*\] images per class, not 500"
     ):

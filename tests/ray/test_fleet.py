@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -177,17 +177,35 @@ def served() -> ServedTask:
     )
 
 
-@pytest.mark.slow
-def test_every_learner_runs_on_its_own_node(cluster: Raylets) -> None:
-    async def places(nodes: Nodes) -> dict[str, tuple[str, int]]:
-        names = await nodes.wait_until(3)
-        return {name: await nodes.call(name, "prepare", "where") for name in names}
+class Met(NamedTuple):
+    """What was seen of learners that were started on the nodes."""
 
-    found = called(cluster, odd, places)
-    assert {name: id for name, (id, _) in found.items()} == {
-        name: cluster.id(name) for name in NAMES
-    }
-    assert len({process for _, process in found.values()}) == 3
+    places: dict[str, tuple[str, int]]  #: node and process of each
+    left: list[str]  #: once b was expelled
+
+
+@pytest.fixture(scope="module")
+def met(cluster: Raylets) -> Met:
+    async def meet(nodes: Nodes) -> Met:
+        names = await nodes.wait_until(3)
+        places = {name: await nodes.call(name, "prepare", "where") for name in names}
+        nodes.expel("b", "for a test")
+        return Met(places, sorted(await nodes.wait_until(1)))
+
+    found: Met = called(cluster, odd, meet)
+    return found
+
+
+@pytest.mark.slow
+def test_every_learner_runs_on_its_own_node(cluster: Raylets, met: Met) -> None:
+    nodes = {name: node for name, (node, _) in met.places.items()}
+    assert nodes == {name: cluster.id(name) for name in NAMES}
+    assert len({process for _, process in met.places.values()}) == 3
+
+
+@pytest.mark.slow
+def test_who_was_expelled_is_not_started_again(met: Met) -> None:
+    assert met.left == ["a", "c"]
 
 
 @pytest.mark.long
@@ -229,16 +247,6 @@ def test_what_a_learner_raises_is_told_and_a_crash_costs_one_actor(
 
     (id, process), (id_after, process_after) = called(cluster, odd, crash)
     assert (id, process != process_after) == (id_after, True)
-
-
-@pytest.mark.slow
-def test_who_was_expelled_is_not_started_again(cluster: Raylets) -> None:
-    async def expel(nodes: Nodes) -> list[str]:
-        await nodes.wait_until(3)
-        nodes.expel("b", "for a test")
-        return sorted(await nodes.wait_until(1))
-
-    assert called(cluster, odd, expel) == ["a", "c"]
 
 
 @pytest.mark.long
@@ -306,7 +314,7 @@ def troubled(
     cluster: Raylets, tmp_path_factory: pytest.TempPathFactory
 ) -> list[Record]:
     """A run in which b sends poison in cycle 1, and c hangs in cycle 2."""
-    job = changed(cycles=3, deadline=Seconds(4.0), samples=150)
+    job = changed(cycles=3, deadline=Seconds(8.0), samples=150)
     return on_ray(cluster, job, tmp_path_factory.mktemp("troubled"), troublesome)
 
 

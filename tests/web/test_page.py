@@ -47,9 +47,9 @@ EVIL = "<b>pi</b>"
 JOB = f"""
 name = "watched"
 scheme = "csa"
-cycles = 8
+cycles = 6
 samples = 1000
-deadline = "2 s"
+deadline = "3 s"
 shard = 50
 
 [[learners]]
@@ -154,7 +154,7 @@ def as_shown(accuracy: float) -> str:
 
 
 def final(folder: Path) -> float:
-    last = seen(rows_of(folder), "evaluated", cycle=8)[0]
+    last = seen(rows_of(folder), "evaluated", cycle=6)[0]
     return float(last["metrics"]["accuracy"])
 
 
@@ -195,7 +195,7 @@ def test_the_report_shows_the_same_from_disk(watched: Watched, page: Page) -> No
     page.errors.clear()
     page.go(f"file://{watched.folder}/report.html#view=learners")
     assert page.until(tile("test accuracy")) == watched.accuracy
-    assert page.look(tile("cycle")) == "8 of 8"
+    assert page.look(tile("cycle")) == "6 of 6"
     assert EVIL in page.text()
     assert page.look("document.querySelectorAll('main b').length") == 0
     assert page.errors == []
@@ -205,7 +205,7 @@ def test_the_page_is_light(watched: Watched, page: Page) -> None:
     with shown(watched.folder.parent) as url:
         page.weight = 0
         page.go(f"{url}/")
-        page.until(f"{tile('cycle')} === '8 of 8'")
+        page.until(f"{tile('cycle')} === '6 of 6'")
         assert 50_000 < page.weight < 500_000
 
 
@@ -224,22 +224,22 @@ def test_a_wrong_token_sees_nothing(watched: Watched, page: Page) -> None:
         token = json.dumps(site.attend(server).partition("=")[2])
         page.look(f"document.querySelector('.token input').value = {token}")
         press(page, "Look")
-        page.until(f"{tile('cycle')} === '8 of 8'")
+        page.until(f"{tile('cycle')} === '6 of 6'")
 
 
 def test_who_may_steer_sets_a_deadline_sends_a_learner_away_and_stops(
     tmp_path: Path, page: Page
 ) -> None:
-    (tmp_path / "job.toml").write_text(JOB.replace("cycles = 8", "cycles = 500"))
+    (tmp_path / "job.toml").write_text(JOB.replace("cycles = 6", "cycles = 500"))
     records = tmp_path / "runs" / "watched"
     with processes(tmp_path) as start:
         run = start(*MELISMA, "run", "job.toml")
         page.go(link_of(start, run))
         page.until(f"{CYCLE} >= 2")
         field = "document.querySelector('[aria-label=\"deadline in seconds\"]')"
-        page.look(f"{field}.value = '2.5'")
+        page.look(f"{field}.value = '3.5'")
         press(page, "Set for the next cycle")
-        until(lambda: seen(rows_of(records), "steered", deadline_s=2.5), "a deadline")
+        until(lambda: seen(rows_of(records), "steered", deadline_s=3.5), "a deadline")
         tab(page, "learners")
         page.until(f"!!{cell('doomed', 'state')}")
         page.look(

