@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from melisma.coding import History, choose, iterate_in_stages, two_stage
-from melisma.coding.choice import timed
+from melisma.coding import History, choose, foreseen, iterate_in_stages, two_stage
+from melisma.coding.choice import SCENARIOS, timed
 from melisma.coding.prediction import most_stragglers
 from melisma.coding.two_stage import Helpers
 from melisma.errors import ConfigError
@@ -126,6 +126,25 @@ def test_workers_nobody_has_seen_have_no_speed() -> None:
         _ = history.speeds
 
 
+def test_who_has_never_answered_was_slower_than_its_share_by_the_end() -> None:
+    history, share = History(2), np.array([0.5, 0.5])
+    for end_s in (2.0, 4.0, 3.0):
+        history.see(share, np.array([1.0, np.inf]), end_s)
+    assert history.speeds.tolist() == [0.5, 0.5 / 4.0]
+    drawn = history.scenarios(400, np.random.default_rng(0))
+    assert np.median(drawn[:, 1]) == pytest.approx(8.0, rel=0.02)
+    history.see(share, np.array([1.0, 5.0]), 5.0)  # no straggler: this is its speed
+    assert history.speeds.tolist() == [0.5, 0.1]
+    assert history.slowdowns == []
+
+
+def test_each_may_have_had_another_time_to_answer() -> None:
+    # Both take 3 s for what takes 1 s; the second had begun 2 s before the end.
+    history = History(2, [0.5, 0.5])
+    history.see(np.array([0.5, 0.5]), np.array([3.0, 3.0]), np.array([4.0, 2.0]))
+    assert history.slowdowns == [3.0, np.inf]
+
+
 def test_scenarios_are_drawn_from_what_was_seen() -> None:
     history = History(3, SPEEDS)
     rng = np.random.default_rng(0)
@@ -221,3 +240,36 @@ def test_nothing_is_planned_for_the_dead() -> None:
         choose(np.full((2, 3), np.inf), stragglers=1, speeds=np.ones(3))
     with pytest.raises(ConfigError, match=r"scenarios of shape \(3,\)"):
         choose(np.ones(3), stragglers=1, speeds=np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("given", "helpers", "trusting"),
+    [(None, "finished", True), (1, "finished", False), (None, "ring", False)],
+)
+def test_what_is_foreseen_is_chosen_by_what_was_seen(
+    given: int | None, helpers: Helpers, trusting: bool
+) -> None:
+    history = History(3)
+    for late in range(3):  # each straggles once
+        seconds = EVEN / SPEEDS
+        seconds[late] *= 8.0
+        history.see(EVEN, seconds, np.inf)
+    plan = foreseen(
+        history, np.random.default_rng(1), stragglers=given, helpers=helpers
+    )
+    chosen = choose(
+        history.scenarios(SCENARIOS, np.random.default_rng(1)),
+        stragglers=history.stragglers() if given is None else given,
+        speeds=history.speeds,
+        helpers=helpers,
+        trusting=trusting,
+    )
+    assert plan.scheme.loads.tolist() == chosen.scheme.loads.tolist()
+    assert plan.scheme.stragglers == chosen.scheme.stragglers
+    assert plan.scheme.trusting == trusting
+    assert (plan.t_comp_s, plan.expected_s) == (chosen.t_comp_s, chosen.expected_s)
+
+
+def test_no_more_are_foreseen_to_straggle_than_could_be_tolerated() -> None:
+    plan = foreseen(History(3, SPEEDS), np.random.default_rng(0), stragglers=7)
+    assert plan.scheme.stragglers == 2

@@ -9,7 +9,7 @@ from papers import pages, store
 from papers.kit import Data, Exhibit, Paper, Spread, Variant
 from papers.regenerate import available, regenerate
 from papers.spread import spread_over
-from papers.tsdcfl_testbed import BED, planned
+from papers.tsdcfl_testbed import BED, Scheme, planned
 from tests.papers import toy
 
 from melisma.comparison.sweeps import Engine, Tick, in_turn, over_processes
@@ -146,7 +146,8 @@ def test_each_spread_of_a_run_has_its_own_trials(tmp_path: Path) -> None:
 def test_plans_that_have_no_form_are_made_again(tmp_path: Path) -> None:
     for _ in range(2):
         spread = spread_over(in_turn, tmp_path, lambda trials: lambda: None)
-        (plan,) = spread(planned, [(BED, "CR", 1)])
+        (plan,) = spread(planned, [(BED, "CR", 1, 80)])
+        assert isinstance(plan, Scheme)
         assert plan.shuffled
     assert not list(tmp_path.iterdir())
 

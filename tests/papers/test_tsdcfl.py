@@ -1,8 +1,10 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from papers import store, tsdcfl_testbed
 from papers.claims import Claim
 from papers.kit import Data
 from papers.tsdcfl import MNIST, PAPER, small_cnn
@@ -15,9 +17,12 @@ from papers.tsdcfl_fairness import (
     table_of_tradeoff,
 )
 from papers.tsdcfl_testbed import (
+    ANEW,
     BED,
-    SCHEMES,
+    PREDICTED,
+    ROWS,
     Iterated,
+    Predicted,
     Scheme,
     busy_s,
     planned,
@@ -33,7 +38,14 @@ from papers.tsdcfl_times import (
     table_of_times,
     times_of,
 )
-from papers.tsdcfl_tolerance import ToleranceStudy, tolerance_of
+from papers.tsdcfl_tolerance import (
+    ToleranceStudy,
+    claims_of_tolerance,
+    predicted_stages,
+    run_tolerance,
+    table_of_tolerance,
+    tolerance_of,
+)
 from papers.tsdcfl_training import (
     SHOWN,
     claims_of_training,
@@ -46,7 +58,7 @@ from papers.tsdcfl_training import (
 from papers.tsdcfl_transmission import TransmissionStudy, run_transmission
 from papers.tsdcfl_uploads import UploadsStudy, cycles_of
 
-from melisma.coding import Plan, two_stage
+from melisma.coding import Helpers, Plan, TwoStage, choice, two_stage
 from melisma.learning import data as datasets
 from melisma.learning.data import Dataset
 from melisma.learning.devices import placed
@@ -56,9 +68,24 @@ from melisma.learning.models import build, classes_of
 from melisma.learning.parameters import Model
 from melisma.learning.samples import Part
 from melisma.learning.settings import Hardware, Training
+from melisma.maths.arrays import Floats
 
 STILL = replace(BED, jitter=0.0)
 SHORT = replace(BED, planned=5)
+
+
+#: Three workers, which are planned for in a fraction of a second.
+SMALL = replace(BED, cores=(1, 2, 4), planned=5)
+
+
+def made(bed: tsdcfl_testbed.Testbed, name: str, late: int) -> Scheme | Predicted:
+    return planned((bed, name, late, ANEW))
+
+
+def told(bed: tsdcfl_testbed.Testbed, name: str, late: int) -> Scheme:
+    scheme = made(bed, name, late)
+    assert isinstance(scheme, Scheme)
+    return scheme
 
 
 def verdicts(claims: list[Claim]) -> dict[str, str]:
@@ -84,13 +111,13 @@ def test_so_many_straggle_in_each_iteration_slow_or_dead(late: int) -> None:
 def test_a_cyclic_code_waits_for_five_of_six() -> None:
     # Each has a third of the data. Whoever straggles, a worker with 2 of 28 cores is
     # among the first five: 28 / 2 / 3.
-    times = times_of((planned((STILL, "CR", 1)), STILL.whole_s(1, 30, 0, dead=False)))
+    times = times_of((made(STILL, "CR", 1), STILL.whole_s(1, 30, 0, dead=False)))
     assert np.allclose(times[:, 0], 28.0 / 2.0 / 3.0)
 
 
 def test_uncoded_training_waits_for_the_straggler() -> None:
     # Loads by speed: everybody takes 1, to the share of a partition, the straggler 8.
-    scheme = planned((STILL, "uncoded", 1))
+    scheme = made(STILL, "uncoded", 1)
     times, _, work, _ = times_of((scheme, STILL.whole_s(1, 30, 0, dead=False))).T
     assert np.allclose(times, 8.0, rtol=0.02)
     assert np.allclose(work, 1.0)
@@ -122,7 +149,7 @@ def test_busy_time_and_work_of_two_stages() -> None:
 
 
 def test_the_dead_are_not_busy() -> None:
-    done = planned((STILL, "FR", 1)).iteration(0, STILL.whole_s(1, 1, 0, dead=True)[0])
+    done = told(STILL, "FR", 1).iteration(0, STILL.whole_s(1, 1, 0, dead=True)[0])
     assert (busy_s(done)[np.isinf(done.whole_s)] == 0).all()
 
 
@@ -131,14 +158,107 @@ def test_a_saving_is_that_of_total_times() -> None:
     assert less(ours, np.tile([4.0, 4.0], GROUPS)).value == pytest.approx(50.0)
 
 
+# What is predicted.
+
+
+@pytest.fixture
+def few_futures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "SCENARIOS", 4)
+
+
+def plans(scheme: Predicted, times: Floats) -> list[tuple[list[int], Any, float]]:
+    """Loads of stage one, speeds that it goes by and T_comp of each iteration."""
+    found = []
+    for done in scheme.course(times):
+        assert isinstance(done.code, TwoStage)
+        speeds = done.code.speeds.tolist()
+        found.append((done.code.loads.tolist(), speeds, done.t_comp_s))
+    return found
+
+
+@pytest.mark.usefixtures("few_futures")
+@pytest.mark.parametrize("helpers", ["ring", "finished"])
+def test_who_straggles_later_does_not_change_what_is_planned_before(
+    helpers: Helpers,
+) -> None:
+    scheme = Predicted(workers=3, helpers=helpers, anew=2)
+    times = SMALL.whole_s(1, 8, 0, dead=False)
+    others = times.copy()
+    others[4:] = np.roll(others[4:], 1, axis=1)  # others are fast, others straggle
+    ours, theirs = plans(scheme, times), plans(scheme, others)
+    assert ours[3] != ours[4]  # a new plan, made before what it is for is seen
+    assert ours[:6] == theirs[:6]
+    assert ours[6:] != theirs[6:]
+
+
+def test_what_is_predicted_is_told_neither_speeds_nor_stragglers() -> None:
+    turned = replace(SMALL, cores=SMALL.cores[::-1], slower=3.0, jitter=0.2)
+    for name, (_, helpers, s_told) in PREDICTED.items():
+        scheme = made(SMALL, name, 1)
+        assert (scheme == made(turned, name, 2)) is not s_told
+        assert scheme == Predicted(
+            workers=3, helpers=helpers, anew=ANEW, stragglers=1 if s_told else None
+        )
+        assert isinstance(scheme, Predicted)
+        for bed in (SMALL, turned):  # who is slow is not known to begin with
+            (first,) = scheme.course(bed.whole_s(1, 1, 0, dead=False))
+            assert np.ptp(first.code.loads) <= 1
+
+
+@pytest.mark.usefixtures("few_futures")
+@pytest.mark.parametrize("cores", [(1, 2, 4), (4, 2, 1)])
+def test_speeds_are_learned_from_answers(cores: tuple[int, ...]) -> None:
+    bed = replace(SMALL, cores=cores)
+    scheme = Predicted(workers=3, helpers="finished", anew=5)
+    loads, *_ = plans(scheme, bed.whole_s(0, 12, 0, dead=False))[-1]
+    assert np.allclose(np.array(loads) / sum(loads), bed.speeds, atol=0.05)
+
+
+@pytest.mark.usefixtures("few_futures")
+def test_who_straggled_all_along_is_given_little_to_start_with() -> None:
+    times = SMALL.whole_s(0, 40, 0, dead=False)
+    times[10:, 2] *= 8.0
+    scheme = Predicted(workers=3, helpers="finished", anew=5)
+    before, after = (plans(scheme, times)[n][0][2] for n in (9, -1))
+    assert after < before / 3
+
+
+@pytest.mark.usefixtures("few_futures")
+def test_a_course_begins_with_an_empty_history() -> None:
+    scheme = Predicted(workers=3, helpers="ring", anew=3)
+    times = SMALL.whole_s(1, 8, 0, dead=False)
+    assert plans(scheme, times) == plans(scheme, times)
+
+
+@pytest.mark.usefixtures("few_futures")
+def test_plans_are_made_seldom() -> None:
+    scheme = Predicted(workers=3, helpers="finished", anew=8)
+    course = scheme.course(SMALL.whole_s(1, 40, 0, dead=False))
+    codes = [id(code) for code in [done.code for done in course]]
+    began = [n for n in range(1, 40) if codes[n] != codes[n - 1]]
+    gaps = np.diff(began).tolist()
+    assert gaps == [min(number, 8) for number in began[:-1]]
+
+
+@pytest.mark.usefixtures("few_futures")
+def test_an_iteration_that_never_ends_is_given_up() -> None:
+    times = SMALL.whole_s(0, 9, 0, dead=False)
+    times[[0, 6]] = np.inf
+    scheme = Predicted(workers=3, helpers="ring", anew=80)
+    ended = [np.isfinite(done.outcome.duration_s) for done in scheme.course(times)]
+    assert ended == [n not in (0, 6) for n in range(9)]
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_futures")
 def test_every_scheme_has_a_time_and_every_claim_a_number() -> None:
-    data = run_times(TimesStudy(testbed=SHORT, iterations=GROUPS * 2))
+    data = run_times(TimesStudy(testbed=SHORT, iterations=GROUPS))
     found = verdicts(claims_of_times(data))
-    assert found["Iteration time of TSDCFL below CR's, one straggler"] == "holds"
-    assert found["… below heterogeneity-aware coding's, one straggler"] == "holds"
+    ours = "Iteration time of ours, told, below heterogeneity-aware coding's"
+    assert found[f"{ours}, one straggler"] == "holds"
+    assert "Iteration time of TSDCFL, predicted, below CR's, two stragglers" in found
     rows = table_of_times(data)
-    assert len(rows) == len(SCHEMES) + 2
+    assert len(rows) == len(ROWS) + 2
     assert rows[2][:3] == ["uncoded, loads by speed", rows[2][1], "never"]
 
 
@@ -156,6 +276,25 @@ def test_stage_two_bears_two_stragglers_with_two_helpers_and_not_with_one() -> N
     assert tolerance_of((study, 5, 2))[0] < 1.0
 
 
+@pytest.mark.usefixtures("few_futures")
+def test_predicted_plans_are_tried_with_as_many_missing_as_straggle() -> None:
+    study = ToleranceStudy(testbed=SMALL, late=(1, 2), partitions=7, iterations=12)
+    stages = predicted_stages(study, 1)
+    assert stages
+    assert all(stage.helpers == "ring" and stage.workers == 3 for stage in stages)
+    data = run_tolerance(study)
+    # One who starts may be late: it and two helpers; or two may: both, or one of them.
+    each = {1: 3, 2: 3 + 2 * 2}
+    starting = [int((stage.loads > 0).sum()) for stage in stages]
+    assert data["predicted/patterns"][0] == sum(each[first] for first in starting)
+    assert data["predicted/decoded"][0] == 1.0
+    assert [row[0] for row in table_of_tolerance(data)[-2:]] == ["predicted"] * 2
+    found = verdicts(claims_of_tolerance(data))
+    assert (
+        "Patterns of as many missing as straggle, decoded by predicted plans" in found
+    )
+
+
 # Training.
 
 
@@ -163,10 +302,10 @@ def ready() -> tuple[Dataset, Model]:
     return placed(datasets.load("mnist-5k"), build("TwoNN", 0), numbers, Hardware())
 
 
-@pytest.mark.parametrize("name", ["CR", "FR", "TSDCFL, M₁ = 4", "ours"])
+@pytest.mark.parametrize("name", ["CR", "FR", "TSDCFL, told, M₁ = 4", "ours, told"])
 def test_decoded_gradients_are_the_plain_ones(name: str) -> None:
     data, model = ready()
-    scheme = planned((SHORT, name, 2))
+    scheme = told(SHORT, name, 2)
     rows = np.random.default_rng(0).permutation(4000)[:768]
     plain, _ = gradient_sum(model, Part(data.train, rows), LOSSES["cross-entropy"])
     for number, whole_s in enumerate(BED.whole_s(2, 6, 0, dead=True)):
@@ -175,9 +314,22 @@ def test_decoded_gradients_are_the_plain_ones(name: str) -> None:
         assert np.linalg.norm(ours - plain) < 1e-4 * np.linalg.norm(plain)
 
 
+@pytest.mark.usefixtures("few_futures")
+def test_decoded_gradients_of_predicted_plans_are_the_plain_ones() -> None:
+    data, model = ready()
+    rows = np.random.default_rng(0).permutation(4000)[:768]
+    plain, _ = gradient_sum(model, Part(data.train, rows), LOSSES["cross-entropy"])
+    scheme = Predicted(workers=3, helpers="ring", anew=ANEW)
+    *_, done = scheme.course(SMALL.whole_s(1, 6, 0, dead=False))
+    assert isinstance(done.code, TwoStage)
+    assert done.code.helpers == "ring"
+    ours = decoded(model, data, rows, done)
+    assert np.linalg.norm(ours - plain) < 1e-4 * np.linalg.norm(plain)
+
+
 def test_a_gradient_that_lacks_an_answer_is_another() -> None:
     data, model = ready()
-    done = planned((SHORT, "FR", 1)).iteration(0, BED.whole_s(1, 1, 0, dead=True)[0])
+    done = told(SHORT, "FR", 1).iteration(0, BED.whole_s(1, 1, 0, dead=True)[0])
     weights = done.outcome.weights.copy()
     weights[np.flatnonzero(weights)[0]] = 0.0
     lacking = Iterated(done.code, replace(done.outcome, weights=weights), done.whole_s)
@@ -198,15 +350,17 @@ def test_the_target_is_reached_when_the_evaluation_has_ended() -> None:
 
 
 @pytest.mark.slow
-def test_all_schemes_learn_alike_and_the_papers_is_faster_than_cyclic() -> None:
+@pytest.mark.usefixtures("few_futures")
+def test_all_schemes_learn_alike_and_the_told_is_faster_than_cyclic() -> None:
     study = replace(
         MNIST, dataset="mnist-5k", testbed=SHORT, iterations=10, seeds=2, rate=0.05
     )
     data = run_training(study)
     found = verdicts(claims_of_training(data))
     for late, words in ((1, "one straggler"), (2, "two stragglers")):
-        assert found[f"Loss in the end, TSDCFL's above CR's, {words}"] == "holds"
-        ours, theirs = (data[f"{late}/{name}/time"] for name in ("TSDCFL", "CR"))
+        what = f"Loss in the end, that of TSDCFL, predicted, above CR's, {words}"
+        assert found[what] == "holds"
+        ours, theirs = (data[f"{late}/{name}/time"] for name in ("TSDCFL, told", "CR"))
         assert (ours.mean(axis=1) < theirs.mean(axis=1)).all()
     assert data["plain/loss"][:, -1].max() < data["plain/loss"][:, 0].min()
     assert len(table_of_training(data)) == 2 + 2 * len(SHOWN)
@@ -252,6 +406,17 @@ def test_exhibits_that_share_a_run_share_a_study() -> None:
     shared = [one for one in PAPER.exhibits if one.run is run_transmission]
     assert len(shared) == 3
     assert len({(one.quick, one.full) for one in shared}) == 1
+
+
+def test_rounding_has_no_part_in_what_is_predicted() -> None:
+    # Its study is that of Figure 5 but for the plans: it need not be made again.
+    figure, rounding = (
+        next(one for one in PAPER.exhibits if one.name == name)
+        for name in ("5", "rounding")
+    )
+    assert figure.quick == replace(rounding.quick, anew=ANEW)
+    assert "anew" not in store.fields(rounding.quick)
+    assert store.fields(figure.quick)["anew"] == ANEW
 
 
 def test_the_testbed_is_the_papers() -> None:

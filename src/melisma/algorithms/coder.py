@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from melisma.algorithms.task import Plan, ScheduledTask
-from melisma.coding import CODES, Code, History, choose
+from melisma.coding import CODES, Code, History, foreseen
 from melisma.coding.two_stage import First, Helpers
 from melisma.errors import InfeasibleError
 from melisma.fleets.sums import Answer
@@ -16,8 +16,7 @@ from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
 from melisma.system.streams import Stream
 
-#: Scenarios drawn to choose when stage two begins, and cycles until it is chosen anew.
-SCENARIOS, ANEW = 24, 10
+ANEW = 10  #: cycles until it is chosen anew when stage two begins
 #: Relative change of a speed from which loads are computed anew.
 CHANGED = 0.1
 
@@ -109,16 +108,12 @@ class Coder:
             partitions = self._shards
             code = self._coarser(name, options)
         if name == "two-stage":
-            plan = choose(
-                self._history.scenarios(SCENARIOS, self._rng),
-                stragglers=self._s,
-                speeds=self._speeds,
+            plan = foreseen(
+                self._history,
+                self._rng,
+                stragglers=self._coding.stragglers,
                 seed=seed,
                 helpers=self._coding.helpers,
-                # A predicted s may be too large; a given one must be tolerated.
-                trusting=self._coding.stragglers is None
-                and self._coding.helpers == "finished",
-                coded="ring" if self._coding.helpers == "ring" else "blocks",
                 first=self._first(workers, cycle),
                 partitions=partitions,
                 upload_s=self._upload_s,

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from melisma.coding.arrivals import Arrivals
 from melisma.coding.blocks import Blocks, fractional, uncoded
-from melisma.coding.choice import Plan, choose, timed
+from melisma.coding.choice import Plan, choose, foreseen, timed
 from melisma.coding.code import Code, NotDecodable
 from melisma.coding.combine import combine
 from melisma.coding.iteration import (
     Outcome,
     earliest,
+    first_stage_s,
     genie_s,
     iterate,
     iterate_in_stages,
@@ -20,7 +21,7 @@ from melisma.coding.iteration import (
 )
 from melisma.coding.prediction import History
 from melisma.coding.spanning import Spanning, cyclic, hetero
-from melisma.coding.two_stage import Rest, TwoStage, two_stage
+from melisma.coding.two_stage import Helpers, Rest, TwoStage, two_stage
 
 #: Each takes ``workers``, ``stragglers`` and ``seed``; all but cyclic also ``speeds``,
 #: which loads then follow, and ``partitions``.
@@ -37,6 +38,7 @@ __all__ = [
     "Arrivals",
     "Blocks",
     "Code",
+    "Helpers",
     "History",
     "NotDecodable",
     "Outcome",
@@ -48,6 +50,8 @@ __all__ = [
     "combine",
     "cyclic",
     "earliest",
+    "first_stage_s",
+    "foreseen",
     "fractional",
     "genie_s",
     "hetero",

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from melisma.coding.iteration import first_stage_s, genie_s, iterate_in_stages
+from melisma.coding.prediction import History
 from melisma.coding.two_stage import Coded, Helpers, TwoStage, two_stage
 from melisma.errors import ConfigError
 from melisma.maths.arrays import Floats
 
 TRIED = 16  #: times tried for T_comp at once
 SIZES = 12  #: values of M₁ tried at most
+SCENARIOS = 24  #: drawn from a history to plan by
 LOST = 10.0  #: what an iteration that is never decoded counts, in ideal iterations
 
 
@@ -81,6 +83,38 @@ def choose(
         for start in starts
     ]
     return min(plans, key=lambda plan: plan.expected_s)
+
+
+def foreseen(
+    history: History,
+    rng: np.random.Generator,
+    *,
+    stragglers: int | None = None,
+    seed: int = 0,
+    helpers: Helpers = "finished",
+    first: Sequence[int] | None = None,
+    partitions: int | None = None,
+    upload_s: ArrayLike = 0.0,
+) -> Plan:
+    """The plan of the next iteration, by nothing but what past ones have shown.
+
+    ``stragglers`` are to be tolerated; None: as many as the history predicts, which may
+    be too many, so that those who finished are trusted where they are the helpers.
+    """
+    predicted = stragglers is None
+    s = history.stragglers() if stragglers is None else stragglers
+    return choose(
+        history.scenarios(SCENARIOS, rng),
+        stragglers=min(s, history.usual.size - 1),
+        speeds=history.speeds,
+        seed=seed,
+        helpers=helpers,
+        trusting=predicted and helpers == "finished",
+        coded="ring" if helpers == "ring" else "blocks",
+        first=first,
+        partitions=partitions,
+        upload_s=upload_s,
+    )
 
 
 def timed(scheme: TwoStage, scenarios: Floats, upload_s: ArrayLike = 0.0) -> Plan:

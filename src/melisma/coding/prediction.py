@@ -42,22 +42,27 @@ class History:
         self._counts = np.tile(PRIOR, (workers, 1, 1))
         self._last = np.tile([1.0, 0.0], (workers, 1))  # P(was fine, straggling) last
         self._squares, self._seen = SPREAD_SEEN * SPREAD**2, SPREAD_SEEN
+        self._below = np.full(workers, np.inf)  # speed of who has never answered
         self.slowdowns: list[float] = []  #: of stragglers; inf: no answer came
 
-    def see(self, share: Floats, answered_s: Floats, elapsed_s: float) -> None:
+    def see(self, share: Floats, answered_s: Floats, elapsed_s: ArrayLike) -> None:
         """Take in an iteration that ended after ``elapsed_s``.
 
         ``share`` is the part of all data that each worker was given, ``answered_s``
-        when it answered; what lies behind the end was not seen. Of a worker without a
+        when it answered; what lies behind the end was not seen. Both times are from
+        when it began, so that the end may be another for each. Of a worker without a
         share nothing is learned, but it may have changed its state.
         """
+        ended_s = np.broadcast_to(elapsed_s, share.shape).tolist()
         for w, seconds in enumerate(answered_s.tolist()):
             if not share[w] > 0:
                 self._last[w] = self._last[w] @ self._chances(w)
-            elif seconds <= elapsed_s:
+            elif seconds <= ended_s[w]:
                 self._answered(w, float(share[w]) / seconds)
             elif not np.isnan(self.usual[w]):
-                self._silent(w, elapsed_s * float(self.usual[w] / share[w]))
+                self._silent(w, ended_s[w] * float(self.usual[w] / share[w]))
+            else:
+                self._below[w] = min(self._below[w], share[w] / ended_s[w])
 
     def _answered(self, w: int, speed: float) -> None:
         usual = float(self.usual[w])
@@ -103,18 +108,27 @@ class History:
         return float(np.sqrt(self._squares / self._seen))
 
     @property
+    def _fine(self) -> Floats:
+        """Usual speed of each worker; if it never answered, the least it was below.
+
+        ConfigError where a worker has never had work and was not described.
+        """
+        fine = np.where(np.isnan(self.usual), self._below, self.usual)
+        if np.isinf(fine).any():
+            unseen = np.flatnonzero(np.isinf(fine)).tolist()
+            raise ConfigError(f"no speeds of workers {unseen}: give them, or wait")
+        return fine
+
+    @property
     def speeds(self) -> Floats:
         """Speed of each worker in its likelier state, to go by in the next iteration.
 
         Not the mean of both, which is too much for a straggler, too little for others.
         Stragglers get some work, or nobody would see them recover. ConfigError where a
-        worker has never been seen and was not described.
+        worker has never had work and was not described.
         """
-        if np.isnan(self.usual).any():
-            unseen = np.flatnonzero(np.isnan(self.usual)).tolist()
-            raise ConfigError(f"no speeds of workers {unseen}: give them, or wait")
         slow = max(float(np.mean(1.0 / np.array(self.slowdowns or [1.0]))), SLOWEST)
-        return np.where(self.straggling > 0.5, slow * self.usual, self.usual)
+        return np.where(self.straggling > 0.5, slow * self._fine, self._fine)
 
     def stragglers(self, sure: float = 0.95) -> int:
         """The least s with P(at most s straggle in the next iteration) ≥ ``sure``."""
@@ -126,7 +140,7 @@ class History:
         Stragglers are slow by one of the factors seen, or dead if none was.
         """
         shape = (count, self.usual.size)
-        seconds = np.exp(self.spread * rng.standard_normal(shape)) / self.usual
+        seconds = np.exp(self.spread * rng.standard_normal(shape)) / self._fine
         late = rng.random(shape) < self.straggling
         factors = rng.choice(np.array(self.slowdowns or [math.inf]), shape)
         return np.where(late, seconds * factors, seconds)
