@@ -45,6 +45,7 @@ def test_ten_workers_that_harvest_take_the_steps_of_plain_descent(code: str) -> 
     battery = {name: float(TABLE.start or 0.0) for name in ready.crew.learners}
     # H ≤ Vλ/ln 2 + 2: above the first part y is 0, and it is 2 at most.
     owed = TABLE.utility * TABLE.fairness / log(2) + 2
+    drawn = []
     for row in rows:
         assert 0 <= row.lowest_j <= row.battery_j <= float(TABLE.battery)
         assert row.waiting <= 2
@@ -54,9 +55,10 @@ def test_ten_workers_that_harvest_take_the_steps_of_plain_descent(code: str) -> 
         end_j = battery[row.learner] + row.stored_j - spent_j
         assert row.battery_j == pytest.approx(end_j, abs=1e-9)
         assert 0 <= row.stored_j <= row.harvested_j
+        drawn.append(row.lowest_j < battery[row.learner])
         battery[row.learner] = row.battery_j
     assert sum(row.waited_s for row in rows) > 0
-    assert min(row.lowest_j for row in rows) < float(TABLE.start or 0.0)
+    assert any(drawn)  # some had less for a while than as a cycle began
 
 
 def test_a_cycle_lasts_longer_with_less_sun_and_fewer_channels() -> None:
