@@ -121,7 +121,8 @@ PAPER = Paper(
         "before, as training does (`foreseen` of [choice.py](../../src/melisma/"
         "coding/choice.py)): s, speeds, T_comp, M₁ and who starts, which the paper "
         "draws at random. A plan lasts 80 iterations at most, where training plans "
-        "anew after 10.",
+        "anew after 10. Figures 5 and 6 in full were run before that: there TSDCFL and "
+        "ours are told.",
         "Rows that are *told* know s, the number of stragglers, and the speeds, as "
         "heterogeneity-aware coding does; CR and FR, whose loads are equal, are told "
         "s. M₁ and T_comp are not printed: told, TSDCFL has the best of them, for 8 "

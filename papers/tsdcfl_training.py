@@ -281,25 +281,10 @@ def _over_iterations(ax: Axes, data: Data, what: str) -> None:
 
 
 def _over_time(ax: Axes, data: Data, what: str, late: int) -> None:
-    """Names stand above the ends of accuracies and below those of losses."""
-    way = 1 if what == "accuracy" else -1
-    clocks = {name: clock(data, late, name).mean(axis=0) for name in SHOWN}
-    # Neighbours may end beside each other: their names stand at unlike heights.
-    for place, name in enumerate(sorted(SHOWN, key=lambda name: clocks[name][-1])):
-        x = clocks[name]
-        values = data[f"{late}/{name}/{what}"]
-        _, colour, height = _line(ax, name, x, values)
-        ax.annotate(
-            name,
-            (x[-1], height),
-            xytext=(0, way * (8 + 9 * (place % 3))),
-            textcoords="offset points",
-            color=colour,
-            ha="center",
-            va="center",
-            fontsize=8,
-            annotation_clip=False,
-        )
+    """Without names, for which there is no room: they stand beside a, b and e."""
+    for name in SHOWN:
+        x = clock(data, late, name).mean(axis=0)
+        _line(ax, name, x, data[f"{late}/{name}/{what}"])
     _make_room(ax, what)
 
 
