@@ -27,14 +27,14 @@ demo: .venv/runs  ## train for real: an orchestrator and four unlike learners
 compare: .venv/runs  ## compare the schemes on ten simulated learners
 	$(BIN)/melisma compare examples/demo.toml --schemes csa,eta,sync,dab --seeds 5
 
-# Tests run side by side: a second thread would wait for a core that another has.
+# Default tests run side by side: a second thread would wait for a core that another has.
 test test-slow test-long: export OMP_NUM_THREADS = 1
 
 test: .venv/ready  ## run the tests (the slow ones apart)
 	$(BIN)/pytest -q -n auto --maxprocesses 4 --dist worksteal -m 'not slow'
 
 test-slow: .venv/ready  ## run the slow tests
-	$(BIN)/pytest -q -n 2 --dist worksteal -m 'slow and not long' -o faulthandler_timeout=900 --durations 30
+	$(BIN)/pytest -q -m 'slow and not long' -o faulthandler_timeout=900 --durations 30
 
 test-long: .venv/ready  ## run the tests for which CI has no time
 	$(BIN)/pytest -q -m long -o faulthandler_timeout=3600

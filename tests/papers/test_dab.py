@@ -116,12 +116,14 @@ needs_testbed = pytest.mark.skipif(bool(LACK), reason=f"a testbed needs {LACK}")
 @pytest.mark.slow
 @needs_testbed
 def test_downloads_are_timed_over_a_place_s_own_cable() -> None:
-    ((seconds,),) = dab_testbed.download_times(
-        ["pi1"], sizes=[1, 4], shard_bytes=392_000, trials=1
+    (trials,) = dab_testbed.download_times(
+        ["pi1"], sizes=[1, 4], shard_bytes=392_000, trials=2
     )
-    # 25 Mbit/s: 392 kB take 0.125 s at least.
-    assert seconds[1] > 0.1
-    assert seconds[4] > 0.45
+    assert len(trials) == 2  # one of each copy of the link
+    for seconds in trials:
+        # 25 Mbit/s: 392 kB take 0.125 s at least, and more if the channel fades.
+        assert seconds[1] > 0.05
+        assert seconds[4] > 0.3
 
 
 @pytest.mark.long
