@@ -80,8 +80,7 @@ def test_unlike_learners_have_two_classes_each() -> None:
     assert [len(set(labels[own])) for own in own_rows(job, data) or []] == [2] * 6
 
 
-def test_with_a_single_step_each_there_is_nothing_to_diverge() -> None:
-    """Both runs are the same gradient descent: staleness alone makes a difference."""
+def test_runs_of_as_many_steps_are_the_same_run() -> None:
     study = replace(STUDY, staleness=(0, 1))  # s/2 is no whole step
     trial = divergence.Trial(study=study, data="alike", mean=1, seed=0)
     assert [apart for apart, _ in divergence.diverged(trial)] == [0.0, 0.0]
