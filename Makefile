@@ -33,8 +33,10 @@ test test-slow test-long: export OMP_NUM_THREADS = 1
 test: .venv/ready  ## run the tests (the slow ones apart)
 	$(BIN)/pytest -q -n auto --maxprocesses 4 --dist worksteal -m 'not slow'
 
+SLOWLY := -o faulthandler_timeout=900 --durations 20
 test-slow: .venv/ready  ## run the slow tests
-	$(BIN)/pytest -q -m 'slow and not long' -o faulthandler_timeout=900 --durations 30
+	$(BIN)/pytest -q -m 'slow and not long and alone' $(SLOWLY)
+	$(BIN)/pytest -q -m 'slow and not long and not alone' $(SLOWLY) -n 2 --dist worksteal
 
 test-long: .venv/ready  ## run the tests for which CI has no time
 	$(BIN)/pytest -q -m long -o faulthandler_timeout=3600

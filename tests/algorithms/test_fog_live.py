@@ -60,21 +60,21 @@ from melisma.system.law import DelayLaw, Mode
 from melisma.system.streams import Stream
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
-#: Slots of 0.4 s, in which nobody is in a hurry.
+#: Slots of 0.8 s, in which nobody is in a hurry.
 JOB = changed(
     name="fog",
     scheme="fog",
     mode=Mode.FEDERATED,
     model="FogMLP",
     cycles=2,
-    deadline=Seconds(1.2),
+    deadline=Seconds(2.4),
     samples=None,
     shard=4,
     training=TrainingTable(rate=0.2, batch=8),
     fog=FogTable(period=3, plan=Moving.KNOWN, discard=10.0),
 )
 #: Seconds of a sample on each device: c should train on all there is.
-STEP_S = {"a": 0.05, "b": 0.02, "c": 0.001}
+STEP_S = {"a": 0.1, "b": 0.04, "c": 0.002}
 ROWS = {"a": range(0, 90), "b": range(90, 150), "c": range(150, 210)}
 
 
@@ -87,7 +87,7 @@ class Reporting(FogLearner):
         self.requests: dict[int, SlotRequest] = {}
 
     def speeds(self, task: str, drifted: bool) -> Speeds:
-        return Speeds(step_s=STEP_S[self.name], sample_s=1e-4, fixed_s=0.1)
+        return Speeds(step_s=STEP_S[self.name], sample_s=2e-4, fixed_s=0.2)
 
     def slot(self, request: SlotRequest, caller: Caller, relay: Relay) -> SlotDone:
         self.requests[request.slot] = request
@@ -206,6 +206,7 @@ def sent(happened: Sequence[Record]) -> int:
     return sum(sum(r.sent.values()) for r in of(Moved, happened))
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("momentum", [None, 0.9])  # which lasts for a cycle
 def test_devices_send_to_one_another_and_learn_what_the_records_say(
@@ -222,6 +223,7 @@ def test_devices_send_to_one_another_and_learn_what_the_records_say(
     assert_replayed(job, tmp_path, happened)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_who_cannot_be_reached_gets_its_samples_by_the_orchestrator(
     tmp_path: Path,
@@ -240,8 +242,8 @@ def simulated() -> list[Moved]:
         list("abc"),
         DelayLaw(
             step_s=np.array([STEP_S[name] for name in "abc"]),
-            sample_s=np.full(3, 1e-4),
-            fixed_s=np.full(3, 0.1),
+            sample_s=np.full(3, 2e-4),
+            fixed_s=np.full(3, 0.2),
         ),
         model=task.model,
         samples=task.taken.train,
@@ -255,6 +257,7 @@ def simulated() -> list[Moved]:
     return of(Moved, run.records)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_simulated_and_live_devices_are_given_the_same_moves(tmp_path: Path) -> None:
     made = devices()
@@ -285,6 +288,7 @@ class Vanishing(Reporting):
         return super().slot(request, caller, relay)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_one_that_fails_costs_its_share_and_comes_back(tmp_path: Path) -> None:
     made = devices({"c": Vanishing})
@@ -360,15 +364,16 @@ def skipped_by(*devices: Reporting) -> dict[tuple[str, int], int]:
     }
 
 
-#: Ten slots of 0.4 s in one cycle.
+#: Ten slots of 0.8 s in one cycle.
 LONG = changed(
     JOB,
     cycles=1,
-    deadline=Seconds(4.0),
+    deadline=Seconds(8.0),
     fog=FogTable(period=10, plan=Moving.KNOWN, discard=10.0),
 )
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_late_joiner_takes_part_from_the_next_slot(tmp_path: Path) -> None:
     a, b, c = devices()
@@ -380,13 +385,14 @@ def test_a_late_joiner_takes_part_from_the_next_slot(tmp_path: Path) -> None:
     assert slots == list(range(slots[0], 12))
     (late,) = [r for r in of(Joined, happened) if r.learner == "c"]
     assert late.cycle == 1
-    assert late.time_s > 0.4
+    assert late.time_s > 0.8
     assert any("c" in r.sent for r in of(Moved, happened))  # it is the fastest
     assert "c" in {r.learner for r in of(records.Uploaded, happened)}
     assert not of(records.Dropped, happened)
     assert_replayed(LONG, tmp_path, happened, skipped_by(a, b, c))
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_device_that_leaves_and_comes_back_begins_anew(tmp_path: Path) -> None:
     a, b, c = devices()
@@ -409,6 +415,7 @@ def test_a_device_that_leaves_and_comes_back_begins_anew(tmp_path: Path) -> None
         assert len([r for r in of(Joined, happened) if r.learner == "c"]) == 2
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_fog_that_has_grown_goes_on_where_it_was(tmp_path: Path) -> None:
     job = changed(LONG, cycles=2)
@@ -448,6 +455,7 @@ class Deaf(Reporting):
         super().deliver(name, slot, sender, shard)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_what_nobody_takes_comes_back_and_is_trained_on(tmp_path: Path) -> None:
     made = devices({"c": Deaf}, listens="")
@@ -485,6 +493,7 @@ class Swapping(Reporting):
         return msgspec.structs.replace(update, parameters={})
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Boasting, Inventing, Swelling, Swapping])
 def test_who_claims_what_cannot_be_is_dropped(
@@ -499,6 +508,7 @@ def test_who_claims_what_cannot_be_is_dropped(
     assert merged.learners == 2
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_killed_orchestrator_goes_on_where_it_was(tmp_path: Path) -> None:
     def stop(record: Record) -> None:
@@ -515,6 +525,7 @@ def test_a_killed_orchestrator_goes_on_where_it_was(tmp_path: Path) -> None:
     assert_replayed(JOB, tmp_path, happened)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_resumed_fog_goes_on_without_a_device_that_is_lost_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

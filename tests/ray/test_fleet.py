@@ -318,12 +318,14 @@ def troubled(
     return on_ray(cluster, job, tmp_path_factory.mktemp("troubled"), troublesome)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_what_is_no_number_is_refused(troubled: list[Record]) -> None:
     (dropped,) = [one for one in of(records.Dropped, troubled) if one.learner == "b"]
     assert (dropped.cycle, dropped.offence) == (1, True)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_at_the_deadline_the_cycle_goes_on_without_the_missing(
     troubled: list[Record],

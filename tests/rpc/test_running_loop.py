@@ -132,12 +132,12 @@ def test_an_exposed_coroutine_does_not_block_the_loop_it_runs_on() -> None:
 def test_dialling_a_server_of_ones_own_blocked_loop_says_what_to_await(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dialer, "CONNECT_S", 0.1)
-
     async def scenario() -> None:
         async with await rpc.aserve(Workshop(), port=0, say=print) as server:
-            with pytest.raises(TransportError) as caught:
-                rpc.connect(server.address)
+            with monkeypatch.context() as patch:
+                patch.setattr(dialer, "CONNECT_S", 0.1)
+                with pytest.raises(TransportError) as caught:
+                    rpc.connect(server.address)
             assert "await aconnect(…)" in caught.value.__notes__[0]
             async with await rpc.aconnect(server.address) as peer:
                 assert await peer.add(1, 2) == 3
