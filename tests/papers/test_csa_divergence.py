@@ -8,6 +8,7 @@ import torch
 from matplotlib.figure import Figure
 from papers import csa_divergence as divergence
 from papers.claims import Verdict
+from papers.csa import PAPER
 from papers.kit import Data
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
@@ -120,3 +121,14 @@ def test_the_picture_and_the_table_have_every_case() -> None:
     divergence.draw_divergence(drawing, found(0.5))
     assert [len(ax.lines) for ax in drawing.axes] == [4, 4]
     assert len(divergence.table_of_divergence(found(0.5))) == 5
+
+
+def test_the_exhibit_says_what_was_found() -> None:
+    (exhibit,) = [one for one in PAPER.exhibits if one.name == "A"]
+    data, drawing = found(0.5), Figure()
+    assert {claim.verdict for claim in exhibit.claims(data)} >= {Verdict.HOLDS}
+    assert exhibit.draw
+    exhibit.draw(drawing, data)
+    assert drawing.axes
+    assert exhibit.table
+    assert len(exhibit.table(data)) > 1

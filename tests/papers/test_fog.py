@@ -21,6 +21,7 @@ from papers.fog_lemma import (
 )
 from papers.fog_runs import (
     Case,
+    Draw,
     FogStudy,
     MediaStudy,
     Medium,
@@ -31,8 +32,10 @@ from papers.fog_runs import (
     medium_costs,
     outcome,
     run_media,
+    run_readings,
     since_aggregation,
     told,
+    unit_cost,
 )
 from papers.kit import Exhibit, Variant, in_order
 
@@ -245,7 +248,21 @@ def test_a_convex_error_is_paid_for() -> None:
     assert sum(medium_costs(dear)) > sum(medium_costs(medium))
 
 
-LEMMA = LemmaStudy(sizes=(1, 10, 100), passes=(0,), draws=4, seeds=3, steps=2)
+def test_a_movement_without_training_may_have_a_convex_error_too() -> None:
+    draw = Draw("B", 4, 6, 2, 0.5, True, 0)
+    assert unit_cost(draw._replace(gamma=10.0)) > unit_cost(draw)
+    (exhibit,) = [one for one in fog_convex.PAPER.exhibits if one.run is run_readings]
+    drawn = list[Draw]()
+
+    def watch(function: Any, todo: Sequence[Any]) -> list[Any]:
+        drawn.extend(one for one in todo if isinstance(one, Draw))
+        return made_up(function, todo)
+
+    exhibit.run(exhibit.quick, watch)
+    assert {one.gamma for one in drawn} == {exhibit.quick.gamma}
+
+
+LEMMA = LemmaStudy(sizes=(1, 10, 100), passes=(0, 1), draws=4, seeds=3, steps=2)
 
 
 def test_gradients_of_few_samples_err_with_the_root_of_their_number() -> None:
@@ -255,6 +272,12 @@ def test_gradients_of_few_samples_err_with_the_root_of_their_number() -> None:
     # A γ that grows with G is found out.
     wrong = claims_of_lemma(data | {"delta": data["delta"] * np.sqrt(data["sizes"])})
     assert wrong[0].verdict == wrong[1].verdict == Verdict.FAILS
+    # So do losses after steps of so many samples; training makes gradients unlike.
+    few, more, many = data["apart"].mean(axis=0).T
+    assert (few > more).all()
+    assert (more > many).all()
+    untrained, trained = data["delta"].mean(axis=0)
+    assert (trained > 1.2 * untrained).all()
 
 
 def test_the_gradient_of_a_set_is_the_mean_of_those_of_its_samples() -> None:

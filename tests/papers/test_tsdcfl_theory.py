@@ -117,20 +117,44 @@ def test_the_printed_noise_depends_on_the_unit_of_the_model() -> None:
     assert printed > 1.2 * printed_scaled
 
 
-def slot(setting: Setting, seed: int) -> tuple[Queues, Observed, Decisions]:
-    """Any queues and decisions, many of them as large as they can be."""
+def test_the_corrected_noise_is_that_of_a_step_and_of_the_delay() -> None:
+    L, step, K, spread, delay, A = 3.0, 0.01, 5, 7.0, 4, 1.5
+    at_last = descent_bound(
+        steps=np.array([np.inf]),
+        step=step,
+        smooth=L,
+        gap=1.0,
+        spread=spread,
+        partitions=K,
+        delay=delay,
+        weight=A,
+    )
+    decoded = A**2 * spread / K  # of a decoded gradient
+    # Lη²/2 of it in a step, η/2 of 2A²L²η²τ of it by the delay; both over η/2.
+    assert at_last == pytest.approx(
+        L * step * decoded + 2 * (A * L * step) ** 2 * delay * decoded
+    )
+
+
+def slot(
+    setting: Setting, seed: int, *, full: bool = False
+) -> tuple[Queues, Observed, Decisions]:
+    """Any queues and decisions, many of them as large as they can be.
+
+    ``full``: all of them, in the dark.
+    """
     rng = np.random.default_rng(seed)
 
     def upto(most: Floats) -> Floats:
         some = rng.choice([0.0, rng.uniform(), 1.0], setting.workers)
-        return np.asarray(some * most)
+        return np.asarray((1.0 if full else some) * most)
 
     data, battery = upto(setting.most_data_mbit), upto(setting.most_battery_j)
     work, fairness = upto(10.0 * setting.work_gcycles), upto(setting.most_fairness_mbit)
     seen = Observed(
         rate_mbps=upto(setting.rate_mbps),
         arrival_mbit=upto(setting.arrival_mbit),
-        harvest_j=upto(setting.harvest_j),
+        harvest_j=upto(setting.harvest_j) * (not full),
         work_gcycles=upto(setting.work_gcycles),
     )
     f = np.minimum(upto(setting.compute_gcycles), work)
@@ -157,10 +181,19 @@ def slot(setting: Setting, seed: int) -> tuple[Queues, Observed, Decisions]:
 def test_the_corrected_constant_of_lemma_4_holds_in_any_slot() -> None:
     setting = replace(TransmissionStudy().setting(20.0), energy_weight=np.ones(()))
     crowded = replace(setting, arrival_mbit=np.full(6, 30.0))
+    # Energy, and what the server receives, beyond all else.
+    hungry = replace(
+        setting,
+        power_w=30 * setting.power_w,
+        compute_j_per_gcycle=30 * setting.compute_j_per_gcycle,
+    )
+    heavy = replace(
+        setting, server_gcycles_per_mbit=30 * setting.server_gcycles_per_mbit
+    )
     passed = {True: 0, False: 0}
     for seed in range(400):
-        for some in (setting, crowded):
-            queues, seen, done = slot(some, seed)
+        for some in (setting, crowded, hungry, heavy):
+            queues, seen, done = slot(some, seed, full=seed == 0)
             grown = drift_excess(
                 some, queues, after(some, queues, seen, done), seen, done
             )

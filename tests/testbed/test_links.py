@@ -57,7 +57,9 @@ def test_no_latency_is_above_the_longest() -> None:
 
 def test_fading_leaves_the_mean_rate_as_it_is() -> None:
     link = Link(name="radio", fading=0.5, hold_s=0.01)
-    assert fmean(shares(link, 100)) == pytest.approx(1.0, abs=0.03)
+    found = shares(link, 100)
+    assert fmean(found) == pytest.approx(1.0, abs=0.03)
+    assert stdev(math.log(one) for one in found) == pytest.approx(0.5, rel=0.05)
 
 
 def test_others_send_for_their_share_of_the_time() -> None:

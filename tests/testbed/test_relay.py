@@ -225,10 +225,10 @@ def test_a_medium_is_as_its_link_is_at_the_moment() -> None:
     for second in range(20):
         now[0] = second + 0.5
         latency_s, share = expected.at(now[0])
-        assert medium.latency_s() == latency_s
         # 8,000 bits at the share of 8 Mbit/s, after a burst that it saved up for.
         left_s = now[0] - BURST_S + 0.001 / share
         assert medium.send(1000, 8e6) == pytest.approx(left_s)
+        assert medium.latency_s() == latency_s
 
 
 @asynchronous

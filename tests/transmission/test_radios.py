@@ -139,7 +139,7 @@ def cycles(radios: Radios, rng: np.random.Generator, many: int) -> list[Floats]:
     M, seen = radios.setting.workers, []
     for _ in range(many):
         radios.begin()
-        for number in range(2 * M):
+        for number in range(4 * M):
             radios.give(number % M, number, float(rng.uniform(0, 3)))
         for _ in range(int(rng.integers(1, 150))):
             rate = radios.setting.rate_mbps * rng.uniform(LEAST, 1, M)
@@ -182,6 +182,24 @@ def test_energy_is_neither_made_nor_lost(harvest_w: float) -> None:
         assert (account.stored_j <= account.harvested_j + 1e-12).all()
     assert (account.computing_j > 0).any()
     assert (account.sending_j > 0).any()
+
+
+def test_the_sun_comes_and_goes_unless_it_is_steady() -> None:
+    def harvested_j(steady: bool) -> Floats:
+        rng = np.random.default_rng(0)
+        power = replace(random_power(rng, harvest_w=2.0), steady=steady)
+        setting = random_setting(power, rng)
+        radios = Radios(power, setting, np.ones(setting.workers), rng)
+        sums = []
+        for _ in range(200):
+            radios.slot(setting.rate_mbps, np.ones(setting.workers))
+            sums.append(radios.account.harvested_j.copy())
+        return np.diff(sums, axis=0) / setting.harvest_j
+
+    assert harvested_j(steady=True) == pytest.approx(1.0)
+    varies = harvested_j(steady=False)
+    assert varies.mean() == pytest.approx(0.5, abs=0.05)
+    assert varies.std() == pytest.approx(12**-0.5, abs=0.05)
 
 
 def one_worker(**changes: Any) -> Radios:
