@@ -1,12 +1,17 @@
 """MED is tried on emulated devices with owners, where there may be some."""
 
+from pathlib import Path
+from typing import Any
+
 import bench_med_testbed
 import pytest
 from tests.benchmarks.printed import output, row
+from tests.views.test_tasks import learner_cycle
 
 from melisma import testbed
 from melisma.jobs.benchmark_table import Known
 from melisma.learner.background import Activity
+from melisma.runs.records import ACCURACY, Dropped, Evaluated, Metrics, Record
 
 LACK = testbed.missing()
 
@@ -50,6 +55,44 @@ def test_every_owner_may_do_everything_and_is_measured_in_each_state() -> None:
         gamma = [state.probability or 0.0 for state in learner.states]
         assert sum(gamma) == pytest.approx(1)
         assert max(gamma) > 0.75
+
+
+def records_of(times_s: dict[str, list[float]]) -> list[Record]:
+    """Two learners to a cycle; the slower one takes so long."""
+    found = list[Record]()
+    for task, seconds in times_s.items():
+        found.append(
+            Metrics(cycle=0, time_s=0.0, task=task, metrics=(ACCURACY,), batch=10)
+        )
+        for cycle, slowest_s in enumerate(seconds, 1):
+            for name, back_s in (("x", 1.0), ("y", slowest_s)):
+                found += learner_cycle(
+                    task, cycle, name, back_s=back_s, batches=8, halted=False
+                )
+            end: Any = {"cycle": cycle, "time_s": slowest_s, "task": task}
+            found.append(Evaluated(metrics={"accuracy": 0.5}, loss=1.0, **end))
+    return found
+
+
+def test_a_trial_takes_the_sum_of_its_cycles_by_their_slowest_learners() -> None:
+    job = bench_med_testbed.job_of("mmtt", ["x", "y"], 2, 0)
+    times_s = {"digits": [2.0, 3.0], "deep": [4.0, 5.0], "conv": [6.0, 7.0]}
+    found = bench_med_testbed.total_s(job, records_of(times_s))
+    assert found == pytest.approx(27.0)
+
+
+def test_a_run_that_lost_a_learner_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    job = bench_med_testbed.job_of("mmtt", ["x", "y"], 2, 0)
+    whole = records_of({"digits": [2.0]})
+    lost = Dropped(cycle=1, time_s=1.0, task="digits", learner="x", reason="gone")
+    runs = [[*whole, lost], whole]
+    monkeypatch.setattr(bench_med_testbed, "run_on_testbed", lambda *_: runs.pop(0))
+    assert bench_med_testbed.undisturbed(job, tmp_path / "run", []) == whole
+    runs = [[lost]] * bench_med_testbed.ATTEMPTS
+    with pytest.raises(RuntimeError, match="learners were lost in 3 runs"):
+        bench_med_testbed.undisturbed(job, tmp_path / "lost", [])
 
 
 def test_time_is_saved_against_the_first_scheme_trial_by_trial(
