@@ -280,6 +280,13 @@ def test_gradients_of_few_samples_err_with_the_root_of_their_number() -> None:
     assert (trained > 1.2 * untrained).all()
 
 
+def test_the_gradient_of_most_samples_is_nearly_the_true_one() -> None:
+    study = replace(LEMMA, sizes=(2000,), passes=(0,), draws=1, seeds=1, steps=1)
+    here = Descending(study, 0)
+    true = here.gradient(here.start(), slice(None)).norm()
+    assert 0.0 < run_lemma(study)["delta"][0, 0, 0] < 0.5 * true
+
+
 def test_the_gradient_of_a_set_is_the_mean_of_those_of_its_samples() -> None:
     here = Descending(LEMMA, 0)
     w, rows = here.start(), [3, 5, 8]

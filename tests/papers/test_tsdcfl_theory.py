@@ -9,11 +9,13 @@ from papers.tsdcfl_theory import (
     TheoryStudy,
     claims_of_theory,
     delayed_squares,
+    descended,
     descent_bound,
     drift_constant,
     drift_excess,
     late_answers,
     printed_descent_bound,
+    regression,
     run_theory,
     table_of_theory,
 )
@@ -134,6 +136,18 @@ def test_the_corrected_noise_is_that_of_a_step_and_of_the_delay() -> None:
     assert at_last == pytest.approx(
         L * step * decoded + 2 * (A * L * step) ** 2 * delay * decoded
     )
+
+
+def test_the_spread_is_that_of_the_gradients_of_samples() -> None:
+    study = TheoryStudy(iterations=1)
+    X, Y = regression(study)
+    each = -X[:, :, None] * Y[:, None, :]  # at the start, w = 0
+    apart = ((each - each.mean(axis=0)) ** 2).sum(axis=(1, 2)).mean()
+    found = descended((study, 0.5, 0))
+    # ζ² of a partition: K of them make the mean of all samples of an iteration.
+    expected = found["partitions"] * apart / study.samples
+    assert found["spread"] == pytest.approx(float(expected))
+    assert descended((study, study.too_long, 0))["spread"] == 0.0
 
 
 def slot(
