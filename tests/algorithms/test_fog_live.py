@@ -1,6 +1,7 @@
 """Fog training on devices in this process, over real sockets."""
 
 import asyncio
+import time
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -317,6 +318,9 @@ class Doors:
     def after(self, slot: int, act: Callable[[], None]) -> None:
         self._at[slot].append(act)
 
+    def now(self, act: Callable[[], None]) -> None:
+        self._done.append(self._work.submit(act))
+
     def enter(self, device: Reporting) -> None:
         stack = self._open[device.name] = ExitStack()
         stack.enter_context(joined(self._server, [device]))
@@ -331,7 +335,7 @@ class Doors:
             self.watch(record)
             if isinstance(record, Moved):
                 for act in self._at.pop(record.slot, []):
-                    self._done.append(self._work.submit(act))
+                    self.now(act)
 
         def ready(server: rpc.Server) -> None:
             self._server = server
@@ -413,6 +417,38 @@ def test_a_device_that_leaves_and_comes_back_begins_anew(tmp_path: Path) -> None
     assert update.samples == sum(r.trained for r in mine if r.slot >= back)
     if of(Left, happened):  # else it was gone in the midst of a slot, and failed
         assert len([r for r in of(Joined, happened) if r.learner == "c"]) == 2
+
+
+class Quitting(Reporting):
+    """Leaves when its second slot's work is done, before that slot is over."""
+
+    quit: Callable[[], None]
+
+    def slot(self, request: SlotRequest, caller: Caller, relay: Relay) -> SlotDone:
+        done = super().slot(request, caller, relay)
+        if request.slot == 2:
+            self.quit()
+        return done
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_who_left_between_two_slots_is_not_counted_on(tmp_path: Path) -> None:
+    made = devices({"c": Quitting})
+    doors = Doors(*made)
+
+    def leave() -> None:
+        time.sleep(0.1)  # for its answer to arrive
+        doors.leave("c")
+
+    assert isinstance(made[2], Quitting)
+    made[2].quit = lambda: doors.now(leave)
+    happened = doors.run(LONG, tmp_path)
+    (left,), (dropped,) = of(Left, happened), of(records.Dropped, happened)
+    assert (left.learner, dropped.learner, dropped.reason) == ("c", "c", "left")
+    mine = [r for r in of(Moved, happened) if r.learner == "c"]
+    assert {r.slot for r in mine if r.collected} == {1, 2}
+    assert all("c" not in r.sent for r in of(Moved, happened) if r.slot > 2)
 
 
 @pytest.mark.alone

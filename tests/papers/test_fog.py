@@ -254,9 +254,9 @@ def test_a_movement_without_training_may_have_a_convex_error_too() -> None:
     (exhibit,) = [one for one in fog_convex.PAPER.exhibits if one.run is run_readings]
     drawn = list[Draw]()
 
-    def watch(function: Any, todo: Sequence[Any]) -> list[Any]:
+    def watch(trial: Any, todo: Sequence[Any]) -> list[Any]:
         drawn.extend(one for one in todo if isinstance(one, Draw))
-        return made_up(function, todo)
+        return made_up(trial, todo)
 
     exhibit.run(exhibit.quick, watch)
     assert {one.gamma for one in drawn} == {exhibit.quick.gamma}
