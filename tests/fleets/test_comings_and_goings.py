@@ -31,7 +31,7 @@ from melisma.runs.records import Record
 from melisma.runs.store import MODEL
 from melisma.units import Seconds
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 #: Long enough for a steady learner on busy cores.
 SHORT = Seconds(4.0)

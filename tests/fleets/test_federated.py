@@ -21,7 +21,7 @@ from melisma.runs import records
 from melisma.system.law import Mode
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 JOB = changed(mode=Mode.FEDERATED, samples=None, shard=10)
 

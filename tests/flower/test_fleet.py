@@ -167,6 +167,7 @@ def test_an_error_costs_a_share(tmp_path: Path, code: int, offence: bool) -> Non
     assert of(records.Aggregated, happened)[0].learners == 1
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_who_is_silent_costs_a_share_and_is_not_waited_for(tmp_path: Path) -> None:
     def vanish(reply: Message) -> Message | None:
@@ -180,6 +181,7 @@ def test_who_is_silent_costs_a_share_and_is_not_waited_for(tmp_path: Path) -> No
     assert len(sent) == 3  # two queries and its work; it owes an answer
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_late_answer_brings_a_node_back(tmp_path: Path) -> None:
     def with_delay(grid: LocalGrid) -> None:

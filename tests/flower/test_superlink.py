@@ -49,6 +49,7 @@ def deadline(dab: Path) -> str:
     return f"{2 * (second.time_s - first.time_s)} s"
 
 
+@pytest.mark.alone
 def test_csa_on_shards(flower: Federation) -> None:
     # Flower's messages take 10 s of it, or 20 s on a busy machine.
     flower.run(name="csa", cycles=1, deadline="30 s", late="wait", samples=1000)

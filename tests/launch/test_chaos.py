@@ -210,6 +210,7 @@ def undisturbed(folder: Path) -> float:
     return mel.simulate(job, runs=None).history.metric[-1]
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])  # 2 and 3 were tried by hand
 def test_a_monkey_costs_no_update_and_no_accuracy(seed: int, tmp_path: Path) -> None:
