@@ -32,15 +32,14 @@ from melisma.learning import (
     use_threads,
 )
 from melisma.maths import Floats
-from melisma.testbed import DEVICES, Place, Testbed
+from melisma.testbed import DEVICES, Place, Still, Testbed
 
 #: Device without a quota, by whose time others' are predicted from FLOPS.
 REFERENCE = "2070-super"
 COPIES = 2  #: of a link, to time downloads over
 #: A trial in which the machine itself stood still for so long is made again: a virtual
-#: machine may stop for seconds, which is no property of the link. The thread that
-#: looks sleeps for `LOOK_S` at a time, whatever is downloaded.
-STILL_S, LOOK_S, ATTEMPTS = 0.1, 0.005, 10
+#: machine may stop for seconds, which is no property of the link.
+STILL_S, ATTEMPTS = 0.1, 10
 
 
 class TrainingOrder(msgspec.Struct, frozen=True, kw_only=True, tag="training"):
@@ -233,21 +232,6 @@ def _download(order: DownloadOrder) -> Callable[[], Timed]:
         raise RuntimeError(f"the machine stood still in {ATTEMPTS} trials, one by one")
 
     return trial
-
-
-class Still:
-    """Notes for how long this process did not run though it could have."""
-
-    def __init__(self) -> None:
-        self.longest_s = 0.0
-        Thread(target=self._look, daemon=True).start()
-
-    def _look(self) -> None:
-        while True:
-            began = time.monotonic()
-            time.sleep(LOOK_S)
-            slept_s = time.monotonic() - began
-            self.longest_s = max(self.longest_s, slept_s - LOOK_S)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from melisma.testbed.devices import DEVICES, Device
 from melisma.testbed.links import LINKS, Link
+from melisma.testbed.still import Still
 from melisma.testbed.testbed import Place, Testbed, missing
 
-__all__ = ["DEVICES", "LINKS", "Device", "Link", "Place", "Testbed", "missing"]
+__all__ = ["DEVICES", "LINKS", "Device", "Link", "Place", "Still", "Testbed", "missing"]
