@@ -17,6 +17,7 @@ from melisma.learner.battery import Battery
 from melisma.learner.energy import Ina3221, PowerSupply, Rapl, sensors
 from melisma.learner.learner import Learner
 from melisma.learner.source import Caller
+from melisma.learning.benchmark import Line
 
 
 def tree(root: Path, **files: object) -> Path:
@@ -258,6 +259,28 @@ def test_a_worker_computes_and_sends_by_its_devices_sensor(
     assert charge.battery_j == pytest.approx(left_j)
     assert air.levels_j == [pytest.approx(5.0 if sensed else 1.0)]
     assert wrong_charge(charge, BUDGET.battery_j) == ""
+
+
+def test_a_wait_for_the_battery_does_not_make_a_device_slower() -> None:
+    learner = Learner(name="a")
+    learner.prepare(SPEC)
+    speed = learner._tasks["t"].speed
+    speed.compute = Line(latency_s=0.0, rate=500.0)  # 50 samples: 0.1 s
+    # 4 J at 3 W: it begins after more than a second.
+    budget = msgspec.structs.replace(
+        BUDGET, start_j=0.0, harvest_w=3.0, sample_j=0.06, above_j=4.0
+    )
+    work = GradientRequest(
+        task="t",
+        cycle=1,
+        parts=[KEYS[:1]],
+        coefficients=[1.0],
+        wide=False,
+        budget=budget,
+    )
+    done = learner.gradient(work, Caller(source(), air=FreeAir()))
+    assert done.trained_s >= 1.0
+    assert speed.compute_drift.mean < 4.0  # with the wait, 10 times as long and more
 
 
 def test_a_device_joins_with_its_sensors_if_its_owner_says_so(

@@ -31,6 +31,7 @@ class Summation:
         self._link = Link(device, task, source, BACKGROUND_S)
         self._total = np.zeros(size_of(task.model))
         self._downloaded_s, self._samples = 0.0, 0
+        self._waited_s = 0.0  # for the battery
 
     def fetch(self) -> None:
         """Fetch the model of this cycle, unless it is loaded, and all shards."""
@@ -52,7 +53,10 @@ class Summation:
         if (battery := self._battery()) is None:
             return self._add(part)
         samples = len(self._request.parts[part]) * self._task.spec.shard
-        return battery.compute(samples, lambda: self._add(part), cancelled)
+        began = self._clock()
+        took_s = battery.compute(samples, lambda: self._add(part), cancelled)
+        self._waited_s += self._clock() - began - took_s
+        return took_s
 
     def _battery(self) -> Battery | None:
         """The battery, as the request has it; it lasts from cycle to cycle."""
@@ -101,7 +105,8 @@ class Summation:
     def gradient(self) -> Gradient:
         """Return the sum, once a device of this rate would have sent it."""
         trained_s, battery = self._trained_s, self._battery()
-        self._task.speed.trained(self._samples, trained_s - self._downloaded_s)
+        computing_s = trained_s - self._downloaded_s - self._waited_s
+        self._task.speed.trained(self._samples, computing_s)
         kind = np.float64 if self._request.wide else np.float32
         gradient = Gradient(
             cycle=self._request.cycle,
