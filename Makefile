@@ -27,7 +27,7 @@ demo: .venv/runs  ## train for real: an orchestrator and four unlike learners
 compare: .venv/runs  ## compare the schemes on ten simulated learners
 	$(BIN)/melisma compare examples/demo.toml --schemes csa,eta,sync,dab --seeds 5
 
-# Default tests run side by side: a second thread would wait for a core that another has.
+# Tests run side by side: a second thread would wait for a core that another has.
 test test-slow test-long: export OMP_NUM_THREADS = 1
 
 test: .venv/ready  ## run the tests (the slow ones apart)

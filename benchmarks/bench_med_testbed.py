@@ -110,20 +110,21 @@ def ends(records: Sequence[Record]) -> list[float]:
     return [100 * (last[task.name] or 0.0) for task in TASKS]
 
 
-def undisturbed(job: Job, folder: Path, placed: list[Device]) -> list[Record]:
+def undisturbed(
+    job: Job, folder: Path, placed: list[Device], still: Still
+) -> list[Record]:
     """Run a job on a machine that does not stand still; else RuntimeError."""
-    still = Still()
     for attempt in range(ATTEMPTS):
         inner = folder / str(attempt)
         inner.mkdir(parents=True)
         still.longest_s = 0.0
         records = run_on_testbed(job, inner, placed)
-        lost = sorted({r.learner for r in records if isinstance(r, Dropped)})
+        lost = sum(isinstance(r, Dropped) for r in records)
         if not lost and still.longest_s < STILL_S:
             return records
         print(
-            f"{job.scheme} stood still for {still.longest_s:.1f} s and lost "
-            f"{len(lost)} learners: once more",
+            f"{job.scheme} stood still for {still.longest_s:.1f} s and lost {lost} "
+            "updates: once more",
             flush=True,
         )
     raise RuntimeError(f"the machine stood still in {ATTEMPTS} runs, one by one")
@@ -140,14 +141,15 @@ def main(
     """Print times and accuracies of each trial, and what is saved."""
     print(provenance(), flush=True)
     trials, cycles = (1, min(cycles, 2)) if quick else (trials, cycles)
-    placed, names = devices(learners), schemes.split(",")
+    placed, names, still = devices(learners), schemes.split(","), Still()
     found: dict[str, list[float]] = {name: [] for name in names}
     accuracies: dict[str, list[list[float]]] = {name: [] for name in names}
     with TemporaryDirectory() as root:
         for trial in range(first, first + trials):
             for scheme in names:
                 job = job_of(scheme, [d.name for d in placed], cycles, trial)
-                records = undisturbed(job, Path(root, f"{trial}-{scheme}"), placed)
+                folder = Path(root, f"{trial}-{scheme}")
+                records = undisturbed(job, folder, placed, still)
                 found[scheme].append(total_s(job, records))
                 accuracies[scheme].append(ends(records))
                 print(f"trial {trial}: {scheme} {found[scheme][-1]:.1f} s", flush=True)

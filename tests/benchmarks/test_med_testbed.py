@@ -81,18 +81,19 @@ def test_a_trial_takes_the_sum_of_its_cycles_by_their_slowest_learners() -> None
     assert found == pytest.approx(27.0)
 
 
-def test_a_run_that_lost_a_learner_is_made_again(
+def test_a_run_that_lost_a_learner_or_stood_still_is_made_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    job = bench_med_testbed.job_of("mmtt", ["x", "y"], 2, 0)
-    whole = records_of({"digits": [2.0]})
+    bench, still = bench_med_testbed, testbed.Still()
+    job, whole = bench.job_of("mmtt", ["x", "y"], 2, 0), records_of({"digits": [2.0]})
     lost = Dropped(cycle=1, time_s=1.0, task="digits", learner="x", reason="gone")
     runs = [[*whole, lost], whole]
-    monkeypatch.setattr(bench_med_testbed, "run_on_testbed", lambda *_: runs.pop(0))
-    assert bench_med_testbed.undisturbed(job, tmp_path / "run", []) == whole
-    runs = [[lost]] * bench_med_testbed.ATTEMPTS
+    monkeypatch.setattr(bench, "run_on_testbed", lambda *_: runs.pop(0))
+    assert bench.undisturbed(job, tmp_path / "run", [], still) == whole
+    monkeypatch.setattr(bench, "STILL_S", 0.0)
+    runs = [whole] * bench.ATTEMPTS
     with pytest.raises(RuntimeError, match="the machine stood still in 10 runs"):
-        bench_med_testbed.undisturbed(job, tmp_path / "lost", [])
+        bench.undisturbed(job, tmp_path / "still", [], still)
 
 
 def test_time_is_saved_against_the_first_scheme_trial_by_trial(

@@ -224,6 +224,18 @@ def test_a_mouse_and_what_cannot_be_read_are_no_sensors(tmp_path: Path) -> None:
         sensors(tmp_path)
 
 
+def one_part(budget: Budget) -> GradientRequest:
+    """50 samples."""
+    return GradientRequest(
+        task="t",
+        cycle=1,
+        parts=[KEYS[:1]],
+        coefficients=[1.0],
+        wide=False,
+        budget=budget,
+    )
+
+
 class FreeAir:
     """Gives a channel to whoever asks."""
 
@@ -245,16 +257,8 @@ def test_a_worker_computes_and_sends_by_its_devices_sensor(
     learner.prepare(SPEC)
     # By the model 50 samples take 3 J of 4 J, and a quarter second of sending 0.5 J.
     budget = msgspec.structs.replace(BUDGET, harvest_w=0.0, sample_j=0.06)
-    work = GradientRequest(
-        task="t",
-        cycle=1,
-        parts=[KEYS[:1]],
-        coefficients=[1.0],
-        wide=False,
-        budget=budget,
-    )
     air = FreeAir()
-    charge = learner.gradient(work, Caller(source(), air=air)).charge
+    charge = learner.gradient(one_part(budget), Caller(source(), air=air)).charge
     assert charge is not None
     assert charge.battery_j == pytest.approx(left_j)
     assert air.levels_j == [pytest.approx(5.0 if sensed else 1.0)]
@@ -270,15 +274,7 @@ def test_a_wait_for_the_battery_does_not_make_a_device_slower() -> None:
     budget = msgspec.structs.replace(
         BUDGET, start_j=0.0, harvest_w=3.0, sample_j=0.06, above_j=4.0
     )
-    work = GradientRequest(
-        task="t",
-        cycle=1,
-        parts=[KEYS[:1]],
-        coefficients=[1.0],
-        wide=False,
-        budget=budget,
-    )
-    done = learner.gradient(work, Caller(source(), air=FreeAir()))
+    done = learner.gradient(one_part(budget), Caller(source(), air=FreeAir()))
     assert done.trained_s >= 1.0
     assert speed.compute_drift.mean < 4.0  # with the wait, 10 times as long and more
 
