@@ -152,7 +152,11 @@ def main(
                 records = undisturbed(job, folder, placed, still)
                 found[scheme].append(total_s(job, records))
                 accuracies[scheme].append(ends(records))
-                print(f"trial {trial}: {scheme} {found[scheme][-1]:.1f} s", flush=True)
+                reached = "/".join(f"{a:.1f}" for a in accuracies[scheme][-1])
+                print(
+                    f"trial {trial}: {scheme} {found[scheme][-1]:.1f} s, {reached} %",
+                    flush=True,
+                )
     show(found, accuracies)
 
 

@@ -26,7 +26,7 @@ def test_bench_med_testbed_shows_times_and_accuracies(
         trials=1, cycles=1, learners=3, schemes="mmtt-ideal", quick=True
     )
     text = output(capsys)
-    trial, total_s = row(text, "trial")
+    trial, total_s, *_ = row(text, "trial")
     assert trial == 0
     shown_s, saved, *accuracies = row(text, "mmtt-ideal  ")
     assert shown_s == total_s > 0
