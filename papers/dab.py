@@ -284,7 +284,7 @@ PAPER = Paper(
                 testbed=True,
                 devices=("jetson-nano", "ideapad"),
                 predicted=(60, 60),
-                trials=360,
+                trials=120,
             ),
             run=run_download,
             draw=draw_download,
