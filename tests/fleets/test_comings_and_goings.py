@@ -329,6 +329,36 @@ def test_a_device_that_slows_down_is_given_less(tmp_path: Path) -> None:
     assert 0 < given[-1] < 600
 
 
+@pytest.mark.parametrize("scheme", ["csa", "dab"])
+def test_a_device_that_slows_down_keeps_its_promise_again(
+    scheme: str, tmp_path: Path
+) -> None:
+    class Heating(Learner):
+        def train(self, request: TrainRequest, caller: Caller) -> Update:
+            if request.cycle == 3:
+                self._device.background = slow(300.0)
+            return super().train(request, caller)
+
+    job = changed(
+        scheme=scheme, cycles=12, deadline=Seconds(1.5), shard=10, late_at_most=0.2
+    )
+    hot = Heating(name="a", background=slow(1500.0))
+    happened = live(job, tmp_path, [hot, Learner(name="b", background=slow(2000.0))])
+    mine = [r for r in of(records.Allocated, happened) if r.learner == "a"]
+    passes = [r.samples * r.steps for r in mine]
+    assert len(passes) == 12
+    assert max(passes[:3]) > 900
+    assert passes[-1] < 450  # 300 samples a second, for 1.5 s
+    halted = {r.cycle for r in of(records.Halted, happened) if r.learner == "a"}
+    assert 3 in halted
+    assert len(halted.intersection(range(8, 13))) <= 2
+    planned = [r.planned_s for r in mine]
+    if scheme == "dab":  # which are its own
+        assert planned == [None] * 12
+    else:
+        assert all(p is not None and p <= 1.5 for p in planned)
+
+
 def test_who_was_started_anew_since_it_was_ready_has_not_offended(
     tmp_path: Path,
 ) -> None:

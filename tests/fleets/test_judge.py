@@ -357,3 +357,11 @@ def test_states_that_cannot_be_are_named(states: Any, reason: str) -> None:
     found = wrong_speeds(Speeds(**STATE, states=states))
     assert (reason in found) if reason else not found
     assert "is no seed" in wrong_speeds(Speeds(**STATE, owner=-1))
+
+
+@pytest.mark.parametrize("spread", [-0.1, 10.1, float("nan"), float("inf"), "wide"])
+@pytest.mark.parametrize("which", ["compute_spread", "link_spread"])
+def test_a_spread_that_cannot_be_is_named(which: str, spread: Any) -> None:
+    assert "a spread of" in wrong_speeds(Speeds(**STATE, **{which: spread}))
+    fine: dict[str, Any] = {which: 0.3}
+    assert not wrong_speeds(Speeds(**STATE, **fine))

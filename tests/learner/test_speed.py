@@ -84,3 +84,57 @@ def test_a_printed_bid_does_not_follow_the_drift() -> None:
         speed.trained(50, took_s=2 * 1.2)
     assert speed.bid(10, 32.5, 1, adaptive=False) == before[False]
     assert speed.bid(10, 32.5, 1, adaptive=True) < before[True]
+
+
+def test_a_promise_is_kept_by_the_device_itself() -> None:
+    speed, plain = measured(), measured()
+    speed.promise(0.05)
+    at_first = speed.bid(10, 32.5, 1, adaptive=False)
+    assert at_first < plain.bid(10, 32.5, 1, adaptive=False)  # though as printed
+    sent_s = speed.upload_s()
+    for _ in range(10):
+        speed.kept(ratio=(2.0, 1.0), late=True)
+        speed.renew()
+    # Fixed 2.5 s, and twice 0.2 s a shard of 10 for training: (31.5 − 2.5)/0.5 = 58.
+    assert 5 < speed.bid(10, 32.5, 1, adaptive=True) < 58
+    assert speed.upload_s() > sent_s  # late, whatever made it so
+
+
+def test_a_device_that_was_given_nothing_tries_again() -> None:
+    speed = measured()
+    speed.promise(0.05)
+    at_first = speed.bid(10, 32.5, 1, adaptive=True)
+    for _ in range(10):
+        speed.kept(ratio=(30.0, 1.0), late=True)
+        speed.renew()
+    assert speed.bid(10, 32.5, 1, adaptive=True) < 10
+    for _ in range(30):
+        speed.forget()
+        speed.renew()
+    assert speed.bid(10, 32.5, 1, adaptive=True) > 0.8 * at_first
+
+
+def test_without_a_promise_nothing_is_learnt_of_lateness() -> None:
+    speed = measured()
+    before = speed.bid(10, 32.5, 1, adaptive=True)
+    speed.kept(ratio=(30.0, 1.0), late=True)
+    speed.renew()
+    assert speed.bid(10, 32.5, 1, adaptive=True) == before
+
+
+def test_the_spread_of_the_benchmark_is_reported_and_taken_to_heart() -> None:
+    shaky = Speed(
+        1000,
+        link=Line(latency_s=0.1, rate=1000.0, spread=0.1),
+        compute=Line(latency_s=0.2, rate=50.0, spread=0.6),
+        sample_bytes=10,
+    )
+    assert shaky.report().compute_spread == 0.6
+    assert shaky.report().link_spread == 0.1
+    steady = measured()
+    for speed in (shaky, steady):
+        speed.promise(0.05)
+        speed.renew()
+    assert shaky.bid(10, 32.5, 1, adaptive=True) < 0.8 * steady.bid(
+        10, 32.5, 1, adaptive=True
+    )

@@ -183,6 +183,20 @@ def test_the_hook_hears_of_every_batch_the_short_last_one_included() -> None:
     assert heard == [10] * WARM_UP + [10, 3, 10, 10, 5] * 2
 
 
+def test_a_spread_is_that_of_the_times_around_their_median() -> None:
+    """1, 2 and 4 s: ln ½, 0 and ln 2 from the median: √((ln² 2 + ln² 2)/2) = ln 2."""
+    clock = FakeClock()
+    times_s = iter([9.0, 1.0, 2.0, 4.0])  # the first is not timed
+
+    def fetch(shards: int) -> int:
+        clock.wait(next(times_s))
+        return 100 * shards
+
+    line = time_transfers(fetch, [1], repeats=3, clock=clock)
+    assert line.spread == pytest.approx(np.log(2))
+    assert fit([1, 2], [1.0, 2.0]).spread == 0
+
+
 def test_one_slow_pass_of_three_does_not_count() -> None:
     clock, batches = FakeClock(), 0
 

@@ -157,3 +157,30 @@ def test_of_many_incidents_the_gravest_stay_in_order() -> None:
     ]
     shown = ledger.gravest(happened, 3)
     assert [incident.what for incident in shown] == ["dropped", "joined", "expelled"]
+
+
+def test_late_is_who_halted_or_was_not_there_in_time() -> None:
+    happened = [
+        *(order(name) for name in ("early", "halted", "over", "gone", "false")),
+        *back("early", 10.1, 10.2, 10.3),
+        *back("halted", 10.1, 10.2, 10.3, halted=True),
+        *back("over", 10.1, 10.2, 10.3)[:-1],
+        at(12.0, records.Uploaded, learner="over", late=True),
+        at(12.0, records.Dropped, learner="gone", reason="not there", late=True),
+        at(12.0, records.Dropped, learner="false", reason="false"),
+    ]
+    rows = {row.learner: row.late for row in ledger.learner_cycles(happened)}
+    assert [name for name, late in rows.items() if late] == ["halted", "over", "gone"]
+
+
+def test_a_reserve_is_the_part_of_the_plan_that_is_not_expected() -> None:
+    # 1 − 0.6/0.8 = 0.25 and 1 − 0.5/1 = 0.5; the third has no plan with care.
+    rows = [
+        a_row(predicted_s=0.6, planned_s=0.8),
+        a_row(predicted_s=0.5, planned_s=1.0, late=True),
+        a_row(predicted_s=0.5),
+    ]
+    assert [row.reserve for row in rows] == [pytest.approx(0.25), 0.5, None]
+    (total,) = ledger.totals(rows)
+    assert total.late == 1
+    assert total.reserve == pytest.approx(0.375)

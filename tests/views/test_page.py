@@ -133,6 +133,8 @@ def test_the_rows_are_one_for_each_learner_and_cycle(written: Path) -> None:
         "halted": "1",
         "outcome": "counted",
         "distance": "",
+        "planned_s": "",
+        "late": "1",  # it halted
     }
     assert (lost["outcome"], lost["measured_s"]) == (f"false: {EVIL}", "")
 

@@ -15,19 +15,24 @@ from numpy.typing import NDArray
 
 from melisma.algorithms.log import CycleLog
 from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
+from melisma.algorithms.promised import Observed, restore, stored
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import InfeasibleError, MelismaError
-from melisma.fleets.protocols import Lost, Order, Probed, Trains, Updates
+from melisma.fleets.protocols import Lost, Order, Probed, Spreads, Trains, Updates
 from melisma.learning import splits
 from melisma.learning.aggregation import aggregate, clip
 from melisma.learning.parameters import Parameters
-from melisma.maths.arrays import Bools, Ints
+from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.schemes import DECENTRALISED, find
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation, Problem, learner_s
+from melisma.system.promise import UNSEEN, Promises
 from melisma.system.streams import Stream
 
 logger = logging.getLogger("melisma.orchestrator")
+
+#: Cycles after which little is left of what a learner without work has shown.
+RELAXED = 30
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -44,20 +49,28 @@ class Planner(Protocol):
 class Averaging:
     """Learners train on their own share; the model is the mean of their updates.
 
-    ``planner`` decides who does how much, in place of the task's scheme.
+    ``planner`` decides who does how much, in place of the task's scheme. ``promises``,
+    by whose margins it plans, learn what the learners' cycles took.
     """
 
-    def __init__(self, crew: Trains, planner: Planner | None = None) -> None:
+    def __init__(
+        self,
+        crew: Trains,
+        planner: Planner | None = None,
+        promises: Promises | None = None,
+    ) -> None:
         self._crew, self._planner = crew, planner or allocate
+        self._promises = promises
         self._said: dict[str, str] = {}  # the last warning of each kind
 
     async def begin(self, log: CycleLog, *, patient: bool) -> Plan:
         """Ask which learners are ready, and plan.
 
         A ``patient`` run lets learners sit out that cannot do ``least`` shards by the
-        deadline, and waits up to `WAIT_S` for others where no plan is feasible.
+        deadline, and waits up to `WAIT_S` for others where no plan is feasible. Where
+        nobody can promise to be in time, promises are forgotten until somebody can.
         """
-        crew = self._crew
+        crew, relaxed = self._crew, 0
         until_s = crew.now_s() + (WAIT_S if patient else 0.0)
         while True:
             await crew.ready()
@@ -66,6 +79,10 @@ class Averaging:
             try:
                 plan = await self._planner(log.task, crew, log.cycle, only_able=patient)
             except InfeasibleError as error:
+                if self._promises and relaxed < RELAXED:
+                    relaxed += 1
+                    self._promises.skip()
+                    continue
                 if crew.now_s() >= until_s:
                     raise
                 self._say("waiting", f"waiting up to {WAIT_S:g} s: {error}")
@@ -87,14 +104,23 @@ class Averaging:
         own, task = self._crew.own_samples, log.task
         orders = share_out(task, begun.allocation, log.cycle, own, begun.probed)
         updates = self._crew.train(orders, parameters, task.deadline_s)
-        return Outcome(await merged(log, parameters, updates), begun)
+        if self._promises and begun.law:
+            seen = Observed(begun.law, orders, task)
+            updates = seen.through(updates)
+        outcome = Outcome(await merged(log, parameters, updates), begun)
+        if self._promises and begun.law:
+            names = [self._crew.learners[k] for k in seen.learners]
+            self._promises.see(names, seen.took())
+        return outcome
 
     def state(self) -> Parameters:
-        """No state but the model."""
-        return {}
+        """Return what was learnt of the learners' times."""
+        return stored(self._promises) if self._promises else {}
 
     def restore(self, saved: Parameters) -> None:
-        """No state but the model."""
+        """Go on with it."""
+        if self._promises:
+            restore(self._promises, saved)
 
     def fruitless(self, log: CycleLog) -> MelismaError:
         """Return the error to raise when no update counts."""
@@ -139,6 +165,11 @@ async def merged(
     return merge.result() if log.counted else None
 
 
+def spread_of(crew: Trains) -> Floats | float:
+    """Return the spread of the learners' benchmarks, where it is known."""
+    return crew.spread() if isinstance(crew, Spreads) else UNSEEN
+
+
 async def allocate(
     task: ScheduledTask,
     crew: Trains,
@@ -146,6 +177,7 @@ async def allocate(
     *,
     only_able: bool = False,
     on_air: Bools | None = None,
+    promises: Promises | None = None,
 ) -> Plan:
     """Shards and steps of each learner by the task's scheme.
 
@@ -153,7 +185,8 @@ async def allocate(
     With ``only_able``, learners that cannot do ``task.least`` shards by the deadline,
     or do not have them, get nothing, and all get less if there is less data. Nor do
     those get anything that are not ``on_air``, where that is given, and all get less if
-    the others cannot train on so much once.
+    the others cannot train on so much once. With ``promises``, the law is multiplied by
+    the learners' margins, and those get nothing who cannot promise to be in time.
     """
     own = crew.own_samples
     if task.scheme in DECENTRALISED:
@@ -170,7 +203,12 @@ async def allocate(
             )
         allocation = Allocation(samples=shards, steps=(shards > 0) * task.steps)
         return Plan(allocation, predicted_s=None)
-    law = (await crew.law()).per_shard(task.shard)
+    told = expected = planned = await crew.law()
+    if promises:
+        margins = promises.margins(crew.learners, spread_of(crew))
+        expected, planned = margins.expect(told), margins.plan(told)
+        only_able = True
+    law = planned.per_shard(task.shard)
     if only_able and own is not None:
         own = _within_reach(own, law, task)
     most = task.most_shards(len(crew.learners), own)
@@ -191,22 +229,30 @@ async def allocate(
         least=task.least,
         most=most[able],
     )
-    if on_air is not None:
-        problem = _fitting(problem, cycle)
+    if on_air is not None or promises:
+        problem = _fitting(
+            problem, cycle, logging.INFO if promises else logging.WARNING
+        )
     allocation = find(task.scheme)(problem)
     whole = Allocation(
         samples=spread(allocation.samples, able, len(able)),
         steps=spread(allocation.steps, able, len(able)),
     )
-    return Plan(whole, spread(learner_s(problem, allocation), able, len(able)))
+    seconds = spread(learner_s(problem, allocation), able, len(able))
+    if promises is None:
+        return Plan(whole, seconds)
+    counted = expected.per_shard(task.shard)
+    predicted_s = counted.seconds(whole.samples, whole.steps)
+    return Plan(whole, predicted_s, planned_s=seconds, law=told)
 
 
-def _fitting(problem: Problem, cycle: int) -> Problem:
+def _fitting(problem: Problem, cycle: int, level: int) -> Problem:
     """Return the problem with no more samples than can be trained on once."""
     fits = int(problem.samples_within(1).sum())
     if not 0 < fits < problem.samples:
         return problem
-    logger.warning(
+    logger.log(
+        level,
         "cycle %d: %d of %d shards can be trained on by the deadline of %.6g s",
         cycle,
         fits,

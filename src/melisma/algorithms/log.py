@@ -11,7 +11,14 @@ import numpy as np
 
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import TrainingError
-from melisma.fleets.protocols import NOT_FINITE, Crew, Judges, Lost, Updates
+from melisma.fleets.protocols import (
+    NOT_FINITE,
+    NOT_THERE,
+    Crew,
+    Judges,
+    Lost,
+    Updates,
+)
 from melisma.fleets.sums import Energy
 from melisma.learning.evaluation import Scores
 from melisma.learning.parameters import all_finite
@@ -29,6 +36,8 @@ Sink = Callable[[records.Record], None]
 
 logger = logging.getLogger("melisma.orchestrator")
 
+#: What is longer than the deadline by this share is not late.
+ROUNDING = 1e-9
 #: Refused answers after which a learner is expelled.
 OFFENCES = 3
 
@@ -132,6 +141,7 @@ class CycleLog:
                 steps=int(allocation.steps[k]),
                 predicted_s=_at(plan.predicted_s, k),
                 cost=_at(plan.cost, k),
+                planned_s=_at(plan.planned_s, k),
             )
 
     def moved(self, name: str, **facts: Any) -> None:
@@ -158,10 +168,12 @@ class CycleLog:
                 batches=report.batches,
                 loss=_finite(report.loss),
             )
-            self._learner(records.Uploaded, name, report.uploaded_s)
+            late = report.uploaded_s > self.task.deadline_s * (1 + ROUNDING)
+            self._learner(records.Uploaded, name, report.uploaded_s, late=late)
             self._checked(name, report.distance, report.uploaded_s)
             if report.samples == 0:
-                self._drop(name, report.uploaded_s, "nothing trained by the deadline")
+                why = "nothing trained by the deadline"
+                self._drop(name, report.uploaded_s, why, late=True)
             elif row in refused:
                 one = {name: rows[row] for name, rows in updates.parameters.items()}
                 large = all_finite(one)
@@ -178,19 +190,27 @@ class CycleLog:
         name = self._crew.learners[lost.learner]
         self._seconds[lost.learner] = lost.after_s
         self._checked(name, lost.distance, lost.after_s)
-        self._drop(name, lost.after_s, lost.reason, offence=lost.offence)
+        late = lost.reason == NOT_THERE
+        self._drop(name, lost.after_s, lost.reason, offence=lost.offence, late=late)
 
     def _checked(self, name: str, distance: float | None, after_s: float) -> None:
         if distance is not None:
             self._learner(records.Checked, name, after_s, distance=_finite(distance))
 
     def _drop(
-        self, name: str, after_s: float, reason: str, *, offence: bool = False
+        self,
+        name: str,
+        after_s: float,
+        reason: str,
+        *,
+        offence: bool = False,
+        late: bool = False,
     ) -> None:
         self._dropped[reason] += 1
         if reason.endswith(NOT_FINITE):
             self._not_finite.add(name)
-        self._learner(records.Dropped, name, after_s, reason=reason, offence=offence)
+        facts = {"reason": reason, "offence": offence, "late": late}
+        self._learner(records.Dropped, name, after_s, **facts)
 
     def broken(self) -> None:
         """Count no update of this cycle: together they make no usable model."""

@@ -7,7 +7,7 @@ association holds what tasks share, learners and budget.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -26,6 +26,7 @@ from melisma.runs.records import Evaluated, Record, Refused
 from melisma.runs.store import RunWriter, ignore
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
+from melisma.system.promise import COMPUTE, LINK, Promises
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,6 +37,7 @@ class Entry:
     crew: SharedCrew
     run: RunWriter = field(default_factory=RunWriter)
     arrives_s: float = 0.0
+    promises: Promises | None = None  #: where lateness is limited
 
 
 class DelayEstimates(Enum):
@@ -114,7 +116,7 @@ class TaskScheduler:
             self._clock.leave(task.name)
             return None
         crew.gather = lambda: self._gather(i, entry)
-        averaging = Averaging(crew, _Planner(self, i))
+        averaging = Averaging(crew, _Planner(self, i), entry.promises)
         try:
             return await train(
                 task,
@@ -167,13 +169,22 @@ class TaskScheduler:
         shards = association.split(i, members[there], seconds)
         shard_s, fixed_s = seconds or association.seconds(i, members[there])
         whole = spread(shards, there, len(members))
-        predicted_s = np.where(shards > 0, fixed_s + shard_s * shards, 0.0)
-        return Plan(
+        planned_s = np.where(shards > 0, fixed_s + shard_s * shards, 0.0)
+        plan = Plan(
             Allocation(samples=whole, steps=(whole > 0) * task.steps),
-            predicted_s=spread(predicted_s, there, len(members)),
+            predicted_s=spread(planned_s, there, len(members)),
             cost=association.costs(members, whole),
             probed=probed,
         )
+        if entry.promises is None:
+            return plan
+        law = await entry.crew.law()
+        margins = entry.promises.margins(entry.crew.learners)
+        less = margins.expected / margins.planned
+        shorter, fixed_shorter = slower_by(less, margins.plan(law), task)
+        expected_s = fixed_s * fixed_shorter + shard_s * shorter * shards
+        predicted_s = np.where(shards > 0, expected_s, 0.0)
+        return replace(plan, predicted_s=predicted_s, planned_s=planned_s, law=law)
 
     async def _probed(self, entry: Entry, cycle: int) -> Probed:
         """Have every member begin with one shard, and report its speed."""
@@ -198,3 +209,44 @@ def seconds_of(law: DelayLaw, task: ScheduledTask) -> tuple[Floats, Floats]:
     """Seconds per shard and fixed seconds of each learner."""
     counted = law.per_shard(task.shard)
     return counted.sample_s + task.steps * counted.step_s, counted.fixed_s
+
+
+#: Returns seconds per shard and fixed seconds, tasks × learners.
+Known = Callable[[], tuple[Floats, Floats]]
+
+
+def with_care(
+    known: Known,
+    tasks: Sequence[ScheduledTask],
+    promises: Sequence[Promises | None],
+    laws: Callable[[], tuple[Sequence[DelayLaw], Sequence[str]]],
+) -> Known:
+    """Return the known times as they are to be planned with; as known, if no promises.
+
+    ``laws`` returns one law a task, by which learners' cycles are compared, and the
+    learners' names.
+    """
+
+    there = [promised for promised in promises if promised]
+    if not there:
+        return known
+
+    def careful() -> tuple[Floats, Floats]:
+        shard_s, fixed_s = known()
+        told, names = laws()
+        slower = [
+            slower_by(promised.margins(names).planned, law, task)
+            for task, promised, law in zip(tasks, there, told, strict=True)
+        ]
+        shards, fixed = (np.stack(rows) for rows in zip(*slower, strict=True))
+        return shard_s * shards, fixed_s * fixed
+
+    return careful
+
+
+def slower_by(
+    factors: Floats, law: DelayLaw, task: ScheduledTask
+) -> tuple[Floats, Floats]:
+    """How many times as long a shard and the rest take, if compute and link do so."""
+    slow = law.slowed(compute=factors[COMPUTE], network=factors[LINK])
+    return seconds_of(slow, task)[0] / seconds_of(law, task)[0], factors[LINK]

@@ -12,6 +12,7 @@ from melisma.learning.metrics import METRICS, Metric
 from melisma.learning.parameters import Model
 from melisma.learning.settings import Merging, Training
 from melisma.maths.arrays import Floats, Ints
+from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
 
 MEAN, TRAINING = Merging(), Training()
@@ -104,3 +105,5 @@ class Plan:
     predicted_s: Floats | None  #: None where only the learners know (DAB)
     cost: Floats | None = None  #: price of each learner's work, where there are prices
     probed: Probed | None = None  #: if every learner has begun with a shard already
+    planned_s: Floats | None = None  #: predicted with care, where lateness is limited
+    law: DelayLaw | None = None  #: per sample, without that care

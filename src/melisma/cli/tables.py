@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from melisma.views.batteries import Battery
     from melisma.views.fog import Totals
     from melisma.views.history import History
+    from melisma.views.ledger import LearnerTotals
 
 #: Learners that a table shows.
 SHOWN = 30
@@ -71,7 +72,7 @@ def print_run(job: "Job", folder: Path, records: "list[Record]", as_json: bool) 
     if family_of(job).moves_data:
         _show_devices(job, moves(records).get("devices", {}))
     else:
-        _show_learners(records)
+        _show_learners(job, records)
     _show_batteries(power(records).get("batteries", {}))
     _show_cycles(history(records))
     line(f"Configuration, records and model: {folder}")
@@ -99,13 +100,14 @@ def _print_tasks(
     line(f"Configuration, records and model of each task: {head['folder']}")
 
 
-def _show_learners(records: "list[Record]") -> None:
+def _show_learners(job: "Job", records: "list[Record]") -> None:
     """Show what each learner was given and did, over all cycles."""
     from melisma.views.ledger import learner_cycles, totals
 
     table = table_of(
         *("learner", "cycles", "samples", "epochs", "predicted\n(s)", "measured\n(s)"),
         *("error\n(%)", "samples\ntrained", "updates\nlost"),
+        *(("late\n(%)", "reserve\n(%)") if job.late_at_most else ()),
     )
     learners = totals(learner_cycles(records))
     for learner in learners[:SHOWN]:
@@ -123,9 +125,29 @@ def _show_learners(records: "list[Record]") -> None:
             known(learner.off_percent, 1),
             known(learner.trained, 0),
             f"{learner.lost:,}",
+            *(_promised(learner) if job.late_at_most else ()),
         )
     show(table, "Learners: means over their cycles")
+    if job.late_at_most:
+        line(_kept(job.late_at_most, learners))
     _say_rest(learners, "learners")
+
+
+def _promised(learner: "LearnerTotals") -> tuple[str, str]:
+    """Return how often a learner was late, and the time left free against that."""
+    reserve = learner.reserve
+    late = known(100 * learner.late / learner.cycles, 1)
+    return late, "its own" if reserve is None else known(100 * reserve, 1)
+
+
+def _kept(late_at_most: float, learners: "list[LearnerTotals]") -> str:
+    cycles = sum(learner.cycles for learner in learners)
+    late = sum(learner.late for learner in learners)
+    share = f"{100 * late / cycles:.1f} %" if cycles else "none"
+    return (
+        f"Late: {share} of {cycles:,} cycles of learners; at most "
+        f"{100 * late_at_most:g} % of each one's were promised."
+    )
 
 
 def moves(records: "list[Record]") -> dict[str, Any]:

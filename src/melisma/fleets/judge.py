@@ -49,6 +49,8 @@ LEAST_BATCH_S = 1e-5
 MOST_S = 3000.0
 #: States that a learner's owner may have it in, and the largest seed of them.
 MOST_STATES, MOST_SEED = 64, (1 << 63) - 1
+#: Spread of a benchmark's times that is believed (σ of the logarithm).
+MOST_SPREAD = 10.0
 #: Times the largest parameter of the model that was sent, or 1, that an update may have
 #: at most, and the most of a sample's gradient. What is finite and larger would leave a
 #: model that nobody can train on.
@@ -278,6 +280,9 @@ def wrong_speeds(speeds: object) -> str:
         return "not a delay law"
     if speeds.owner is not None and not _is_whole(speeds.owner, 0, MOST_SEED):
         return f"{speeds.owner!r} is no seed"
+    for spread in (speeds.compute_spread, speeds.link_spread):
+        if not _is_number(spread) or not 0 <= spread <= MOST_SPREAD:
+            return f"a spread of {spread!r}"
     return _wrong_law(speeds) or _wrong_states(speeds.states)
 
 

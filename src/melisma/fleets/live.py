@@ -31,7 +31,7 @@ from melisma.fleets.roster import Roster, law_of, while_they_come
 from melisma.fleets.served import ServedTask
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Late
-from melisma.maths.arrays import Ints
+from melisma.maths.arrays import Floats, Ints
 from melisma.system.law import DelayLaw
 
 log = logging.getLogger("melisma.orchestrator")
@@ -141,6 +141,10 @@ class LiveLearners(LiveCrew):
         """The learners' delay laws, as far as they are believed."""
         claimed = await super().law()
         return self._claims.law(self.learners, claimed, self._deadline_s)
+
+    def spread(self) -> Floats:
+        """Spread of the benchmarks by which the learners know themselves."""
+        return self._roster.spread(self._served.task, self.learners)
 
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
         """Ask each learner how many shards it will take; 0 without an answer.

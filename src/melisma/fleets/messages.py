@@ -81,6 +81,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     benchmarked: int = 8  #: shards of a benchmark
     sizes: int = 2  #: of a benchmark: all its shards, or half of them too
     repeats: int = 3  #: of each size, whose median counts
+    late_at_most: float = 0.0  #: share of cycles that may be late; 0: no promise
 
 
 @rpc.register
@@ -214,3 +215,5 @@ class Speeds(msgspec.Struct, frozen=True, kw_only=True):
     states: list[StateSpeeds] = msgspec.field(default_factory=list)
     #: Seed of these states (`system.states.owner_state`), of an owner who is emulated.
     owner: int | None = None
+    compute_spread: float = 0.0  #: σ of the logarithm of its benchmark's times
+    link_spread: float = 0.0

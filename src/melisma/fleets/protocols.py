@@ -112,6 +112,14 @@ class Judges(Protocol):
         """Return what is to be recorded of learners since the last call."""
 
 
+@runtime_checkable
+class Spreads(Protocol):
+    """A crew that knows how far its learners' benchmarks spread."""
+
+    def spread(self) -> Floats:
+        """Return σ of the logarithm of their times: compute and link × learners."""
+
+
 class Trains(Crew, Protocol):
     """A crew that trains and answers with updates."""
 

@@ -25,6 +25,7 @@ from melisma.fleets.judge import (
 from melisma.fleets.messages import Ready, Speeds, TaskSpec
 from melisma.fleets.protocols import Complaint
 from melisma.fleets.remotes import Remotes
+from melisma.maths.arrays import Floats
 from melisma.system.law import DelayLaw
 
 log = logging.getLogger("melisma.orchestrator")
@@ -72,10 +73,13 @@ class Roster:
         self.present: dict[str, Ready] = {}
         announcements = list(announcements)
         # Drift is counted once: by the learner, or by who observes its cycles.
-        drifted = len(announcements) == 1
+        alone = len(announcements) == 1
         self._tasks = {
             item.spec.task: replace(
-                item, spec=msgspec.structs.replace(item.spec, drifted=drifted)
+                item,
+                spec=msgspec.structs.replace(
+                    item.spec, drifted=alone and not item.spec.late_at_most
+                ),
             )
             for item in announcements
         }
@@ -96,6 +100,11 @@ class Roster:
         """Return the delay law of learners: what each measured, and the overhead."""
         law = law_of(self.speeds(task, names))
         return law.slowed(overhead_s=self.overhead_s)
+
+    def spread(self, task: str, names: Iterable[str]) -> Floats:
+        """Return the spread of benchmarks: compute and link × learners."""
+        told = self.speeds(task, names)
+        return np.array([[s.compute_spread, s.link_spread] for s in told]).T
 
     def speeds(self, task: str, names: Iterable[str]) -> list[Speeds]:
         """Return what learners reported of themselves, states included."""

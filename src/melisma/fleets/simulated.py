@@ -4,18 +4,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from melisma.errors import ConfigError
 from melisma.fleets.classroom import Classroom
-from melisma.fleets.drifting import DriftingLearners
-from melisma.fleets.protocols import NOT_THERE, Lost, Order, Probed, Report, Updates
+from melisma.fleets.drifting import Careful, DriftingLearners, PromisedLearners
+from melisma.fleets.prices import Prices
+from melisma.fleets.protocols import NOT_THERE, Lost, Order, Probed, Updates
 from melisma.learning.parameters import Model, Parameters
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
 from melisma.learning.training import batch_plan
 from melisma.maths.arrays import Bools, Floats, Ints
-from melisma.schemes.dab import dab, safely
+from melisma.schemes.dab import dab
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Problem
 from melisma.system.radio import RadioCell
@@ -41,10 +41,13 @@ class Conditions:
     probability: Floats | None = None  #: γ, learners × states; a state a cycle
     changing: float = 0.0  #: chance that a state changes once, within a cycle
     noise: float = 0.0  #: spread (σ of the logarithm) of compute and network times
+    #: In place of noise: how many times as long compute and network take in a cycle.
+    slower: Callable[[int], Floats] | None = None
     late: Late = Late.HALT  #: what happens to a learner not done by the deadline
     look_every: int = 10  #: batches between two looks at the clock (Late.OVERRUN)
     timing: bool = False  #: only times are computed: nothing is ever trained
     adaptive: bool = False  #: learners bid with a margin, by how they have drifted
+    late_at_most: float | None = None  #: share of cycles, by which they bid instead
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.noise) and self.noise >= 0):
@@ -91,9 +94,15 @@ class SimulatedLearners:
         self._samples, self._training = samples, training
         self._classroom = Classroom(model, samples, training, hardware)
         self._conditions = conditions or Conditions()
-        self._drifting = DriftingLearners(len(names))
+        self._careful = self._carefully()
         self._rng = np.random.default_rng([seed, Stream.FLEET])
-        self._now_s, self._cycle = 0.0, 0
+        self._now_s, self._cycle, self._drawn = 0.0, 0, 0
+
+    def _carefully(self) -> Careful | None:
+        """Return how learners bid with a margin, if they do."""
+        if (late_at_most := self._conditions.late_at_most) is not None:
+            return PromisedLearners(self._names, late_at_most)
+        return DriftingLearners(len(self._names)) if self._conditions.adaptive else None
 
     def now_s(self) -> float:
         """Virtual seconds since the run began."""
@@ -151,9 +160,9 @@ class SimulatedLearners:
     async def bids(self, *, deadline_s: float, steps: int, shard: int) -> Ints:
         """Each learner's own bound on its shards (DAB, Eq. 5)."""
         law = await self.law()
-        if self._conditions.adaptive:
-            law = self._drifting.careful(law, self.members)
-            deadline_s = safely(deadline_s)
+        if self._careful:
+            law = self._careful.careful(law, self.members)
+            deadline_s = self._careful.before(deadline_s)
         problem = Problem.of(
             law.per_shard(shard),
             samples=len(self._samples) // shard,
@@ -192,8 +201,8 @@ class SimulatedLearners:
         orders = [order for order in orders if order.samples]
         self._cycle += 1
         prices = self._price(orders, deadline_s)
-        if self._conditions.adaptive:
-            await self._observe(orders, prices)
+        if self._careful:
+            await self._observe(self._careful, orders, prices)
         arrival = np.argsort(prices.uploaded_s, kind="stable")
         if self._conditions.late == Late.DROP:
             late = prices.late[arrival]
@@ -210,21 +219,18 @@ class SimulatedLearners:
         ended_s = prices.uploaded_s[arrival].max(initial=0.0)
         self._now_s += float(deadline_s if cut_off.size else ended_s)
 
-    async def _observe(self, orders: Sequence[Order], prices: "_Prices") -> None:
+    async def _observe(
+        self, careful: Careful, orders: Sequence[Order], prices: Prices
+    ) -> None:
         """Let learners compare a cycle with what they knew of themselves."""
         who = np.array([order.learner for order in orders], dtype=np.int64)
         law = (await self.law()).only(who)
-        samples = np.array([order.samples for order in orders])
-        self._drifting.observe(
-            self.members[who],
-            (law.sample_s * samples + law.fixed_s / 2, law.step_s * prices.passes),
-            (prices.downloaded_s, prices.trained_s - prices.downloaded_s),
-        )
+        careful.observe(self.members[who], prices.took(law, orders))
 
     async def _trained(
         self,
         orders: Sequence[Order],
-        prices: "_Prices",
+        prices: Prices,
         arrival: Ints,
         plans: Sequence[Ints],
         parameters: Parameters,
@@ -268,7 +274,7 @@ class SimulatedLearners:
             rows = _drawn(own, order.samples, self._rng)
         return batch_plan(rows, order.steps, self._training, self._rng)
 
-    def _price(self, orders: Sequence[Order], deadline_s: float) -> "_Prices":
+    def _price(self, orders: Sequence[Order], deadline_s: float) -> Prices:
         """Return times and work of the orders under this cycle's states and noise."""
         chance, self._coming = self._next(), None
         law, (compute, network) = chance.through, chance.slower
@@ -300,7 +306,7 @@ class SimulatedLearners:
             batches = np.minimum(looks, steps * per_pass).astype(np.int64)
         trained = batches // per_pass * d + np.minimum(batches % per_pass * size, d)
         trained_s = download_s + sample_s * trained
-        return _Prices(
+        return Prices(
             downloaded_s=download_s,
             trained_s=trained_s,
             uploaded_s=trained_s + upload_s,
@@ -322,7 +328,11 @@ class SimulatedLearners:
             part = np.where(changes, self._rng.random(K), 1.0)
             later = self._in(self._law, self._draw_states())
             through = replace(law, step_s=part * law.step_s + (1 - part) * later.step_s)
-        slower = np.exp(sigma * self._rng.standard_normal((2, K)))
+        self._drawn += 1
+        if self._conditions.slower:
+            slower = self._conditions.slower(self._drawn)
+        else:
+            slower = np.exp(sigma * self._rng.standard_normal((2, K)))
         return _Chance(states, through, slower)
 
     def _draw_states(self) -> Ints | None:
@@ -347,34 +357,8 @@ class _Chance:
     slower: Floats  #: how much slower compute and network are
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Prices:
-    """One cycle of every ordered learner, in time and in work."""
-
-    downloaded_s: Floats
-    trained_s: Floats
-    uploaded_s: Floats
-    batches: Ints
-    samples: Ints
-    passes: Ints  #: samples, each as often as it was trained on
-    halted: NDArray[np.bool_]
-    late: NDArray[np.bool_]  #: would not be done by the deadline
-
-    def report(self, i: int, learner: int, loss: float) -> Report:
-        return Report(
-            learner=learner,
-            downloaded_s=float(self.downloaded_s[i]),
-            trained_s=float(self.trained_s[i]),
-            uploaded_s=float(self.uploaded_s[i]),
-            samples=int(self.samples[i]),
-            batches=int(self.batches[i]),
-            loss=loss,
-            halted=bool(self.halted[i]),
-        )
-
-
 def _unlearnt(
-    prices: _Prices, orders: Sequence[Order], arrival: Ints, parameters: Parameters
+    prices: Prices, orders: Sequence[Order], arrival: Ints, parameters: Parameters
 ) -> Updates:
     """Updates that hold the old model, at the times of trained ones."""
     reports = [prices.report(i, orders[i].learner, 0.0) for i in arrival.tolist()]

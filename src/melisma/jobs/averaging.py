@@ -1,5 +1,7 @@
 """Averaging from a job: simulated and live."""
 
+from functools import partial
+
 import numpy as np
 
 from melisma.algorithms.averaging import Averaging, allocate
@@ -22,21 +24,36 @@ from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job
 from melisma.learning.settings import HERE, Hardware
 from melisma.schemes import AS_PRINTED, DECENTRALISED
+from melisma.system.promise import Promises
 
 
 def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
     task, learners = learners_of(job, hardware)
+    promises = promises_of(job)
 
     async def in_cell(
         task: ScheduledTask, crew: Trains, cycle: int, *, only_able: bool
     ) -> Plan:
         """Allocate by a cycle's channel: who cannot take part in it sits out."""
         on_air = learners.on_air()
-        return await allocate(task, crew, cycle, only_able=True, on_air=on_air)
+        return await allocate(
+            task, crew, cycle, only_able=True, on_air=on_air, promises=promises
+        )
 
-    planner = in_cell if job.channel.changing else allocate
-    return Prepared(job, task, learners, Averaging(learners, planner))
+    planner = in_cell if job.channel.changing else partial(allocate, promises=promises)
+    return Prepared(job, task, learners, Averaging(learners, planner, promises))
+
+
+def promises_of(job: Job) -> Promises | None:
+    """Return what limits lateness, where the job asks for it."""
+    return None if job.late_at_most is None else Promises(job.late_at_most)
+
+
+def averaging_of(job: Job, crew: Trains) -> Averaging:
+    """Return the algorithm of a job whose learners are real."""
+    promises = promises_of(job)
+    return Averaging(crew, partial(allocate, promises=promises), promises)
 
 
 def learners_of(
@@ -66,6 +83,7 @@ def learners_of(
             late=job.late,
             look_every=job.look_every,
             adaptive=job.scheme in DECENTRALISED - AS_PRINTED,
+            late_at_most=job.late_at_most if job.scheme in DECENTRALISED else None,
         ),
         own_rows=own_rows(job, task.data),
         hardware=hardware,
@@ -85,7 +103,7 @@ async def live(
     """Train with the learners that joined."""
     (live_task,) = tasks
     crew = live_task.learners(roster, live_task.began_s)
-    algorithm = Averaging(crew)
+    algorithm = averaging_of(job, crew)
     await train(
         live_task.task, crew, algorithm, live_task.run, patient=True, control=control
     )

@@ -53,6 +53,7 @@ class Family(NamedTuple):
     exact: bool = False  #: learners compute in float32, whatever else they could
     simulated_only: str = ""  #: a scheme that needs to know the future
     cells: bool = False  #: learners may be in a cell whose channels change
+    promises: tuple[str, ...] | None = ()  #: schemes that limit lateness; None: all
 
     def checked(self, job: Job, *, live: bool = False) -> Job:
         """Return the job with what its scheme implies written out, or ConfigError."""
@@ -64,9 +65,21 @@ class Family(NamedTuple):
                 f"{', '.join(keys)} of [channel] are simulated, for one task whose "
                 "updates are averaged (scheme 'csa'): leave them out"
             )
+        self._check_promise(job)
         if live:
             self.check_live(job)
         return self.as_meant(job)
+
+    def _check_promise(self, job: Job) -> None:
+        """Raise ConfigError if lateness cannot be limited under the job's scheme."""
+        schemes = self.promises
+        if job.late_at_most is None or schemes is None or job.scheme in schemes:
+            return
+        others = f"use {', '.join(schemes)}, or " if schemes else ""
+        raise ConfigError(
+            f"late_at_most under {job.scheme!r}, which does not plan by margins: "
+            f"{others}leave it out"
+        )
 
     @property
     def builder(self) -> Any:
@@ -282,6 +295,7 @@ FAMILIES = {
             usual=("csa", "eta", "sync", "dab"),
             check=check_scheme,
             cells=True,
+            promises=None,
         ),
         Family(
             name=CODED,
@@ -323,6 +337,7 @@ FAMILIES = {
             check_live=check_tasks_live,
             fixed="learners are chosen by the tasks' deadlines: begin another run",
             simulated_only="mmtt-ideal",
+            promises=("med", "mmtt", "mmtt-ideal", "med-learned"),
         ),
     )
 }

@@ -90,6 +90,7 @@ class LiveTask:
             benchmarked=job.benchmark.shards,
             sizes=job.benchmark.sizes,
             repeats=job.benchmark.repeats_for(job.scheme),
+            late_at_most=job.late_at_most or 0.0,
         )
         shards = len(self.task.data.train) // self.task.shard
         benchmark = self.served.store.first(min(job.benchmark.shards, shards))

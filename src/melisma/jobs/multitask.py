@@ -16,12 +16,13 @@ from melisma.algorithms.multitask import (
     Entry,
     TaskScheduler,
     seconds_of,
+    with_care,
 )
 from melisma.algorithms.observed import ObservedStates
 from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import SimulatedLearners
-from melisma.jobs.averaging import learners_of
+from melisma.jobs.averaging import learners_of, promises_of
 from melisma.jobs.benchmark_table import Known
 from melisma.jobs.building import known_law, names_of, workload_of
 from melisma.jobs.live_task import LiveTask
@@ -35,6 +36,7 @@ from melisma.schemes.multitask import solve
 from melisma.schemes.multitask.rmed import rmed
 from melisma.system.law import DelayLaw
 from melisma.system.multitask import MultiTaskProblem, Solved
+from melisma.system.promise import Promises
 from melisma.system.states import States
 from melisma.system.streams import Stream
 
@@ -58,22 +60,29 @@ class PreparedTasks:
     crews: list[SimulatedLearners]
     association: Association
     observed: ObservedStates  #: from the records, for schemes that ask
+    promises: list[Promises | None]  #: of each task
 
     async def train(
         self, runs: Mapping[str, RunWriter], control: Control | None = None
     ) -> None:
         """Run all tasks on one virtual clock."""
         entries = [
-            Entry(task=task, crew=crew, run=runs[task.name], arrives_s=float(t.arrives))
-            for task, crew, t in zip(
-                self.tasks, self.crews, self.job.tasks, strict=True
+            Entry(
+                task=task,
+                crew=crew,
+                run=runs[task.name],
+                arrives_s=float(t.arrives),
+                promises=promises,
+            )
+            for task, crew, t, promises in zip(
+                self.tasks, self.crews, self.job.tasks, self.promises, strict=True
             )
         ]
         await TaskScheduler(
             entries,
             self.association,
             VirtualClock(),
-            ESTIMATES[self.job.scheme],
+            estimates_of(self.job),
             control=control,
             observe=self.observed.see,
         ).run()
@@ -95,14 +104,22 @@ def simulated(job: Job, hardware: Hardware = HERE) -> PreparedTasks:
         "mmtt": lambda: states.at(benchmarked),
         "med-learned": observed.expected,
     }.get(job.scheme, states.expected)
-    prices = prices_of(job)
+    prices, promises = prices_of(job), [promises_of(task_job) for task_job in jobs]
+    expected = [law.expected(gamma) for law in laws]
     association = Association(
         terms_of(job, tasks),
         np.array([prices[name] for name in names]),
-        known,
+        with_care(known, tasks, promises, lambda: (expected, names)),
         solver_of(job.scheme, lambda: states),
     )
-    return PreparedTasks(job, tasks, crews, association, observed)
+    return PreparedTasks(job, tasks, crews, association, observed, promises)
+
+
+def estimates_of(job: Job) -> DelayEstimates:
+    """Return by which estimates a cycle is split; margins change in each cycle."""
+    usual = ESTIMATES[job.scheme]
+    fixed = usual == DelayEstimates.FIXED
+    return DelayEstimates.CURRENT if fixed and job.late_at_most else usual
 
 
 def services(job: Job) -> list[object]:
@@ -142,11 +159,14 @@ async def live(
     foreseen = {
         "mmtt-ideal": lambda: measured.foreseen([t.served.cycle + 1 for t in tasks])
     }.get(job.scheme)
+    known = foreseen or known_live(
+        job.scheme, states, benchmarks.tasks, benchmarks, observed
+    )
+    promises = [promises_of(own) for own in jobs]
     association = Association(
         terms_of(job, benchmarks.tasks),
         np.zeros(0),
-        foreseen
-        or known_live(job.scheme, states, benchmarks.tasks, benchmarks, observed),
+        with_care(known, benchmarks.tasks, promises, benchmarks),
         solver_of(job.scheme, states),
     )
     arrives_s = {table.name: float(table.arrives) for table in job.tasks}
@@ -156,14 +176,15 @@ async def live(
             crew=live_task.learners(roster, began_s),
             run=live_task.run,
             arrives_s=arrives_s[live_task.job.name],
+            promises=promised,
         )
-        for live_task in tasks
+        for live_task, promised in zip(tasks, promises, strict=True)
     ]
     await TaskScheduler(
         entries,
         association,
         RealClock(began_s),
-        ESTIMATES[job.scheme],
+        estimates_of(job),
         refresh=_refresh(job, benchmarks, association),
         patient=True,
         control=control,

@@ -21,6 +21,7 @@ from melisma.learning.settings import Argument, Buffers, Late, Rule, Schedule
 from melisma.registry import reference
 from melisma.schemes import name_of
 from melisma.system.law import Mode
+from melisma.system.promise import Promises
 from melisma.system.states import heated
 from melisma.units import (
     Bytes,
@@ -240,6 +241,7 @@ class Job(Table, frozen=True, kw_only=True):
     most: int | None = None  #: shards of a learner at most
     steps: int = 5  #: epochs, for schemes that do not choose them (dab)
     late: Late = Late.HALT  #: what happens to a learner not done by the deadline
+    late_at_most: float | None = None  #: share of a learner's cycles that may be late
     look_every: int = 10  #: batches between two looks at the clock (late = "overrun")
     code: str = "two-stage"  #: of coded training: a name in CODES
     stragglers: int | None = None  #: that a code tolerates; predicted if not given
@@ -290,6 +292,8 @@ class Job(Table, frozen=True, kw_only=True):
             )
         if not 0 <= self.overhead < math.inf:
             raise ConfigError(f"overhead of {self.overhead} s: give a time from 0 s up")
+        if self.late_at_most is not None:
+            Promises(self.late_at_most)  # which says what is wrong with it
         if self.seed < 0:
             raise ConfigError(f"seed {self.seed}: give a number from 0 up")
         if self.code not in CODES:

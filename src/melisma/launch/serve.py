@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from melisma import rpc, views
-from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
 from melisma.bundles.bundle import Bundle
@@ -17,6 +16,7 @@ from melisma.fleets.protocols import Trains
 from melisma.fleets.remotes import Remotes, RpcRemotes
 from melisma.fleets.roster import Roster
 from melisma.fleets.served import ModelServer, ServedTask
+from melisma.jobs.averaging import averaging_of
 from melisma.jobs.families import FAMILIES, family_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job, tasks_of
@@ -139,7 +139,8 @@ def orchestrate_on(
         (run,) = runs.values()
         task = LiveTask.of(job, run)
         crew = crew_of(task)
-        asyncio.run(train(task.task, crew, Averaging(crew), run, patient=True))
+        algorithm = averaging_of(job, crew)
+        asyncio.run(train(task.task, crew, algorithm, run, patient=True))
         records = run.records
     _write_report(run_folder)
     return records

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from melisma.errors import ConfigError, TrainingError, unknown
+from melisma.errors import CallTimeout, ConfigError, TrainingError, unknown
 from melisma.fleets.messages import (
     Gradient,
     GradientRequest,
@@ -143,6 +143,7 @@ class Learner:
             if spec.federated:
                 models.check_fits(model, self._device.data(), training)
             speed = Speed(models.model_bytes(model))
+            speed.promise(spec.late_at_most)
             task = warm(self._device, spec, model, training, speed)
             self._tasks[spec.task] = task
             self._probes.pop(spec.task, None)
@@ -249,6 +250,10 @@ class Learner:
                 keys = request.keys[request.first // task.spec.shard :]
                 samples = request.samples - request.first
                 examples = training.examples(keys, samples) if samples else None
+            except CallTimeout:
+                training.observe()
+                training.kept(late=True)
+                raise
             finally:
                 training.observe()
             if examples:
@@ -302,6 +307,7 @@ class Learner:
         task = self._measured(name)
         if task.idle:
             task.speed.forget()
+        task.speed.renew()
         task.idle = True
         return task
 

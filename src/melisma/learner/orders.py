@@ -46,6 +46,8 @@ MOST_KEYS, MOST_CHARACTERS = 1 << 20, 255
 MOST_NEIGHBOURS = 4096
 #: Longest deadline of a cycle or slot.
 LONGEST_S = 30 * 86_400.0
+#: Share of cycles that a learner may be told to be late in, at most.
+MOST_LATE = 0.49
 #: Cycles and slots are counted up to this.
 MOST_CYCLES = 1 << 40
 
@@ -85,6 +87,8 @@ def check_spec(spec: object) -> None:
     _check_whole("benchmarked", spec.benchmarked, 1, MOST_KEYS)
     _check_whole("sizes", spec.sizes, 1, 2)
     _check_whole("repeats", spec.repeats, 1, MOST_REPEATS)
+    if spec.late_at_most != 0:
+        _check_number("late_at_most", spec.late_at_most, most=MOST_LATE)
     for name in ("federated", "private", "moving", "exact", "adaptive", "states"):
         check_flag(name, getattr(spec, name))
     if spec.moving and not spec.federated:

@@ -5,6 +5,7 @@ and shards are fetched after that, so their transfer is on the learner's own clo
 a device's wrong time of day does not matter.
 """
 
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -43,6 +44,7 @@ class LocalTraining:
         self._training_s = 0.0
         self._fetched_bytes: list[int] = []
         self._fetching_s = 0.0
+        self._link_ratio = self._compute_ratio = math.nan  # took / benchmarked
 
     def fetch_model(self) -> None:
         """Load the model of the request's cycle."""
@@ -87,11 +89,18 @@ class LocalTraining:
         passes, took_s = self._session.passes - before, self._clock() - began
         self._task.speed.trained(passes, took_s)
         self._training_s += took_s
+        if (compute := self._task.speed.compute) and self._session.passes:
+            benchmarked_s = compute.seconds(self._session.passes)
+            self._compute_ratio = self._training_s / benchmarked_s
         return passes
 
     def observe(self) -> None:
         """Correct the benchmark by what the transfers took."""
         self._task.speed.transferred(self._fetched_bytes, self._fetching_s)
+        if link := self._task.speed.link:
+            benchmarked_s = sum(map(link.seconds, self._fetched_bytes))
+            if benchmarked_s > 0:
+                self._link_ratio = self._fetching_s / benchmarked_s
         self._fetched_bytes, self._fetching_s = [], 0.0
 
     def speeds(self, sample_s: float) -> Speeds:
@@ -108,9 +117,17 @@ class LocalTraining:
             fixed_s=slower * benchmark.fixed_s,
         )
 
+    def kept(self, *, late: bool) -> None:
+        """Let the device learn whether its work was done in time."""
+        self._task.speed.kept(
+            ratio=(self._compute_ratio, self._link_ratio),
+            late=late or self.took_s > self.request.deadline_s,
+        )
+
     def update(self) -> Update:
         """Return the update, once a device of this rate would have sent it."""
         trained_s, private = self.took_s, self._task.spec.private
+        self.kept(late=self._session.trained().halted)
         update = Update(
             **self._session.trained().fields(),
             cycle=self.request.cycle,

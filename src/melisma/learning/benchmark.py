@@ -23,7 +23,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -50,6 +50,8 @@ class Line:
 
     latency_s: float
     rate: float  #: samples or bytes a second
+    #: σ of the logarithm of the times that it is fitted to, around their medians.
+    spread: float = field(default=0.0, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.latency_s) and self.latency_s >= 0):
@@ -267,8 +269,17 @@ def _line(
         return amount, clock() - began
 
     rounds = [[measure(n) for n in sizes] for _ in range(repeats)]
-    amounts, seconds = np.median(np.array(rounds), axis=0).T
-    return fit(amounts, seconds)
+    measured = np.array(rounds)
+    amounts, seconds = np.median(measured, axis=0).T
+    return replace(fit(amounts, seconds), spread=_spread(measured[..., 1], seconds))
+
+
+def _spread(rounds: Floats, usual: Floats) -> float:
+    """Return σ of the logarithm of times around the usual one of each size."""
+    if len(rounds) < 2 or not (rounds > 0).all():
+        return 0.0
+    off = np.log(rounds / usual)
+    return float(np.sqrt((off**2).sum() / ((len(rounds) - 1) * len(usual))))
 
 
 def _check_sizes(sizes: Sequence[int], repeats: int) -> None:

@@ -6,8 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -140,6 +142,16 @@ def stacked(updates: Sequence[Parameters]) -> Parameters:
     return {
         name: torch.stack([update[name] for update in updates]) for name in updates[0]
     }
+
+
+def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Parameters:
+    """Return arrays as tensors, for a checkpoint."""
+    return {name: torch.from_numpy(values) for name, values in arrays.items()}
+
+
+def to_arrays(parameters: Parameters) -> dict[str, NDArray[Any]]:
+    """Return tensors as arrays."""
+    return {name: tensor.cpu().numpy() for name, tensor in parameters.items()}
 
 
 def save(

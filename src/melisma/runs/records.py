@@ -61,6 +61,7 @@ class Allocated(LearnerEvent, frozen=True, kw_only=True, tag="allocated"):
     steps: int
     predicted_s: float | None  #: None where only the learner itself knows (DAB)
     cost: float | None = None  #: where learners have prices
+    planned_s: float | None = None  #: predicted with care, where lateness is limited
 
 
 class Downloaded(LearnerEvent, frozen=True, kw_only=True, tag="downloaded"):
@@ -119,8 +120,12 @@ class Halted(Worked, frozen=True, kw_only=True, tag="halted"):
     """A learner stopped at the deadline with part of its steps done."""
 
 
-class Uploaded(LearnerEvent, frozen=True, kw_only=True, tag="uploaded"):
+class Uploaded(
+    LearnerEvent, frozen=True, kw_only=True, tag="uploaded", omit_defaults=True
+):
     """A learner's update arrived."""
+
+    late: bool = False  #: after the deadline
 
 
 class Checked(LearnerEvent, frozen=True, kw_only=True, tag="checked"):
@@ -135,6 +140,7 @@ class Dropped(LearnerEvent, frozen=True, kw_only=True, tag="dropped"):
 
     reason: str
     offence: bool = False  #: the learner is to blame for the loss
+    late: bool = False  #: for want of time
 
 
 class Aggregated(Event, frozen=True, kw_only=True, tag="aggregated"):

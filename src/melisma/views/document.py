@@ -114,6 +114,7 @@ class Document:
             "seed": job.seed,
             "cycles": sum(task.cycles for task in self.tasks),
             "deadline_s": self.rows.progress[0].deadline_s,
+            "late_at_most": job.late_at_most,
             "budget": job.budget,
             "state": state or self.state,
             "config": self._config,

@@ -57,12 +57,21 @@ class LearnerCycle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     distance: float | None = None  #: from the audit's own result, if it was audited
     began_s: float = 0.0  #: when it was ordered, on the run's clock
     cost: float | None = None  #: where learners have prices
+    planned_s: float | None = None  #: predicted with care, where lateness is limited
+    late: bool = False  #: halted, or not there by the deadline
     outcome: str = UNDER_WAY  #: or COUNTED, or SITS_OUT, or why it was dropped
 
     @property
     def off_percent(self) -> float | None:
         """Absolute error of the predicted time, in % of the measured time."""
         return _off_percent(self.predicted_s, self.measured_s)
+
+    @property
+    def reserve(self) -> float | None:
+        """Share of its time that it was planned not to need; None without a promise."""
+        if self.predicted_s is None or not self.planned_s:
+            return None
+        return 1.0 - self.predicted_s / self.planned_s
 
 
 def _off_percent(predicted_s: float | None, measured_s: float | None) -> float | None:
@@ -133,8 +142,16 @@ def facts_of(happened: Iterable[Any]) -> Facts:
         "distance": [record and record.distance for record in checked],
         "began_s": began_s,
         "cost": [order.cost for order in orders],
+        "planned_s": [order.planned_s for order in orders],
+        "late": list(map(_late, trained, uploaded, dropped)),
         "outcome": list(map(_outcome, orders, uploaded, dropped)),
     }
+
+
+def _late(
+    trained: Trained | Halted | None, uploaded: Uploaded | None, dropped: Dropped | None
+) -> bool:
+    return isinstance(trained, Halted) or any(r and r.late for r in (uploaded, dropped))
 
 
 def _outcome(
@@ -170,6 +187,8 @@ class LearnerTotals:
     off_percent: float | None  #: mean over cycles, see `LearnerCycle.off_percent`
     trained: float | None  #: samples, mean
     halted: int
+    late: int  #: cycles
+    reserve: float | None  #: see `LearnerCycle.reserve`
     lost: int  #: updates that do not count
     offences: int
     checked: int
@@ -197,6 +216,8 @@ def _totals_of(learner: str, group: list[LearnerCycle]) -> LearnerTotals:
         off_percent=off_percent(busy),
         trained=_mean(row.trained for row in busy),
         halted=sum(row.halted for row in group),
+        late=sum(row.late for row in busy),
+        reserve=_mean(row.reserve for row in busy),
         lost=sum(row.dropped_s is not None for row in group),
         offences=sum(row.offence for row in group),
         checked=len(distances),

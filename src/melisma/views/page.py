@@ -55,7 +55,7 @@ _LEARNERS = {
     "epochs": "steps",
     **{name: name for name in ("predicted_s", "downloaded_s", "trained_s")},
     **{name: name for name in ("measured_s", "trained", "batches", "halted")},
-    **{name: name for name in ("outcome", "distance")},
+    **{name: name for name in ("outcome", "distance", "planned_s", "late")},
 }
 
 

@@ -9,6 +9,7 @@ export const isNeedless = (why) => why?.startsWith("not needed");
 export function tallies(store) {
   const rows = store.everybody.map((name, place) => blank(name, place));
   const { learner, task, samples, trained, measured_s, halted, dropped_s, predicted_s } = store.turns;
+  const { late, planned_s } = store.turns;
   for (let row = 0; row < task.length; row++) {
     const one = rows[learner[row]];
     if (!one) continue;
@@ -17,6 +18,11 @@ export function tallies(store) {
     if (dropped_s[row] != null && !isNeedless(store.outcome(row))) one.dropped++;
     if (!samples[row]) continue;
     one.cycles++;
+    if (late?.[row]) one.late++;
+    if (planned_s?.[row] && predicted_s[row] != null) {
+      one.planned++;
+      one.reserve += 1 - predicted_s[row] / planned_s[row];
+    }
     one.samples += samples[row];
     one.trained += trained[row] ?? 0;
     const distance = store.turns.distance?.[row];
@@ -40,6 +46,7 @@ function blank(name, place) {
   return {
     ...{ name, place, last: null, cycles: 0, samples: 0, trained: 0, halted: 0, dropped: 0 },
     ...{ measured: 0, measured_s: 0, truancy: 0, predicted: 0, off: 0, distance: null },
+    ...{ late: 0, planned: 0, reserve: 0 },
   };
 }
 
@@ -51,6 +58,8 @@ function finish(store, one, absent) {
   const known = Object.hasOwn(here, one.name) ? here[one.name] : undefined;
   one.truancy = one.measured ? one.truancy / one.measured : null;
   one.off = one.predicted ? one.off / one.predicted : null;
+  one.late = one.cycles ? one.late / one.cycles : null;
+  one.reserve = one.planned ? one.reserve / one.planned : null;
   one.mean_s = one.measured ? one.measured_s / one.measured : null;
   for (const name of ["task", "cycle", "downloaded_s", "trained_s"]) {
     one[name] = one.last === null ? null : turns[name][one.last];

@@ -27,7 +27,7 @@ export class Predictions {
     if (!rows.length)
       return say(
         this.note,
-        "Nothing to compare: no update has come back, or what learners predict is their own.",
+        "Nothing to compare: no update has come back, or what learners predict is their own." + kept(store),
       );
     const off = mean(rows.map((row) => Math.abs(predicted_s[row] / measured_s[row] - 1)));
     const stopped = rows.filter((row) => halted[row]).length;
@@ -35,12 +35,28 @@ export class Predictions {
       this.note,
       `Predictions were off by ${percent(off)} of the measured time in the mean, over ${number(rows.length)} updates. ` +
         "On the line a prediction came true; above it the learner was slower." +
-        (stopped ? ` ${number(stopped)} halted: they were off by more than it says.` : ""),
+        (stopped ? ` ${number(stopped)} halted: they were off by more than it says.` : "") +
+        kept(store),
     );
     this.scatter.draw(() => ({ store, rows }));
     const points = byCycle(store, rows);
     this.chart.draw(() => [{ name: "off", colour: schemeColour(store.run.scheme), points }]);
   }
+}
+
+/** What was promised of lateness, what came of it, and what it cost. */
+function kept({ run, turns: { samples, late, predicted_s, planned_s } }) {
+  if (run.late_at_most == null) return "";
+  const busy = Array.from(samples.keys()).filter((row) => samples[row]);
+  if (!busy.length) return "";
+  const share = mean(busy.map((row) => (late[row] ? 1 : 0)));
+  const free = busy
+    .filter((row) => planned_s[row] && predicted_s[row] != null)
+    .map((row) => 1 - predicted_s[row] / planned_s[row]);
+  return (
+    ` Late in ${percent(share)} of all cycles of learners; at most ${percent(run.late_at_most)} were promised` +
+    (free.length ? `, for which ${percent(mean(free))} of the time was left free.` : ".")
+  );
 }
 
 /** Rows of turns in which a prediction can be compared with what came. */

@@ -26,13 +26,15 @@ export class Learners {
       this.app.store.tasks.length > 1,
       rows.some((row) => row.distance !== null),
       !this.app.store.ended || rows.some((row) => row.seen_s !== null),
+      this.app.store.run.late_at_most ?? null,
+      rows.some((row) => row.reserve !== null),
     ]);
     if (this.shape !== shape) this.#make((this.shape = shape));
     this.table.draw(rows);
   }
 
   #make(shape) {
-    const [may, several, checked, seen] = JSON.parse(shape);
+    const [may, several, checked, seen, promised, reserved] = JSON.parse(shape);
     const { app } = this;
     const columns = [
       { title: "learner", name: true, of: (row) => row.name },
@@ -58,6 +60,20 @@ export class Learners {
         hint: "how far past the deadline, over all cycles",
       }),
       column("cycles", "cycles", (value) => number(value), { hint: "in which it had work" }),
+      ...(promised === null
+        ? []
+        : [
+            column(`late (≤ ${percent(promised)})`, "late", (value) => percent(value), {
+              hint: "share of its cycles in which it was halted or not there in time, and what was promised",
+            }),
+          ]),
+      ...(reserved
+        ? [
+            column("reserve", "reserve", (value) => percent(value), {
+              hint: "share of its time that is left free to keep the promise",
+            }),
+          ]
+        : []),
       column("halted", "halted", (value) => number(value)),
       column("dropped", "dropped", (value) => number(value), { hint: "updates that do not count" }),
       ...(checked
