@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Moved,
         Refused,
         Steered,
+        Stopped,
         Trained,
         Uploaded,
     )
@@ -97,6 +98,7 @@ __all__ = [
     "Run",
     "Server",
     "Steered",
+    "Stopped",
     "Task",
     "Trained",
     "TrainingError",
@@ -132,7 +134,8 @@ offer(
     learning__metrics="Metric",
     learning__task="Task task",
     runs__records="Aggregated Allocated Checked Downloaded Dropped Evaluated "
-    "Expelled Halted Joined Left Metrics Moved Refused Steered Trained Uploaded",
+    "Expelled Halted Joined Left Metrics Moved Refused Steered Stopped Trained "
+    "Uploaded",
     schemes="SCHEMES scheme",
     system__cell="cell",
     system__problem="Allocation Problem",

@@ -55,6 +55,8 @@ class RunState:
         self.deadline_s: float | None = None  #: if it was changed
         self.began = False  #: there are records
         self.done = 0  #: cycles
+        self.evaluations: list[records.Evaluated] = []  #: one a cycle
+        self.stopped = False  #: before its last cycle
         self.broken = False  #: the model's loss was not finite after the last cycle
         for record in past:
             self.see(record)
@@ -77,6 +79,9 @@ class RunState:
                 self.deadline_s = deadline_s
             case records.Evaluated(cycle=number, loss=loss):
                 self.done, self.broken = number, loss is None
+                self.evaluations.append(record)
+            case records.Stopped():
+                self.stopped = True
 
 
 class CycleLog:
@@ -263,6 +268,9 @@ class CycleLog:
         """Record the model's metrics and loss on the test set."""
         metrics = {name: _finite(value) for name, value in scores.metrics.items()}
         self._cycle_wide(records.Evaluated, metrics=metrics, loss=_finite(scores.loss))
+        last = self.cycle == self.task.cycles
+        if not last and (why := self.task.stop.reason(self._state.evaluations)):
+            self._cycle_wide(records.Stopped, reason=why)
 
     def expel_offenders(self) -> None:
         """Expel learners that offended too often."""

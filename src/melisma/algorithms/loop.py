@@ -236,7 +236,7 @@ class Cycles:
         self._kept: tuple[int, Parameters] | None = None
 
     async def __aiter__(self) -> AsyncIterator[CycleLog]:
-        while self._state.done < self._task.cycles:
+        while self._state.done < self._task.cycles and not self._state.stopped:
             goes_on = await self._control.goes_on()
             number = self._state.done + 1
             log = CycleLog(self._task, self._crew, self._note, self._state, number)

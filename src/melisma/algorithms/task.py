@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from melisma.algorithms.stopping import NEVER, Stop
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets.protocols import Probed
 from melisma.learning.data import Dataset
@@ -39,6 +40,7 @@ class ScheduledTask:
     training: Training = TRAINING
     metrics: tuple[Metric, ...] = (METRICS["accuracy"],)  #: the first is *the* metric
     federated: bool = False  #: learners train on data of their own
+    stop: Stop = NEVER  #: before the last cycle
 
     def __post_init__(self) -> None:
         for name in ("cycles", "shard", "steps"):

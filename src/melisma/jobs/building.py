@@ -11,6 +11,7 @@ import numpy as np
 
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import Algorithm, train
+from melisma.algorithms.stopping import Stop
 from melisma.algorithms.task import ScheduledTask
 from melisma.errors import ConfigError
 from melisma.jobs.benchmark_table import Known
@@ -75,6 +76,7 @@ def task_of(job: Job) -> ScheduledTask:
         ),
         training=training,
         metrics=metrics,
+        stop=Stop.of(stops_of(job), metrics),
         federated=job.mode == Mode.FEDERATED,
         scheme=job.scheme,
         cycles=job.cycles,
@@ -96,6 +98,11 @@ def task_of(job: Job) -> ScheduledTask:
             ),
         ),
     )
+
+
+def stops_of(job: Job) -> tuple[str, ...]:
+    """Return the rules by which a job ends early."""
+    return (job.stop,) if isinstance(job.stop, str) else job.stop
 
 
 def task_on(hardware: Hardware, job: Job) -> ScheduledTask:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from melisma.algorithms.log import RunState
 from melisma.algorithms.task import ScheduledTask
 from melisma.bundles.bundle import Bundle
 from melisma.fleets.audit import Audit
@@ -64,7 +65,9 @@ class LiveTask:
     def is_done(self) -> bool:
         """Whether all its cycles are over."""
         done = self.run.checkpoint
-        return done is not None and done.cycle == self.task.cycles
+        if done is None:
+            return False
+        return done.cycle == self.task.cycles or RunState(self.run.past).stopped
 
     @property
     def announcement(self) -> Announcement:

@@ -201,6 +201,7 @@ class TaskTable(Table, frozen=True, kw_only=True):
     loss: str | None = None
     metrics: tuple[str, ...] | None = None
     cycles: int | None = None
+    stop: str | tuple[str, ...] | None = None
     deadline: Seconds | None = None
     samples: int | None = None
     shard: int | None = None
@@ -233,6 +234,7 @@ class Job(Table, frozen=True, kw_only=True):
     metrics: tuple[str, ...] | None = None  #: names in METRICS; the first counts
     mode: Mode = Mode.PARALLEL
     cycles: int = 10
+    stop: str | tuple[str, ...] = ()  #: before that: "accuracy >= 0.97", …
     deadline: Seconds = Seconds(1.0)  #: of a cycle
     seed: int = 0
     samples: int | None = None  #: to train on in a cycle; all there are if not given

@@ -54,6 +54,12 @@ class Steered(Event, frozen=True, kw_only=True, tag="steered"):
     deadline_s: float
 
 
+class Stopped(Event, frozen=True, kw_only=True, tag="stopped"):
+    """The task ends after this cycle, as its job's ``stop`` says."""
+
+    reason: str
+
+
 class Allocated(LearnerEvent, frozen=True, kw_only=True, tag="allocated"):
     """A learner was allocated work for a cycle; 0 samples: it sits out."""
 
@@ -200,6 +206,7 @@ Record = (
     | Left
     | Expelled
     | Steered
+    | Stopped
     | Allocated
     | Downloaded
     | Moved

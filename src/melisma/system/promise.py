@@ -37,7 +37,7 @@ from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.system.law import DelayLaw
 
 #: γ: how far α moves in a cycle.
-PACE = 0.05
+PACE = 0.1
 #: Residuals that a quantile is of, and how many a newcomer begins with.
 WINDOW, BEGUN = 100, 10
 #: Weight of the latest cycle in the mean.

@@ -91,7 +91,7 @@ class Document:
     def is_whole(self) -> bool:
         """Whether every task that was not refused has all its cycles."""
         return all(
-            progress.refused or progress.done >= task.cycles
+            progress.is_over or progress.done >= task.cycles
             for progress, task in zip(self.rows.progress, self.tasks, strict=True)
         )
 

@@ -27,6 +27,7 @@ from melisma.runs.records import (
     Record,
     Refused,
     Steered,
+    Stopped,
     Trained,
     Uploaded,
 )
@@ -311,11 +312,14 @@ class Incident:
 
 
 #: Kinds of incident, the gravest first.
-GRAVITY = ("expelled", "refused", "dropped", "left", "joined", "steered", "checked")
+GRAVITY = (
+    *("expelled", "refused", "stopped", "dropped"),
+    *("left", "joined", "steered", "checked"),
+)
 
 
 #: Records that may be incidents: others are skipped by a look at their type.
-_NOTABLE = {Joined, Left, Dropped, Checked, Expelled, Refused, Steered}
+_NOTABLE = {Joined, Left, Dropped, Checked, Expelled, Refused, Steered, Stopped}
 
 
 def incidents(records: Iterable[Record]) -> list[Incident]:
@@ -342,6 +346,8 @@ def incident_of(record: Record) -> Incident | None:
             what = "expelled"
         case Refused(reason=detail):
             what = "refused"
+        case Stopped(reason=detail):
+            what = "stopped"
         case Steered(deadline_s=deadline_s):
             what, detail = "steered", f"deadline {deadline_s:g} s"
         case _:

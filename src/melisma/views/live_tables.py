@@ -24,6 +24,7 @@ from melisma.runs.records import (
     Record,
     Refused,
     Steered,
+    Stopped,
     Trained,
     Uploaded,
 )
@@ -63,7 +64,7 @@ class TaskProgress:
 
     def __init__(self, deadline_s: float) -> None:
         self.deadline_s = deadline_s
-        self.refused = False
+        self.is_over = False  #: refused, or stopped before its last cycle
         self.metrics: tuple[Metric, ...] = ()  #: empty until they are known
         self.last: Evaluated | None = None
         self.samples = 0  #: trained, of the updates that count
@@ -201,8 +202,8 @@ class LiveTables:
                 progress.let_go()
             case Steered(deadline_s=deadline_s):
                 progress.deadline_s, self.tasks_changed = deadline_s, self.position
-            case Refused():
-                progress.refused = True
+            case Refused() | Stopped():
+                progress.is_over = True
 
     def _measure(self, task: int, metrics: tuple[Metric, ...]) -> None:
         """Apply what a task's metrics are."""

@@ -9,7 +9,7 @@ from melisma.jobs.files import load
 from melisma.jobs.schema import Job, tasks_of
 from melisma.runs import records as rows
 from melisma.runs.files import CONFIG, MODEL, RECORDS
-from melisma.runs.records import Evaluated, Record, Refused
+from melisma.runs.records import Evaluated, Record, Refused, Stopped
 from melisma.views import ledger
 from melisma.views.document import CUT_SHORT, FINISHED
 from melisma.views.history import History, history
@@ -57,7 +57,9 @@ class Run:
         if self.folder is not None:
             return summary(self.folder).state
         ended = all(
-            task.events(Refused) or len(task.events(Evaluated)) == task.job.cycles
+            task.events(Refused)
+            or task.events(Stopped)
+            or len(task.events(Evaluated)) == task.job.cycles
             for task in self.tasks.values()
         )
         return FINISHED if ended else CUT_SHORT

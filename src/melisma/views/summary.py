@@ -19,6 +19,7 @@ from melisma.runs.records import (
     Metric,
     Record,
     Refused,
+    Stopped,
     metrics_by_task,
 )
 from melisma.views import scores
@@ -27,7 +28,7 @@ from melisma.views.document import CUT_SHORT, FINISHED, RUNNING, folders_of
 #: Only records that start like this are decoded: a summary needs no others.
 _NEEDED = tuple(
     f'{{"event":"{tag}"'.encode()
-    for tag in ("evaluated", "joined", "metrics", "refused")
+    for tag in ("evaluated", "joined", "metrics", "refused", "stopped")
 )
 
 
@@ -86,7 +87,7 @@ def _read(
     by_task = [_needed(path) for path in paths]
     evaluations = [_last_evaluation(rows) for rows in by_task]
     done = [last.cycle if last else 0 for last in evaluations]
-    refused = [any(isinstance(r, Refused) for r in rows) for rows in by_task]
+    refused = [any(isinstance(r, Refused | Stopped) for r in rows) for rows in by_task]
     ends = zip(tasks, done, refused, strict=True)
     finished = all(out or cycles >= task.cycles for task, cycles, out in ends)
     last = [evaluation for evaluation in evaluations if evaluation]
@@ -115,7 +116,7 @@ def _read(
 
 
 def _needed(path: Path) -> list[Record]:
-    """Read the evaluations, and which learners joined and tasks were refused."""
+    """Read the evaluations, which learners joined, and which tasks ended early."""
     try:
         with path.open("rb") as file:
             lines = [line for line in file if line.startswith(_NEEDED)]
