@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from tests.fleets.fleets import fleet_of, law, small_model, task_of
 
 from melisma.algorithms.averaging import Averaging, allocate
+from melisma.algorithms.control import Control
 from melisma.algorithms.log import CycleLog, RunState
 from melisma.algorithms.promised import Observed
 from melisma.errors import ConfigError, InfeasibleError
@@ -16,7 +19,7 @@ from melisma.fleets.protocols import NOT_THERE, Lost, Order, Report, Updates
 from melisma.fleets.simulated import Conditions
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job, LearnersTable, StateTable, TaskTable
-from melisma.launch.api import simulate
+from melisma.launch.api import resume, simulate
 from melisma.learning.parameters import parameters_of
 from melisma.learning.settings import Late
 from melisma.runs import records
@@ -61,7 +64,7 @@ def lateness(found: list[Record]) -> float:
         if isinstance(r, records.Halted)
         or (isinstance(r, records.Uploaded | records.Dropped) and r.late)
     ]
-    return len({(r.cycle, r.learner) for r in late}) / len(work)
+    return len({(r.task, r.cycle, r.learner) for r in late}) / len(work)
 
 
 @pytest.mark.parametrize("late", [Late.HALT, Late.DROP, Late.WAIT, Late.OVERRUN])
@@ -197,8 +200,8 @@ def three_tasks(scheme: str, late_at_most: float | None) -> Job:
     )
     return Job(
         scheme=scheme,
-        cycles=40,
-        deadline=Seconds(1.0),
+        cycles=60,
+        deadline=Seconds(0.22),
         samples=400,
         shard=20,
         steps=1,
@@ -210,14 +213,46 @@ def three_tasks(scheme: str, late_at_most: float | None) -> Job:
 
 
 def test_several_tasks_keep_a_promise() -> None:
-    found: list[Record] = []
+    found, plain = list[Record](), list[Record]()
     simulate(three_tasks("med", 0.1), runs=None, watch=found.append)
+    simulate(three_tasks("med", None), runs=None, watch=plain.append)
+    assert lateness(plain) > 0.13
+    assert lateness(found) <= 0.11
     orders = [r for r in found if isinstance(r, records.Allocated) and r.samples]
     assert {r.task for r in orders} == {"one", "two"}
     for order in orders:
         assert order.planned_s is not None
         assert order.predicted_s is not None
-        assert order.predicted_s < order.planned_s
+        if order.cycle == 1:  # later there is time to spare, and less care
+            assert order.predicted_s < order.planned_s
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        Job(cycles=6, samples=400, noise=0.3, late_at_most=0.1),
+        Job(cycles=6, scheme="dab", noise=0.3, late_at_most=0.1),
+        msgspec.structs.replace(three_tasks("med", 0.1), cycles=6),
+    ],
+    ids=["csa", "dab", "med"],
+)
+def test_a_run_that_was_stopped_goes_on_with_the_margins_it_had(
+    job: Job, tmp_path: Path
+) -> None:
+    whole = simulate(job, runs=tmp_path / "whole")
+    control = Control()
+
+    def watch(record: Record) -> None:
+        if isinstance(record, records.Evaluated) and record.cycle == 3:
+            control.stop()
+
+    part = simulate(job, runs=tmp_path / "part", watch=watch, control=control)
+    assert part.folder is not None
+    assert whole.folder is not None
+    resume(part.folder)
+    for path in whole.folder.rglob("records.jsonl"):
+        other = part.folder / path.relative_to(whole.folder)
+        assert other.read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize(

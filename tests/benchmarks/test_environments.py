@@ -9,7 +9,7 @@ from peers.environments import lack_of, python_of
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
 #: Need root or a GPU.
-BY_HAND = {"gpu", "med_testbed", "owners", "testbed"}
+BY_HAND = {"gpu", "med_testbed", "owners", "promises_testbed", "testbed"}
 
 
 def test_a_package_that_is_not_installed_is_named_by_its_package() -> None:
