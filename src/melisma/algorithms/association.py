@@ -42,7 +42,8 @@ class Association:
 
     ``price`` is pⱼ, of one shard; ``known`` returns the estimated seconds per shard and
     fixed seconds, tasks × learners. Without ``reassigns``, learners of a finished task
-    stay idle (as in the thesis).
+    stay idle (as in the thesis). One that ``keeps`` deadlines leaves shards out that do
+    not fit; else they are split all the same, and late learners halt.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class Association:
         solve: Solve,
         *,
         reassigns: bool = True,
+        keeps: bool = False,
     ) -> None:
         self._terms, self._known, self._solve = terms, known, solve
-        self._reassigns = reassigns
+        self._reassigns, self._keeps = reassigns, keeps
         self._tasks: list[int] = []
         self._price = price
         self._present = np.arange(len(price))
@@ -157,8 +159,8 @@ class Association:
         """Shards of each member, by ``seconds`` if given, else by `seconds`.
 
         If the deadline cannot be met, the shards are split so that all end at about the
-        same time, and late learners halt. Shards beyond the budget are left out;
-        InfeasibleError if that leaves none.
+        same time, and late learners halt; one that keeps deadlines leaves some out.
+        Shards beyond the budget are left out; InfeasibleError if that leaves none.
         """
         everybody = np.flatnonzero(self._shards[task])
         if seconds is None and np.array_equal(members, everybody):
@@ -179,7 +181,8 @@ class Association:
         try:
             solved = self._solve(problem, row, members)
         except InfeasibleError:
-            solved = self._solve(_eased(problem), row, members)
+            easier = _in_time(problem) if self._keeps else _eased(problem)
+            solved = self._solve(easier, row, members)
         shards: Ints = solved.assignment.shards[0]
         return shards
 
@@ -207,22 +210,37 @@ class Association:
         if not in_time:
             alone_s = fixed_s[block] + shard_s[block] * shards[:, None]
             deadline_s = np.maximum(deadline_s, alone_s.max(axis=1))
-        solved = self._solve(
-            MultiTaskProblem(
-                shard_s=shard_s[block],
-                fixed_s=fixed_s[block],
-                shards=shards,
-                deadline_s=deadline_s,
-                price=self._price[learners],
-                budget=terms.budget,
-                least=terms.least,
-                every=len(learners) * terms.least <= shards.sum(),
-            ),
-            rows,
-            learners,
+        problem = MultiTaskProblem(
+            shard_s=shard_s[block],
+            fixed_s=fixed_s[block],
+            shards=shards,
+            deadline_s=deadline_s,
+            price=self._price[learners],
+            budget=terms.budget,
+            least=terms.least,
+            every=len(learners) * terms.least <= shards.sum(),
         )
+        try:
+            solved = self._solve(problem, rows, learners)
+        except InfeasibleError:
+            if not problem.every:
+                raise
+            # Some are too dear, or too slow: it may do without them.
+            solved = self._solve(replace(problem, every=False), rows, learners)
+            idle = int((solved.assignment.shards.sum(axis=0) == 0).sum())
+            log.warning("%d of %d learners are left out", idle, len(learners))
         self._shards[:] = 0
         self._shards[block] = solved.assignment.shards
+
+
+def _in_time(problem: MultiTaskProblem) -> MultiTaskProblem:
+    """The problem of one task with only the shards that fit; eased, if none does."""
+    room_s = problem.deadline_s[0] - problem.fixed_s[0]
+    fits = np.floor(np.maximum(room_s, 0.0) / problem.shard_s[0] * (1 - 1e-12))
+    total = int(fits[fits >= problem.least].sum())
+    if not 0 < total < problem.shards[0]:
+        return _eased(problem)
+    return replace(problem, shards=np.array([total]), every=False)
 
 
 def _eased(problem: MultiTaskProblem) -> MultiTaskProblem:

@@ -24,6 +24,7 @@ from melisma.learning.aggregation import aggregate, clip
 from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.schemes import DECENTRALISED, find
+from melisma.schemes.choosing import chosen
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation, Problem, learner_s
 from melisma.system.promise import UNSEEN, Promises
@@ -31,6 +32,10 @@ from melisma.system.streams import Stream
 
 logger = logging.getLogger("melisma.orchestrator")
 
+#: Why a learner sits out.
+TOO_SLOW = "it cannot do its least by the deadline"
+MANY, HINDRANCE = "others are faster", "it would hold the others back"
+NO_TURN = "it has no turn in this cycle"
 #: Cycles after which little is left of what a learner without work has shown.
 RELAXED = 30
 
@@ -230,9 +235,17 @@ async def allocate(
         most=most[able],
     )
     if on_air is not None or promises:
-        problem = _fitting(
-            problem, cycle, logging.INFO if promises else logging.WARNING
-        )
+        problem = _fitting(problem, cycle, quiet=promises is not None)
+    who = _who(task, problem)
+    why = _reasons(task, able, who)
+    if on_air is not None:
+        why = [
+            reason if turn else NO_TURN
+            for reason, turn in zip(why, on_air, strict=True)
+        ]
+    if not who.all():
+        able[able] = who
+        problem = problem.of_some(who)
     allocation = find(task.scheme)(problem)
     whole = Allocation(
         samples=spread(allocation.samples, able, len(able)),
@@ -240,19 +253,40 @@ async def allocate(
     )
     seconds = spread(learner_s(problem, allocation), able, len(able))
     if promises is None:
-        return Plan(whole, seconds)
+        return Plan(whole, seconds, why=why)
     counted = expected.per_shard(task.shard)
     predicted_s = counted.seconds(whole.samples, whole.steps)
-    return Plan(whole, predicted_s, planned_s=seconds, law=told)
+    return Plan(whole, predicted_s, planned_s=seconds, law=told, why=why)
 
 
-def _fitting(problem: Problem, cycle: int, level: int) -> Problem:
+def _who(task: ScheduledTask, problem: Problem) -> Bools:
+    """Choose who takes part of those who can.
+
+    Data that lies on learners is lost with them, and schemes but CSA take everybody, so
+    that these leave out no more than they have to.
+    """
+    crowded = int(problem.low.sum()) > problem.samples
+    picky = task.scheme == "csa" and not task.federated
+    if crowded or picky or task.learners_at_most is not None:
+        return chosen(problem, task.learners_at_most)
+    return np.ones(problem.learners, dtype=bool)
+
+
+def _reasons(task: ScheduledTask, able: Bools, who: Bools) -> list[str]:
+    """Return why each learner sits out; empty where it does not."""
+    full = who.sum() == task.learners_at_most
+    chosen = iter(who.tolist())
+    left_out = MANY if full else HINDRANCE
+    return [("" if next(chosen) else left_out) if can else TOO_SLOW for can in able]
+
+
+def _fitting(problem: Problem, cycle: int, *, quiet: bool) -> Problem:
     """Return the problem with no more samples than can be trained on once."""
     fits = int(problem.samples_within(1).sum())
     if not 0 < fits < problem.samples:
         return problem
     logger.log(
-        level,
+        logging.INFO if quiet else logging.WARNING,
         "cycle %d: %d of %d shards can be trained on by the deadline of %.6g s",
         cycle,
         fits,

@@ -147,6 +147,7 @@ class CycleLog:
                 predicted_s=_at(plan.predicted_s, k),
                 cost=_at(plan.cost, k),
                 planned_s=_at(plan.planned_s, k),
+                why=plan.why[k] if plan.why else "",
             )
 
     def moved(self, name: str, **facts: Any) -> None:

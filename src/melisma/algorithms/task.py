@@ -35,6 +35,7 @@ class ScheduledTask:
     steps: int = 5  #: epochs, where the scheme does not choose them (DAB)
     least: int = 1  #: shards of a learner at least
     most: int | None = None  #: shards of a learner at most
+    learners_at_most: int | None = None  #: in a cycle
     merging: Merging = MEAN
     ready: Dataset | None = None  #: as the model takes it, where it is; None: as stored
     training: Training = TRAINING
@@ -109,3 +110,4 @@ class Plan:
     probed: Probed | None = None  #: if every learner has begun with a shard already
     planned_s: Floats | None = None  #: predicted with care, where lateness is limited
     law: DelayLaw | None = None  #: per sample, without that care
+    why: Sequence[str] = ()  #: each learner sits out, if it does

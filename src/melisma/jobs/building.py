@@ -87,6 +87,7 @@ def task_of(job: Job) -> ScheduledTask:
         steps=job.steps,
         least=job.least,
         most=job.most,
+        learners_at_most=job.learners_at_most,
         merging=Merging(
             rule=job.aggregation.rule,
             trim=job.aggregation.trim,

@@ -111,6 +111,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> PreparedTasks:
         np.array([prices[name] for name in names]),
         with_care(known, tasks, promises, lambda: (expected, names)),
         solver_of(job.scheme, lambda: states),
+        keeps=job.late_at_most is not None,
     )
     return PreparedTasks(job, tasks, crews, association, observed, promises)
 
@@ -168,6 +169,7 @@ async def live(
         np.zeros(0),
         with_care(known, benchmarks.tasks, promises, benchmarks),
         solver_of(job.scheme, states),
+        keeps=job.late_at_most is not None,
     )
     arrives_s = {table.name: float(table.arrives) for table in job.tasks}
     entries = [

@@ -241,6 +241,7 @@ class Job(Table, frozen=True, kw_only=True):
     shard: int = 1  #: samples that are allocated together
     least: int = 1  #: shards of a learner at least
     most: int | None = None  #: shards of a learner at most
+    learners_at_most: int | None = None  #: in a cycle: the best of them
     steps: int = 5  #: epochs, for schemes that do not choose them (dab)
     late: Late = Late.HALT  #: what happens to a learner not done by the deadline
     late_at_most: float | None = None  #: share of a learner's cycles that may be late
@@ -288,6 +289,8 @@ class Job(Table, frozen=True, kw_only=True):
         for key in ("cycles", "shard", "steps", "look_every"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}: give at least 1")
+        if self.learners_at_most is not None and self.learners_at_most < 1:
+            raise ConfigError(f"learners_at_most is {self.learners_at_most}: give 1 up")
         if not 0 < self.deadline < math.inf:
             raise ConfigError(
                 f"deadline of {self.deadline} s: give a finite time above 0 s"

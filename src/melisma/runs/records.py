@@ -60,7 +60,9 @@ class Stopped(Event, frozen=True, kw_only=True, tag="stopped"):
     reason: str
 
 
-class Allocated(LearnerEvent, frozen=True, kw_only=True, tag="allocated"):
+class Allocated(
+    LearnerEvent, frozen=True, kw_only=True, tag="allocated", omit_defaults=True
+):
     """A learner was allocated work for a cycle; 0 samples: it sits out."""
 
     samples: int
@@ -68,6 +70,7 @@ class Allocated(LearnerEvent, frozen=True, kw_only=True, tag="allocated"):
     predicted_s: float | None  #: None where only the learner itself knows (DAB)
     cost: float | None = None  #: where learners have prices
     planned_s: float | None = None  #: predicted with care, where lateness is limited
+    why: str = ""  #: it sits out, where that is known
 
 
 class Downloaded(LearnerEvent, frozen=True, kw_only=True, tag="downloaded"):

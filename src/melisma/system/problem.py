@@ -1,13 +1,13 @@
 """What a scheme is given, and what it gives back."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from melisma.errors import ConfigError, InfeasibleError
-from melisma.maths.arrays import Floats, Ints, counts
+from melisma.maths.arrays import Bools, Floats, Ints, counts
 from melisma.system.law import DelayLaw
 
 #: More local steps than any deadline allows: keeps counts inside exact floats.
@@ -69,6 +69,20 @@ class Problem(DelayLaw):
             deadline_s=deadline_s,
             least=least,
             most=most,
+        )
+
+    def of_some(self, learners: Bools) -> "Problem":
+        """Return the problem of fitting as many samples into some of the learners."""
+        law = self.only(learners)
+        some = {"least": self.low[learners]} if np.ndim(self.least) else {}
+        if np.ndim(self.most if self.most is not None else 0):
+            some["most"] = np.asarray(self.most)[learners]
+        return replace(
+            self,
+            step_s=law.step_s,
+            sample_s=law.sample_s,
+            fixed_s=law.fixed_s,
+            **some,  # type: ignore[arg-type]
         )
 
     @property

@@ -42,7 +42,11 @@ def final(folder: Path) -> Final:
     contents = document(folder)
     run, cycles = contents["run"], contents["cycles"]
     outcomes = [contents["outcomes"][place] for place in contents["turns"]["outcome"]]
-    lost = [o for o in outcomes if o not in (COUNTED, SITS_OUT, UNDER_WAY)]
+    lost = [
+        outcome
+        for outcome in outcomes
+        if outcome not in (COUNTED, UNDER_WAY) and not outcome.startswith(SITS_OUT)
+    ]
     tasks = msgspec.convert([t["metrics"] for t in contents["tasks"]], _KINDS)
     kinds = scores.shared(metrics for metrics in tasks if metrics)
     ends = _last_rows(cycles)

@@ -161,7 +161,7 @@ def _outcome(
     if dropped is not None:
         return dropped.reason
     if not order.samples:
-        return SITS_OUT
+        return f"{SITS_OUT}: {order.why}" if order.why else SITS_OUT
     return COUNTED if uploaded is not None else UNDER_WAY
 
 

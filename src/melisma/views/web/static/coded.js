@@ -7,7 +7,7 @@ import { COUNTED, LOST, SITTING, ink, pixel, seconds } from "./format.js";
 import { boxes } from "./keys.js";
 import { isNeedless } from "./learner.js";
 import { Matrix } from "./matrix.js";
-import { SITS_OUT, UNDER_WAY, COUNTED as COUNTS } from "./store.js";
+import { SITS_OUT, UNDER_WAY, COUNTED as COUNTS, isIdle } from "./store.js";
 
 export class Coded {
   constructor(app) {
@@ -42,7 +42,7 @@ export class Coded {
   #colour(row) {
     const { store } = this.app;
     const outcome = row === undefined ? SITS_OUT : store.outcome(row);
-    if (outcome === SITS_OUT) return 0;
+    if (isIdle(outcome)) return 0;
     const colours = { [COUNTS]: COUNTED, [UNDER_WAY]: ink("--line") };
     return pixel(colours[outcome] ?? (isNeedless(outcome) ? SITTING : LOST));
   }

@@ -1,6 +1,6 @@
 // How a learner stands, and what it came to over all cycles.
 
-import { COUNTED, SITS_OUT, UNDER_WAY } from "./store.js";
+import { COUNTED, SITS_OUT, UNDER_WAY, isIdle } from "./store.js";
 
 /** Something that a coded cycle could do without is no loss. */
 export const isNeedless = (why) => why?.startsWith("not needed");
@@ -94,7 +94,9 @@ function stateOf(store, one, known, absence) {
   if (known && !known.connected && !store.ended) return ["lost", "no connection"];
   if (one.last === null) return ["waiting", "it had no work so far"];
   const outcome = store.outcome(one.last);
-  if (outcome === SITS_OUT) return ["sits out", "it was given no work in this cycle"];
+  if (isIdle(outcome)) {
+    return ["sits out", outcome.slice(SITS_OUT.length + 2) || "it was given no work in this cycle"];
+  }
   if (outcome === COUNTED) {
     const halted = store.turns.halted[one.last];
     return [halted ? "halted" : "done", halted ? "it stopped to be in time" : "its update counts"];

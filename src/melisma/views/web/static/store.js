@@ -4,6 +4,9 @@
 /** Outcomes that the records name themselves; any other is why an update was dropped. */
 export const COUNTED = "counted";
 export const SITS_OUT = "sits out";
+
+/** Whether a learner had no work, for whatever reason. */
+export const isIdle = (outcome) => outcome?.startsWith(SITS_OUT);
 export const UNDER_WAY = "under way";
 
 /** The column of cycles that a metric has: it may have the name of another. */

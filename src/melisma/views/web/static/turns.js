@@ -15,7 +15,7 @@ import {
 } from "./format.js";
 import { cross, diamond, dot, rampKey, stroke } from "./keys.js";
 import { isNeedless } from "./learner.js";
-import { COUNTED, SITS_OUT, UNDER_WAY } from "./store.js";
+import { COUNTED, UNDER_WAY, isIdle } from "./store.js";
 
 /** What the bars and marks of a turn are; which of them are seen is for `marksOf` to say. */
 export const MARKS = {
@@ -39,7 +39,7 @@ export const cellKeys = (coded) => [
 /** Names in `MARKS` of what a turn shows. */
 export function marksOf(store, row) {
   const { samples, predicted_s, halted, downloaded_s, dropped_s } = store.turns;
-  const idle = dropped_s[row] == null ? store.outcome(row) === SITS_OUT : isNeedless(store.outcome(row));
+  const idle = dropped_s[row] == null ? isIdle(store.outcome(row)) : isNeedless(store.outcome(row));
   const bars = downloaded_s[row] == null ? ["whole"] : ["download", "training", "upload"];
   return [
     ...(end_s(store, row) ? bars : []),
@@ -97,7 +97,7 @@ export function drawTurn(context, store, row, { x, y, height, scale, right, colo
   if (dropped_s[row] != null) {
     if (isNeedless(store.outcome(row))) dot(context, at(dropped_s[row]), middle, 0.7 * size);
     else cross(context, at(dropped_s[row]), middle, size);
-  } else if (store.outcome(row) === SITS_OUT) dot(context, x + size, middle, 0.8 * size);
+  } else if (isIdle(store.outcome(row))) dot(context, x + size, middle, 0.8 * size);
 }
 
 const SHADES = 32;
