@@ -4,6 +4,7 @@ import pytest
 from tests.benchmarks.printed import row, run
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_bench_ray_times_both_ways() -> None:
     text = run("bench_ray.py", "--learners", 1, "--cycles", 2, "--models", "TwoNN")
