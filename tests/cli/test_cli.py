@@ -96,7 +96,11 @@ def test_a_real_process_ends_with_code_2_and_one_line(tmp_path: Path) -> None:
         ("deadline = 0", (), "deadline of 0.0 s: give a finite time above 0 s"),
         ("learners = []", (), "no learners"),
         ("", ("--scheme", "cas"), "unknown scheme 'cas': did you mean 'csa'?"),
-        ("samples = 5", (), "5 samples are fewer than the 10 that 10 learners need"),
+        (
+            "samples = 5\nleast = 6",
+            (),
+            "5 samples are fewer than the 60 that 10 learners",
+        ),
         ("deadline = '1 ms'", (), "to exchange the model alone, past the deadline"),
         ("data.name = 'mnits'", (), "unknown data set 'mnits': did you mean 'mnist'?"),
         (
