@@ -11,10 +11,12 @@ from melisma.algorithms.averaging import HINDRANCE, MANY, TOO_SLOW, allocate
 from melisma.algorithms.task import Plan
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets.simulated import SimulatedLearners
+from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job
 from melisma.maths.arrays import Floats
 from melisma.runs.records import Allocated
 from melisma.schemes.multitask import solve
+from melisma.system.law import Mode
 from melisma.system.multitask import MultiTaskProblem, Solved
 from melisma.views.ledger import learner_cycles
 
@@ -25,6 +27,22 @@ HINDERED = law([0.001, 0.001, 0.09], [0.001] * 3, [0.0, 0.0, 0.9])
 
 def planned(crew: SimulatedLearners, scheme: str = "csa", **changes: object) -> Plan:
     return asyncio.run(allocate(task_of(scheme, 1.0, **changes), crew))
+
+
+def test_of_learners_that_bid_those_take_part_who_take_most() -> None:
+    plan = planned(fleet_of(FOUR), "dab", learners_at_most=2, steps=1)
+    assert (plan.allocation.samples > 0).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("scheme", ["coded", "fog"])
+def test_other_families_refuse_to_choose(scheme: str) -> None:
+    job = Job(
+        scheme=scheme,
+        learners_at_most=2,
+        mode=Mode.FEDERATED if scheme == "fog" else Mode.PARALLEL,
+    )
+    with pytest.raises(ConfigError, match="learners_at_most"):
+        family_of(job).checked(job)
 
 
 @pytest.mark.parametrize("scheme", ["csa", "sync", "eta"])

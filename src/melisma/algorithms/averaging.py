@@ -200,6 +200,8 @@ async def allocate(
             deadline_s=task.deadline_s, steps=task.steps, shard=task.shard
         )
         shards = np.minimum(bids, most)
+        if task.learners_at_most is not None:  # who takes most does most
+            shards[np.argsort(-shards, kind="stable")[task.learners_at_most :]] = 0
         if not shards.any():
             raise InfeasibleError(
                 f"none of {len(shards)} learners takes a shard of {task.shard} samples "

@@ -66,6 +66,11 @@ class Family(NamedTuple):
                 "updates are averaged (scheme 'csa'): leave them out"
             )
         self._check_promise(job)
+        if job.learners_at_most is not None and self.name:
+            raise ConfigError(
+                "learners_at_most is for one task whose updates are averaged: leave it "
+                "out"
+            )
         if live:
             self.check_live(job)
         return self.as_meant(job)
