@@ -35,7 +35,8 @@ from rich.progress import track
 from rich.table import Table
 from torch import nn
 
-from melisma.algorithms.averaging import Averaging, allocate
+from melisma.algorithms.allocating import allocate
+from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.log import CycleLog, RunState
 from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.simulated import Conditions, SimulatedLearners

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from tests.fleets.fleets import fleet_of, law, ran, task_of
 
+from melisma.algorithms.allocating import (
+    FEW,
+    HINDRANCE,
+    MANY,
+    TOO_SLOW,
+    allocate,
+)
 from melisma.algorithms.association import Association, Terms
-from melisma.algorithms.averaging import HINDRANCE, MANY, TOO_SLOW, allocate
 from melisma.algorithms.task import Plan
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets.simulated import SimulatedLearners
@@ -18,6 +24,7 @@ from melisma.runs.records import Allocated
 from melisma.schemes.multitask import solve
 from melisma.system.law import Mode
 from melisma.system.multitask import MultiTaskProblem, Solved
+from melisma.system.promise import Promises
 from melisma.views.ledger import learner_cycles
 
 FOUR = law([0.01, 0.02, 0.03, 0.05], [0.002] * 4, [0.1] * 4)
@@ -66,8 +73,24 @@ def test_data_that_lies_on_a_learner_is_not_left_out_unasked() -> None:
     crew = fleet_of(slow, own_rows=own)
     plan = planned(crew, federated=True)
     assert plan.allocation.samples.tolist() == [15, 15, 10]
-    two = planned(crew, federated=True, learners_at_most=2, samples=30)
-    assert two.allocation.samples.tolist() == [15, 15, 0]
+    # Of all their data, or of as much as is asked for: never more than two.
+    for samples in (None, 30):
+        two = planned(crew, federated=True, learners_at_most=2, samples=samples)
+        assert two.allocation.samples.tolist() == [15, 15, 0]
+        assert list(two.why) == ["", "", MANY]
+
+
+def test_samples_that_do_not_fit_into_so_few_are_an_error() -> None:
+    with pytest.raises(InfeasibleError, match="do not fit into 1 of 4 learners"):
+        planned(fleet_of(law([0.05] * 4, [0.0] * 4, [0.1] * 4)), learners_at_most=1)
+
+
+def test_where_lateness_is_limited_so_few_get_what_fits() -> None:
+    crew = fleet_of(law([0.05] * 4, [0.0] * 4, [0.1] * 4))
+    task = task_of("csa", 1.0, learners_at_most=1)
+    plan = asyncio.run(allocate(task, crew, promises=Promises(0.1)))
+    assert (plan.allocation.samples > 0).sum() == 1
+    assert 5 < plan.allocation.samples.sum() < 18
 
 
 def test_as_printed_other_schemes_take_everybody() -> None:
@@ -78,6 +101,7 @@ def test_as_printed_other_schemes_take_everybody() -> None:
 
 def test_too_few_samples_for_all_are_no_error() -> None:
     plan = planned(fleet_of(FOUR), samples=10, least=4)
+    assert sorted(plan.why) == ["", "", FEW, FEW]
     assert (plan.allocation.samples >= 4).sum() == 2
     assert plan.allocation.samples.sum() == 10
 

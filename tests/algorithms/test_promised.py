@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from tests.fleets.fleets import fleet_of, law, small_model, task_of
 
-from melisma.algorithms.averaging import Averaging, allocate
+from melisma.algorithms.allocating import allocate
+from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.control import Control
 from melisma.algorithms.log import CycleLog, RunState
 from melisma.algorithms.promised import Observed
+from melisma.algorithms.task import Plan
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Report, Updates
 from melisma.fleets.simulated import Conditions
@@ -22,8 +24,10 @@ from melisma.jobs.schema import Job, LearnersTable, StateTable, TaskTable
 from melisma.launch.api import resume, simulate
 from melisma.learning.parameters import parameters_of
 from melisma.learning.settings import Late
+from melisma.maths.arrays import Floats
 from melisma.runs import records
 from melisma.runs.records import Record
+from melisma.system.problem import Allocation
 from melisma.system.promise import Promises, Took
 from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
 
@@ -115,8 +119,12 @@ def test_where_nobody_can_promise_promises_are_forgotten_until_one_can() -> None
     assert arrived == set(range(1, 6))
 
 
-def observed(updates: Updates | Lost, order: Order) -> Observed:
-    seen = Observed(LAW, [order], task_of("csa", DEADLINE_S))
+def observed(
+    updates: Updates | Lost, order: Order, known_s: Floats | None = None
+) -> Observed:
+    nobody = Allocation(samples=np.zeros(4, dtype=int), steps=np.zeros(4, dtype=int))
+    plan = Plan(nobody, None, law=LAW if known_s is None else None, known_s=known_s)
+    seen = Observed(plan, [order], task_of("csa", DEADLINE_S))
 
     async def come() -> None:
         async def arriving() -> AsyncIterator[Updates | Lost]:
@@ -152,6 +160,15 @@ def test_ratios_are_of_what_was_done() -> None:
     took = observed(Updates([report()], {}), ORDER).took()
     assert took.ratio[:, 0] == pytest.approx([2.5, 0.4 / 0.22])
     assert not took.late[0]
+
+
+def test_where_no_law_is_known_the_whole_is_compared_as_if_it_was_done() -> None:
+    # Halted after one of two passes: 1 s of training becomes 2; 2.4 s over 1.2 s.
+    half = report(batches=1, halted=True)
+    order = Order(learner=1, samples=32, steps=2)
+    took = observed(Updates([half], {}), order, np.array([1.0, 1.2, 1.0, 1.0])).took()
+    assert took.ratio[:, 0] == pytest.approx([2.0, 2.0])
+    assert took.late[0]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from papers import csa
 from papers.claims import Verdict
 from papers.kit import Data
 
-from melisma.algorithms.averaging import allocate
+from melisma.algorithms.allocating import allocate
 from melisma.launch.simulate import build
 from melisma.schemes import SCHEMES
 from melisma.system import cell

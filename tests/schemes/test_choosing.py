@@ -62,13 +62,16 @@ def test_no_subset_does_better(seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem = problem_of(rng, int(rng.integers(2, 7)))
     for at_most in range(1, problem.learners + 1):
-        who = chosen(problem, at_most)
         expected = best(problem, at_most)
-        if expected == (0, 0, 0):
-            assert who.all()
-        else:
+        if expected != (0, 0, 0):
+            who = chosen(problem, at_most)
             assert 0 < who.sum() <= at_most
             assert worth(problem, who) == expected
+        elif at_most == problem.learners:
+            assert chosen(problem, at_most).all()
+        else:
+            with pytest.raises(InfeasibleError, match="do not fit into"):
+                chosen(problem, at_most)
 
 
 def test_who_holds_nobody_back_takes_part() -> None:

@@ -12,6 +12,7 @@ from melisma.maths.arrays import Floats
 from melisma.system.promise import (
     BEGUN,
     COMPUTE,
+    FASTEST,
     LINK,
     NEWS,
     PACE,
@@ -228,3 +229,17 @@ def test_what_is_kept_in_a_checkpoint_is_all_there_is() -> None:
 def test_a_share_that_cannot_be_kept_is_refused(share: float) -> None:
     with pytest.raises(ConfigError, match="late_at_most"):
         Promises(share)
+
+
+@pytest.mark.parametrize("ratio", [1e-300, 1e-9, 0.0, -1.0, math.nan, math.inf, 1e300])
+def test_whatever_a_learner_reports_its_margins_stay_within_bounds(
+    ratio: float,
+) -> None:
+    """What it took is its word: it must not have all work, nor end the run."""
+    promises = Promises(0.05)
+    for _ in range(60):
+        one(promises, (ratio, ratio))
+    margins = promises.margins(["a"])
+    assert np.all(margins.planned >= FASTEST)
+    assert np.all(np.isfinite(margins.planned))
+    assert np.all(margins.expected > 0.99 * FASTEST)

@@ -12,8 +12,9 @@ from enum import Enum
 
 import numpy as np
 
+from melisma.algorithms.allocating import spread
 from melisma.algorithms.association import Association
-from melisma.algorithms.averaging import Averaging, share_out, spread
+from melisma.algorithms.averaging import Averaging, share_out
 from melisma.algorithms.clock import ARRIVE, BEGIN, END, TaskClock
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
@@ -26,7 +27,7 @@ from melisma.runs.records import Evaluated, Record, Refused
 from melisma.runs.store import RunWriter, ignore
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
-from melisma.system.promise import COMPUTE, LINK, Promises
+from melisma.system.promise import COMPUTE, UNSEEN, Promises
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -178,13 +179,14 @@ class TaskScheduler:
         )
         if entry.promises is None:
             return plan
-        law = await entry.crew.law()
         margins = entry.promises.margins(entry.crew.learners)
-        less = margins.expected / margins.planned
-        shorter, fixed_shorter = slower_by(less, margins.plan(law), task)
-        expected_s = fixed_s * fixed_shorter + shard_s * shorter * shards
-        predicted_s = np.where(shards > 0, expected_s, 0.0)
-        return replace(plan, predicted_s=predicted_s, planned_s=planned_s, law=law)
+        known_s = planned_s / margins.planned[COMPUTE]
+        return replace(
+            plan,
+            predicted_s=known_s * margins.expected[COMPUTE],
+            planned_s=planned_s,
+            known_s=known_s,
+        )
 
     async def _probed(self, entry: Entry, cycle: int) -> Probed:
         """Have every member begin with one shard, and report its speed."""
@@ -217,36 +219,28 @@ Known = Callable[[], tuple[Floats, Floats]]
 
 def with_care(
     known: Known,
-    tasks: Sequence[ScheduledTask],
     promises: Sequence[Promises | None],
-    laws: Callable[[], tuple[Sequence[DelayLaw], Sequence[str]]],
+    names: Callable[[], Sequence[str]],
+    spread: Callable[[int], Floats | float] = lambda task: UNSEEN,
 ) -> Known:
-    """Return the known times as they are to be planned with; as known, if no promises.
+    """Return the known times of learners as they are to be planned with.
 
-    ``laws`` returns one law a task, by which learners' cycles are compared, and the
-    learners' names.
+    A learner has one margin for each task, of its whole cycle: what is known is not
+    told apart into compute and link. ``spread`` is of the benchmarks for a task.
     """
-
-    there = [promised for promised in promises if promised]
-    if not there:
+    kept = [promised for promised in promises if promised]
+    if not kept:
         return known
 
     def careful() -> tuple[Floats, Floats]:
         shard_s, fixed_s = known()
-        told, names = laws()
-        slower = [
-            slower_by(promised.margins(names).planned, law, task)
-            for task, promised, law in zip(tasks, there, told, strict=True)
-        ]
-        shards, fixed = (np.stack(rows) for rows in zip(*slower, strict=True))
-        return shard_s * shards, fixed_s * fixed
+        everybody = names()
+        slower = np.stack(
+            [
+                promised.margins(everybody, spread(i)).planned[COMPUTE]
+                for i, promised in enumerate(kept)
+            ]
+        )
+        return shard_s * slower, fixed_s * slower
 
     return careful
-
-
-def slower_by(
-    factors: Floats, law: DelayLaw, task: ScheduledTask
-) -> tuple[Floats, Floats]:
-    """How many times as long a shard and the rest take, if compute and link do so."""
-    slow = law.slowed(compute=factors[COMPUTE], network=factors[LINK])
-    return seconds_of(slow, task)[0] / seconds_of(law, task)[0], factors[LINK]

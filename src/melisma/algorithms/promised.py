@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import numpy as np
 
-from melisma.algorithms.task import ScheduledTask
+from melisma.algorithms.log import ROUNDING
+from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Report, Updates
 from melisma.learning.parameters import Parameters, from_arrays, to_arrays
-from melisma.system.law import DelayLaw
 from melisma.system.promise import Promises, Took
 
 #: Before the names of learners in a checkpoint; no module of a model is called so.
@@ -17,15 +17,17 @@ LEAST_S = 1e-6
 
 
 class Observed:
-    """Compares what comes of a cycle's orders with a law, on its way to the merge.
+    """Compares what comes of a plan with what was known, on its way to the merge.
 
-    A learner whose work was lost for another reason than time is not counted.
+    Compute and link are compared with the plan's law, or the whole with what is known
+    of whole orders. A learner whose work was lost for another reason than time is not
+    counted.
     """
 
     def __init__(
-        self, law: DelayLaw, orders: Sequence[Order], task: ScheduledTask
+        self, plan: Plan, orders: Sequence[Order], task: ScheduledTask
     ) -> None:
-        self._law, self._task = law, task
+        self._plan, self._task = plan, task
         self._orders = {order.learner: order for order in orders}
         self.learners: list[int] = []
         self._ratio: list[tuple[float, float]] = []
@@ -52,25 +54,35 @@ class Observed:
 
     def _arrived(self, report: Report) -> None:
         order = self._orders[report.learner]
-        passes = min(
-            report.batches * self._task.training.batch, order.samples * order.steps
-        )
-        trained_s = report.trained_s - report.downloaded_s
-        law, k = self._law, order.learner
-        link_s = float(law.sample_s[k] * order.samples + law.fixed_s[k])
-        compute_s = float(law.step_s[k]) * passes
-        transferred_s = report.uploaded_s - trained_s - order.waits_s
-        ratio = (
-            trained_s / compute_s if compute_s > LEAST_S else np.nan,
-            transferred_s / link_s if link_s > LEAST_S else np.nan,
-        )
-        late = report.halted or report.uploaded_s > self._task.deadline_s * (1 + 1e-9)
-        self._see(report.learner, ratio, late=late)
+        late_s = self._task.deadline_s * (1 + ROUNDING)
+        late = report.halted or report.uploaded_s > late_s
+        self._see(report.learner, self._ratios(report, order), late=late)
+
+    def _ratios(self, report: Report, order: Order) -> tuple[float, float]:
+        """What compute and link took, over what was known of what was done."""
+        k, due = order.learner, order.samples * order.steps
+        passes = min(report.batches * self._task.training.batch, due)
+        compute_s = report.trained_s - report.downloaded_s
+        link_s = report.uploaded_s - compute_s - order.waits_s
+        if law := self._plan.law:
+            known_s = float(law.sample_s[k] * order.samples + law.fixed_s[k])
+            return (
+                _over(compute_s, float(law.step_s[k]) * passes),
+                _over(link_s, known_s),
+            )
+        assert self._plan.known_s is not None
+        whole_s = link_s + (compute_s * due / passes if passes else np.nan)
+        ratio = _over(whole_s, float(self._plan.known_s[k]))
+        return ratio, ratio
 
     def _see(self, learner: int, ratio: tuple[float, float], *, late: bool) -> None:
         self.learners.append(learner)
         self._ratio.append(ratio)
         self._late.append(late)
+
+
+def _over(took_s: float, known_s: float) -> float:
+    return took_s / known_s if known_s > LEAST_S else np.nan
 
 
 def stored(promises: Promises) -> Parameters:

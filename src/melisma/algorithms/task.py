@@ -110,4 +110,5 @@ class Plan:
     probed: Probed | None = None  #: if every learner has begun with a shard already
     planned_s: Floats | None = None  #: predicted with care, where lateness is limited
     law: DelayLaw | None = None  #: per sample, without that care
+    known_s: Floats | None = None  #: the same of whole orders, where no law is known
     why: Sequence[str] = ()  #: each learner sits out, if it does

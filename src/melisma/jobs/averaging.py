@@ -4,7 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from melisma.algorithms.averaging import Averaging, allocate
+from melisma.algorithms.allocating import allocate
+from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import Plan, ScheduledTask

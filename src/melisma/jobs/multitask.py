@@ -105,11 +105,10 @@ def simulated(job: Job, hardware: Hardware = HERE) -> PreparedTasks:
         "med-learned": observed.expected,
     }.get(job.scheme, states.expected)
     prices, promises = prices_of(job), [promises_of(task_job) for task_job in jobs]
-    expected = [law.expected(gamma) for law in laws]
     association = Association(
         terms_of(job, tasks),
         np.array([prices[name] for name in names]),
-        with_care(known, tasks, promises, lambda: (expected, names)),
+        with_care(known, promises, lambda: names),
         solver_of(job.scheme, lambda: states),
         keeps=job.late_at_most is not None,
     )
@@ -167,7 +166,12 @@ async def live(
     association = Association(
         terms_of(job, benchmarks.tasks),
         np.zeros(0),
-        with_care(known, benchmarks.tasks, promises, benchmarks),
+        with_care(
+            known,
+            promises,
+            lambda: roster.known,
+            lambda i: roster.spread(jobs[i].name, roster.known),
+        ),
         solver_of(job.scheme, states),
         keeps=job.late_at_most is not None,
     )

@@ -23,6 +23,7 @@ of a learner is below 2⁶⁰; beyond, ties may cost some of it.
 
 import numpy as np
 
+from melisma.errors import InfeasibleError
 from melisma.maths.arrays import Bools, Ints
 from melisma.maths.search import last_true
 from melisma.system.problem import STEPS_LIMIT, Problem
@@ -31,7 +32,8 @@ from melisma.system.problem import STEPS_LIMIT, Problem
 def chosen(problem: Problem, at_most: int | None = None) -> Bools:
     """Return who is to take part, at most so many; all, if none of them is a hindrance.
 
-    Where D samples do not fit with one step of anybody, all: the scheme says why.
+    Where D samples do not fit with one step of all, all: the scheme says why. Raises
+    InfeasibleError where they do not fit into so few.
     """
     low, D = problem.low, problem.samples
     most = min(at_most or problem.learners, max(1, D // int(low.max())))
@@ -42,8 +44,14 @@ def chosen(problem: Problem, at_most: int | None = None) -> Bools:
         return np.sort(np.where(h >= low, h, 0))[::-1][:most]
 
     a = last_true(lambda tau: bool(best(tau).sum() >= D), 1, STEPS_LIMIT, guess=1)
-    if a < 1:
+    if a < 1 and (at_most is None or at_most >= problem.learners):
         return np.ones(problem.learners, dtype=bool)
+    if a < 1:
+        raise InfeasibleError(
+            f"{D} samples do not fit into {most} of {problem.learners} learners in "
+            f"{problem.deadline_s:.6g} s, even for 1 step of each: {best(1).sum()} do; "
+            "use fewer samples, a longer deadline or a larger 'learners_at_most'"
+        )
     lower, upper = problem.samples_within(a), problem.samples_within(a + 1)
     able = lower >= low
     if able.sum() <= most:

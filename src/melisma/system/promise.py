@@ -48,6 +48,10 @@ UNSEEN = 0.1
 LEAST, MOST = -3.0, 0.5
 LEAST_TAIL = 0.005
 
+#: Times as long as known that a learner is believed to take: what it took is its own
+#: word, and who could be a hundred times as fast would be given all there is.
+FASTEST, SLOWEST = 0.5, 1e4
+
 #: Rows of what there are two of.
 COMPUTE, LINK = 0, 1
 
@@ -105,6 +109,7 @@ class Promises:
         there = np.minimum(self._seen[:, rows], WINDOW)
         quantile = _quantiles(residuals, there, alpha)
         planned = mean + quantile + np.maximum(0.0, -alpha)
+        planned = np.maximum(planned, np.log(FASTEST))
         self._planned[:, rows] = planned
         return Margins(np.exp(mean), np.exp(planned))
 
@@ -115,8 +120,9 @@ class Promises:
         self._mean[:, rows], self._residuals[:, rows] = mean, residuals
         self._cycles += 1
         self._last[rows] = self._cycles
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(took.ratio)
+        with np.errstate(invalid="ignore"):
+            logs = np.log(np.where(took.ratio > 0, took.ratio, np.nan))
+        logs = np.clip(logs, *np.log([FASTEST, SLOWEST]))
         lost = took.late & ~np.isfinite(logs).any(axis=0)
         logs = np.where(lost, self._planned[:, rows], logs)
         known = np.isfinite(logs)

@@ -1,0 +1,217 @@
+"""Allocation: who does how much in a cycle, by the task's scheme.
+
+law, with margins → who can → who takes part → the scheme
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from melisma.algorithms.task import Plan, ScheduledTask
+from melisma.errors import InfeasibleError
+from melisma.fleets.protocols import Spreads, Trains
+from melisma.maths.arrays import Bools, Floats, Ints
+from melisma.schemes import DECENTRALISED, find
+from melisma.schemes.choosing import chosen
+from melisma.system.law import DelayLaw
+from melisma.system.problem import Allocation, Problem, learner_s
+from melisma.system.promise import UNSEEN, Promises
+
+logger = logging.getLogger("melisma.orchestrator")
+
+#: Why a learner sits out.
+TOO_SLOW = "it cannot do its least by the deadline"
+MANY, HINDRANCE = "others are faster", "it would hold the others back"
+FEW, NO_TURN = "there are too few samples for all", "it has no turn in this cycle"
+
+Number = TypeVar("Number", np.int64, np.float64)
+
+
+def spread_of(crew: Trains) -> Floats | float:
+    """Return the spread of the learners' benchmarks, where it is known."""
+    return crew.spread() if isinstance(crew, Spreads) else UNSEEN
+
+
+async def allocate(
+    task: ScheduledTask,
+    crew: Trains,
+    cycle: int = 1,
+    *,
+    only_able: bool = False,
+    on_air: Bools | None = None,
+    promises: Promises | None = None,
+) -> Plan:
+    """Shards and steps of each learner by the task's scheme.
+
+    Under a decentralised scheme the learners bid, and keep their speeds to themselves.
+    With ``only_able``, learners that cannot do ``task.least`` shards by the deadline,
+    or do not have them, get nothing, and all get less if there is less data. Nor do
+    those get anything that are not ``on_air``, where that is given, and all get less if
+    the others cannot train on so much once. With ``promises``, the law is multiplied by
+    the learners' margins, and those get nothing who cannot promise to be in time.
+    """
+    own = crew.own_samples
+    if task.scheme in DECENTRALISED:
+        return await _by_bids(task, crew)
+    told = expected = planned = await crew.law()
+    if promises:
+        margins = promises.margins(crew.learners, spread_of(crew))
+        expected, planned = margins.expect(told), margins.plan(told)
+        only_able = True
+    law = planned.per_shard(task.shard)
+    if only_able and own is not None:
+        own = _within_reach(own, law, task)
+    most = task.most_shards(len(crew.learners), own)
+    able = np.ones(len(most), dtype=bool)
+    if only_able:
+        least = np.full(len(most), task.least)
+        has = most >= max(1, task.least)
+        has = has if on_air is None else has & on_air
+        able = has & (law.seconds(least, np.ones_like(least)) <= task.deadline_s)
+        if not able.any():  # then the scheme's own error says why
+            able = has if has.any() else ~able
+        if own is not None:
+            task = task.for_those_there(_of(own, able))
+    problem = Problem.of(
+        law.only(able),
+        samples=task.cycle_samples(_of(own, able)) // task.shard,
+        deadline_s=task.deadline_s,
+        least=task.least,
+        most=most[able],
+    )
+    if on_air is not None or promises:
+        at_most, quiet = task.learners_at_most, promises is not None
+        problem = _fitting(problem, cycle, at_most, quiet=quiet)
+    who = _who(task, problem)
+    why = _reasons(task, problem, able, who, on_air)
+    able[able] = who
+    problem = _of_some(task, problem, who)
+    allocation = find(task.scheme)(problem)
+    whole = Allocation(
+        samples=spread(allocation.samples, able, len(able)),
+        steps=spread(allocation.steps, able, len(able)),
+    )
+    seconds = spread(learner_s(problem, allocation), able, len(able))
+    if promises is None:
+        return Plan(whole, seconds, why=why)
+    counted = expected.per_shard(task.shard)
+    predicted_s = counted.seconds(whole.samples, whole.steps)
+    return Plan(whole, predicted_s, planned_s=seconds, law=told, why=why)
+
+
+async def _by_bids(task: ScheduledTask, crew: Trains) -> Plan:
+    """Shards that each learner takes, by what it alone knows."""
+    most = task.most_shards(len(crew.learners), crew.own_samples)
+    bids = await crew.bids(
+        deadline_s=task.deadline_s, steps=task.steps, shard=task.shard
+    )
+    shards = np.minimum(bids, most)
+    if task.learners_at_most is not None:  # who takes most does most
+        shards[np.argsort(-shards, kind="stable")[task.learners_at_most :]] = 0
+    if not shards.any():
+        raise InfeasibleError(
+            f"none of {len(shards)} learners takes a shard of {task.shard} samples "
+            f"with {task.steps} steps by the deadline of {task.deadline_s:.6g} s: "
+            "extend it, or use smaller shards or fewer steps"
+        )
+    allocation = Allocation(samples=shards, steps=(shards > 0) * task.steps)
+    return Plan(allocation, predicted_s=None)
+
+
+def _who(task: ScheduledTask, problem: Problem) -> Bools:
+    """Choose who takes part of those who can.
+
+    Data that lies on learners is lost with them, and schemes but CSA take everybody, so
+    that these leave out no more than they have to. Where learners train on all that
+    they have, the best are those who can do that most often.
+    """
+    at_most = task.learners_at_most
+    if at_most is not None and task.federated and task.samples is None:
+        steps = problem.steps_within(problem.high)
+        who = np.zeros(problem.learners, dtype=bool)
+        who[np.argsort(-steps, kind="stable")[:at_most]] = True
+        return who
+    picky = task.scheme == "csa" and not task.federated
+    if _is_crowded(problem) or picky or at_most is not None:
+        return chosen(problem, at_most)
+    return np.ones(problem.learners, dtype=bool)
+
+
+def _is_crowded(problem: Problem) -> bool:
+    return int(problem.low.sum()) > problem.samples
+
+
+def _of_some(task: ScheduledTask, problem: Problem, who: Bools) -> Problem:
+    """Return the problem of those who take part, with the samples that they have."""
+    if who.all():
+        return problem
+    some = problem.of_some(who)
+    there = int(some.high.sum())
+    return replace(some, samples=min(some.samples, there)) if task.federated else some
+
+
+def _reasons(
+    task: ScheduledTask,
+    problem: Problem,
+    able: Bools,
+    who: Bools,
+    on_air: Bools | None,
+) -> list[str]:
+    """Return why each learner sits out; empty where it does not."""
+    left_out = HINDRANCE
+    if who.sum() == task.learners_at_most:
+        left_out = MANY
+    elif _is_crowded(problem):
+        left_out = FEW
+    takes_part = iter(who.tolist())
+    why = [("" if next(takes_part) else left_out) if can else TOO_SLOW for can in able]
+    if on_air is None:
+        return why
+    return [w if turn else NO_TURN for w, turn in zip(why, on_air, strict=True)]
+
+
+def _fitting(
+    problem: Problem, cycle: int, at_most: int | None, *, quiet: bool
+) -> Problem:
+    """Return the problem with no more samples than so many can train on once."""
+    fits = int(np.sort(problem.samples_within(1))[::-1][:at_most].sum())
+    if not 0 < fits < problem.samples:
+        return problem
+    logger.log(
+        logging.INFO if quiet else logging.WARNING,
+        "cycle %d: %d of %d shards can be trained on by the deadline of %.6g s",
+        cycle,
+        fits,
+        problem.samples,
+        problem.deadline_s,
+    )
+    return replace(problem, samples=fits)
+
+
+def _of(own: Sequence[int] | None, able: NDArray[np.bool_]) -> Sequence[int] | None:
+    """Return the samples of those learners that are able."""
+    return None if own is None else np.asarray(own)[able].tolist()
+
+
+def _within_reach(own: Sequence[int], law: DelayLaw, task: ScheduledTask) -> list[int]:
+    """Samples of each learner, no more than it says it can do once by the deadline.
+
+    A learner that claims more would make every plan infeasible.
+    """
+    left_s = np.maximum(0.0, task.deadline_s - law.fixed_s)
+    shards = np.floor(left_s / (law.step_s + law.sample_s))
+    fits = np.maximum(task.least, shards) * task.shard
+    return [int(n) for n in np.minimum(own, fits)]
+
+
+def spread(
+    values: NDArray[Number], places: NDArray[np.bool_] | Ints, size: int
+) -> NDArray[Number]:
+    """Return ``size`` values: those given at their places, 0 elsewhere."""
+    whole = np.zeros(size, dtype=values.dtype)
+    whole[places] = values
+    return whole
