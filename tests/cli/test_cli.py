@@ -24,6 +24,19 @@ def test_simulate_trains_and_says_where_it_left_the_run(
     assert {"config.toml", "records.jsonl", "model.safetensors"} <= names
 
 
+def test_simulate_says_who_sits_out_and_why(tmp_path: Path, melisma: Melisma) -> None:
+    done = melisma("simulate", quick_job(tmp_path, "learners_at_most = 9"))
+    assert "Sits out: others are faster (pi-" in done.out
+
+
+def test_a_promise_is_held_against_what_was_kept(
+    tmp_path: Path, melisma: Melisma
+) -> None:
+    done = melisma("simulate", quick_job(tmp_path, "late_at_most = 0.1"))
+    assert "at most 10 % of each one's were promised." in done.out
+    assert "reserve" in done.out
+
+
 def test_simulate_as_json_prints_one_object(tmp_path: Path, melisma: Melisma) -> None:
     words = (
         "simulate",

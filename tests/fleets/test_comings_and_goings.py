@@ -317,16 +317,17 @@ def test_a_device_that_slows_down_is_given_less(tmp_path: Path) -> None:
     class Heating(Learner):
         def train(self, request: TrainRequest, caller: Caller) -> Update:
             if request.cycle == 2:
-                self._device.background = slow(300.0)
+                self._device.background = slow(100.0)
             return super().train(request, caller)
 
     job = changed(scheme="dab", cycles=5, deadline=Seconds(2.0), shard=10)
     hot = Heating(name="a", background=slow(1500.0))
     happened = live(job, tmp_path, [hot, Learner(name="b")])
     given = [r.samples for r in of(records.Allocated, happened) if r.learner == "a"]
-    # It finishes at most 1,500 a second at first, and 300 then.
-    assert max(given[:2]) > 1000
-    assert 0 < given[-1] < 600
+    # It finishes up to 1,500 a second at first (fewer where others take the
+    # core), and 100 then.
+    assert max(given[:2]) > 400
+    assert 0 < given[-1] < 200
 
 
 @pytest.mark.parametrize("scheme", ["csa", "dab"])
@@ -336,7 +337,7 @@ def test_a_device_that_slows_down_keeps_its_promise_again(
     class Heating(Learner):
         def train(self, request: TrainRequest, caller: Caller) -> Update:
             if request.cycle == 3:
-                self._device.background = slow(300.0)
+                self._device.background = slow(100.0)
             return super().train(request, caller)
 
     job = changed(
@@ -347,8 +348,8 @@ def test_a_device_that_slows_down_keeps_its_promise_again(
     mine = [r for r in of(records.Allocated, happened) if r.learner == "a"]
     passes = [r.samples * r.steps for r in mine]
     assert len(passes) == 12
-    assert max(passes[:3]) > 900
-    assert passes[-1] < 450  # 300 samples a second, for 1.5 s
+    assert max(passes[:3]) > 300
+    assert passes[-1] < 150  # 100 samples a second, for 1.5 s
     halted = {r.cycle for r in of(records.Halted, happened) if r.learner == "a"}
     assert 3 in halted
     assert len(halted.intersection(range(8, 13))) <= 2

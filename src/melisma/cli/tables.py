@@ -109,10 +109,11 @@ def _show_learners(job: "Job", records: "list[Record]") -> None:
         *("error\n(%)", "samples\ntrained", "updates\nlost"),
         *(("late\n(%)", "reserve\n(%)") if job.late_at_most else ()),
     )
-    learners = totals(learner_cycles(records))
+    learners, why = totals(learner_cycles(records)), dict[str, list[str]]()
     for learner in learners[:SHOWN]:
         if not learner.cycles:
             table.add_row(learner.learner, "0", "sits out")
+            why.setdefault(learner.outcome, []).append(learner.learner)
             continue
         predicted = learner.predicted_s
         table.add_row(
@@ -128,6 +129,8 @@ def _show_learners(job: "Job", records: "list[Record]") -> None:
             *(_promised(learner) if job.late_at_most else ()),
         )
     show(table, "Learners: means over their cycles")
+    for outcome, names in why.items():
+        line(f"{outcome.capitalize()} ({', '.join(names)}).")
     if job.late_at_most:
         line(_kept(job.late_at_most, learners))
     _say_rest(learners, "learners")

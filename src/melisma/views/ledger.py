@@ -181,6 +181,7 @@ class LearnerTotals:
 
     learner: str
     cycles: int
+    outcome: str  #: of its last cycle
     samples: float | None  #: allocated, mean
     steps: float | None
     predicted_s: float | None
@@ -210,6 +211,7 @@ def _totals_of(learner: str, group: list[LearnerCycle]) -> LearnerTotals:
     return LearnerTotals(
         learner=learner,
         cycles=len(busy),
+        outcome=group[-1].outcome,
         samples=_mean(row.samples for row in busy),
         steps=_mean(row.steps for row in busy),
         predicted_s=_mean(row.predicted_s for row in busy),
