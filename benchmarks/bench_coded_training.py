@@ -37,7 +37,7 @@ from melisma.maths.statistics import mean_interval
 from melisma.provenance import provenance
 from melisma.runs.records import Aggregated, Record
 from melisma.runs.store import RunWriter
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 from melisma.views.history import history
 
 CORES = (2, 2, 4, 4, 8, 8)
@@ -69,7 +69,7 @@ def job_of(data: str, model: str, samples: int, iterations: int) -> Job:
         stragglers=0,
         model=model,
         cycles=iterations,
-        deadline=Seconds(1e6),
+        deadline=Deadline(1e6),
         samples=samples,
         shard=5,
         noise=0.05,

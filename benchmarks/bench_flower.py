@@ -26,7 +26,7 @@ from melisma.provenance import provenance
 from melisma.runs import records
 from melisma.runs.records import Record, Uploaded, evaluations
 from melisma.runs.store import RECORDS
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 NAME = "cost"
 #: Far off: a cycle ends with its last update.
@@ -61,7 +61,7 @@ def by_ours(cycles: int, folder: Path) -> list[Record]:
         name=NAME,
         scheme="dab",
         cycles=cycles,
-        deadline=Seconds(DEADLINE_S),
+        deadline=Deadline(DEADLINE_S),
         shard=50,
         steps=1,
         most=1,

@@ -64,7 +64,7 @@ from melisma.provenance import provenance
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.system.law import Mode
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 HONEST, LIARS = 4, 24
 LYING = 0.4  #: of a liar's answers before its update
@@ -81,7 +81,7 @@ PLAIN = Job(
     samples=600,
     shard=10,
     steps=1,
-    deadline=Seconds(30.0),
+    deadline=Deadline(30.0),
     model="FogMLP",
     training=TrainingTable(rate=0.1, batch=10),
 )
@@ -98,7 +98,7 @@ FAMILIES = {
         mode=Mode.FEDERATED,
         samples=None,
         shard=4,
-        deadline=Seconds(0.5),
+        deadline=Deadline(0.5),
         training=TrainingTable(rate=0.05, batch=10),
         fog=FogTable(period=2, plan=Moving.ALONE),
     ),

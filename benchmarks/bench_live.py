@@ -54,12 +54,12 @@ from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import MODEL
 from melisma.system.problem import Allocation
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 OVERHEAD_BAR, BYTES_BAR = 1.05, 1.05
 FOUR = msgspec.structs.replace(DEMO, scheme="csa", samples=1000)
 CROWD = Job(
-    name="crowd", scheme="eta", cycles=1, deadline=Seconds(180.0), shard=8, most=1
+    name="crowd", scheme="eta", cycles=1, deadline=Deadline(180.0), shard=8, most=1
 )
 SAMPLES = 4000  #: of the embedded data set
 PROCESSES = 4

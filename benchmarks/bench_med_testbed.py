@@ -42,7 +42,7 @@ from melisma.provenance import provenance
 from melisma.runs.records import Dropped, Evaluated, Record
 from melisma.system.states import heated
 from melisma.testbed import Device, Still
-from melisma.units import Seconds
+from melisma.units import Deadline
 from melisma.views.tasks import together
 
 SCHEMES = ("mmtt", "med", "mmtt-ideal")
@@ -80,7 +80,7 @@ def job_of(scheme: str, names: Sequence[str], cycles: int, trial: int) -> Job:
         scheme=scheme,
         seed=trial,
         cycles=cycles,
-        deadline=Seconds(120.0),
+        deadline=Deadline(120.0),
         shard=20,
         training=TrainingTable(rate=0.05),
         benchmark=BenchmarkTable(known=Known.MEASURED, shards=20),

@@ -34,7 +34,7 @@ from melisma.launch.local import run_on_testbed
 from melisma.learner.background import Activity
 from melisma.provenance import provenance
 from melisma.runs.records import Record
-from melisma.units import Seconds
+from melisma.units import Deadline
 from melisma.views.ledger import learner_cycles
 from melisma.views.tasks import COLUMNS, together
 
@@ -60,7 +60,7 @@ def job_of(learners: tuple[LearnersTable, ...], cycles: int, samples: int) -> Jo
         name="owners",
         scheme="mmtt",
         cycles=cycles,
-        deadline=Seconds(60.0),
+        deadline=Deadline(60.0),
         shard=100,
         training=TrainingTable(rate=0.1),
         learners=learners,

@@ -32,7 +32,7 @@ from melisma.maths.arrays import Floats
 from melisma.provenance import provenance
 from melisma.runs.records import Record
 from melisma.testbed import Device
-from melisma.units import Seconds
+from melisma.units import Deadline
 from melisma.views.ledger import LearnerCycle, learner_cycles
 
 CPU, LINK_BPS = 0.2, 48e6
@@ -58,7 +58,7 @@ def job_of(late_at_most: float, names: Sequence[str], cycles: int) -> Job:
         name="promises",
         scheme="csa",
         cycles=cycles,
-        deadline=Seconds(2.0),
+        deadline=Deadline(2.0),
         samples=1200,
         shard=20,
         late_at_most=late_at_most,

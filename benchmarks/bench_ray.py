@@ -34,7 +34,7 @@ from melisma.ray.fleet import LABEL
 from melisma.ray.run import run_on_ray
 from melisma.runs import records
 from melisma.runs.records import Record
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 LEARNERS, CYCLES = 3, 8
 MODELS = "TwoNN,ConvNet"
@@ -51,7 +51,7 @@ def job_of(model: str, learners: int, cycles: int) -> Job:
         model=model,
         scheme="eta",
         cycles=cycles,
-        deadline=Seconds(2.0),
+        deadline=Deadline(2.0),
         samples=100 * learners,
         shard=50,
     )

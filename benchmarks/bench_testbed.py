@@ -35,7 +35,7 @@ from melisma.learning.settings import Late
 from melisma.provenance import provenance
 from melisma.runs import records
 from melisma.testbed import DEVICES, Testbed
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 DEVICES_TRIED = ("pi1", "pi2", "pi3", "jetson-nano")
 REFERENCE = "2070-super"
@@ -112,7 +112,7 @@ def main(
                     msgspec.structs.replace(
                         job,
                         scheme=scheme,
-                        deadline=Seconds(deadline_s),
+                        deadline=Deadline(deadline_s),
                         samples=samples if scheme != "dab-adaptive" else None,
                     ),
                     names,

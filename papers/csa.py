@@ -23,7 +23,7 @@ from melisma.jobs import (
 from melisma.maths import Floats, mean_interval
 from melisma.schemes import SCHEMES, csa
 from melisma.system import CSA_WORKLOAD, Problem, cell, max_staleness, mean_staleness
-from melisma.units import Bytes, Hertz, Metres, Seconds
+from melisma.units import Bytes, Deadline, Hertz, Metres
 from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, exact, mean_of, near
@@ -222,7 +222,7 @@ def job_of(
         scheme=scheme,
         model="CsaNet",
         cycles=study.cycles,
-        deadline=Seconds(study.deadline_s),
+        deadline=Deadline(study.deadline_s),
         seed=seed,
         samples=study.samples,
         data=DataTable(name=study.dataset),

@@ -24,7 +24,7 @@ from melisma.learning import models, parameters_of
 from melisma.maths import Floats, mean_interval
 from melisma.schemes import SCHEMES
 from melisma.system import Allocation, Mode, Problem
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, mean_of
@@ -87,7 +87,7 @@ def job_of(trial: Trial, staleness: int) -> Job:
         model=study.model,
         mode=mode,
         cycles=study.cycles,
-        deadline=Seconds(1e6),
+        deadline=Deadline(1e6),
         seed=trial.seed,
         data=DataTable(**data),
         training=TrainingTable(rate=study.rate, batch=WHOLE),

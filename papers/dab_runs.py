@@ -22,7 +22,7 @@ from melisma.jobs import (
 )
 from melisma.learning import Late, benchmark
 from melisma.maths import Floats
-from melisma.units import Bytes, BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import Bytes, BytesPerSecond, Deadline, SamplesPerSecond
 
 from . import dab_testbed
 from .kit import Data, Spread, in_order
@@ -327,7 +327,7 @@ def _job(
         scheme=scheme,
         model=model,
         cycles=cycles,
-        deadline=Seconds(deadline_s),
+        deadline=Deadline(deadline_s),
         seed=seed,
         samples=None if scheme == "dab" else shards * shard,
         shard=shard,

@@ -27,7 +27,7 @@ from melisma.launch import build
 from melisma.maths import Floats
 from melisma.runs import Record, evaluations
 from melisma.system import DelayLaw, Mode
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 from melisma.views import fog as moves
 
 from .kit import Data, Spread, in_order
@@ -184,7 +184,7 @@ def job_of(study: FogStudy, setting: str, seed: int) -> Job:
         model=study.model,
         mode=Mode.FEDERATED,
         cycles=cycles,
-        deadline=Seconds(float(study.period)),
+        deadline=Deadline(float(study.period)),
         seed=seed,
         steps=study.passes,
         # D ~ U(0, most): twice as much at most as on average.

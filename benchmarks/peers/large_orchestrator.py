@@ -12,7 +12,7 @@ from melisma.launch.serve import orchestrate
 from melisma.learning.training import use_threads
 from melisma.runs import records
 from melisma.runs.records import Record
-from melisma.units import Seconds
+from melisma.units import Deadline
 from peers.live_cost import memory
 
 SHARD = 500
@@ -29,7 +29,7 @@ def main(folder: Path, cycles: int, samples: int, learners: int) -> None:
         cycles=cycles,
         samples=samples,
         shard=SHARD,
-        deadline=Seconds(300.0),
+        deadline=Deadline(300.0),
         data=DataTable(train=str(folder / "train"), test=str(folder / "test")),
         training=TrainingTable(batch=SHARD),
     )

@@ -19,7 +19,7 @@ from melisma.learning.training import use_threads
 from melisma.runs.files import RECORDS
 from melisma.runs.records import Aggregated, Allocated, Evaluated, Record
 from melisma.system.law import Mode
-from melisma.units import Seconds
+from melisma.units import Deadline
 from peers.processes import running
 
 LIGHT = Path(__file__).parent / "light_learners.py"
@@ -148,7 +148,7 @@ def measure(model: str, learners: int, cycles: int, folder: Path) -> Cost:
         model=model,
         mode=Mode.FEDERATED,
         cycles=cycles,
-        deadline=Seconds(DEADLINE_S),
+        deadline=Deadline(DEADLINE_S),
     )
     run, meters = folder / "run", Meters()
     run.mkdir()

@@ -12,7 +12,7 @@ from melisma.launch.serve import orchestrate
 from melisma.learning.training import use_threads
 from melisma.rpc.memory import default_bytes
 from melisma.runs import records
-from melisma.units import Seconds
+from melisma.units import Deadline
 from peers.live_cost import memory
 
 TASK, SHARD = "crowd", 50
@@ -30,7 +30,7 @@ def main(folder: Path, cycles: int, honest: int, hostile: int) -> None:
         name=TASK,
         scheme="eta",
         cycles=cycles,
-        deadline=Seconds(120.0),
+        deadline=Deadline(120.0),
         shard=SHARD,
         samples=SHARD * honest,
     )

@@ -3,6 +3,7 @@
 Each kind is a float in SI units. A bare number is in SI units already.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from typing import ClassVar
@@ -60,6 +61,32 @@ class Seconds(Quantity):
     """Time."""
 
     units: ClassVar = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0}
+
+
+class Deadline(Seconds):
+    """Time of a cycle. ``"auto"``, which a run chooses itself, is infinite.
+
+    >>> Deadline.of("2 min"), Deadline.of("auto").is_auto
+    (120.0, True)
+    """
+
+    @classmethod
+    def of(cls, written: object) -> "Deadline":
+        """Read a finite time above 0, or "auto"."""
+        if written == "auto":
+            return cls(math.inf)
+        time_s = super().of(written)
+        if not 0 < time_s < math.inf:
+            raise ConfigError(
+                f"a deadline of {float(time_s)} s: give a finite time above 0 s, or "
+                "'auto'"
+            )
+        return cls(time_s)
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the run chooses it."""
+        return math.isinf(self)
 
 
 class Hertz(Quantity):

@@ -30,7 +30,7 @@ from melisma.learning.parameters import Parameters, parameters_of
 from melisma.runs.records import Aggregated, Allocated, Dropped, Evaluated, Record
 from melisma.runs.store import RunWriter
 from melisma.system.law import Mode
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 CORES = (2, 2, 4, 4, 8, 8)
 
@@ -43,7 +43,7 @@ def job(code: str = "two-stage", **changes: Any) -> Job:
         cycles=4,
         samples=600,
         shard=5,
-        deadline=Seconds(1e4),
+        deadline=Deadline(1e4),
         training=TrainingTable(rate=0.3, momentum=0.9),
         straggling=StragglingTable(number=1),
         learners=tuple(
@@ -244,7 +244,7 @@ def test_who_was_not_needed_is_recorded_so() -> None:
 
 def test_what_cannot_be_decoded_is_a_step_with_a_stated_error() -> None:
     dead = StragglingTable(number=2, slower=math.inf)
-    ready = build(job("cyclic", straggling=dead, deadline=Seconds(30.0)))
+    ready = build(job("cyclic", straggling=dead, deadline=Deadline(30.0)))
     _, happened = ran(ready)
     merged = [r for r in happened if isinstance(r, Aggregated)]
     assert all(r.error is not None and 0 < r.error < 1 for r in merged)
@@ -254,7 +254,7 @@ def test_what_cannot_be_decoded_is_a_step_with_a_stated_error() -> None:
 
 def test_nobody_in_time_is_an_error_that_says_so() -> None:
     with pytest.raises(InfeasibleError, match=r"answered by the deadline of 0\.01 s"):
-        ran(build(job("hetero", deadline=Seconds(0.01))))
+        ran(build(job("hetero", deadline=Deadline(0.01))))
 
 
 def test_a_step_to_infinity_is_not_taken() -> None:

@@ -25,7 +25,7 @@ from melisma.learning.parameters import load
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import MODEL
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 JOB = changed(
     name="coded",
@@ -34,7 +34,7 @@ JOB = changed(
     cycles=3,
     samples=600,
     shard=10,
-    deadline=Seconds(60.0),
+    deadline=Deadline(60.0),
     training=TrainingTable(rate=0.3, momentum=0.9),
 )
 
@@ -219,7 +219,7 @@ def test_a_cycle_without_an_answer_does_not_end_the_run(tmp_path: Path) -> None:
                 sleep_unless(caller.gave_up, 60.0)
             return super().gradient(request, caller)
 
-    job = msgspec.structs.replace(JOB, code="fractional", deadline=Seconds(3.0))
+    job = msgspec.structs.replace(JOB, code="fractional", deadline=Deadline(3.0))
     happened = live(job, tmp_path, [Away(name=name) for name in "abc"])
     errors = [r.error for r in of(records.Aggregated, happened)]
     assert errors == [0.0, 1.0, 0.0]

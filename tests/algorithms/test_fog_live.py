@@ -59,7 +59,7 @@ from melisma.runs.records import Joined, Left, Moved, Record
 from melisma.runs.store import MODEL, RunWriter
 from melisma.system.law import DelayLaw, Mode
 from melisma.system.streams import Stream
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 #: Slots of 0.8 s, in which nobody is in a hurry.
 JOB = changed(
@@ -68,7 +68,7 @@ JOB = changed(
     mode=Mode.FEDERATED,
     model="FogMLP",
     cycles=2,
-    deadline=Seconds(2.4),
+    deadline=Deadline(2.4),
     samples=None,
     shard=4,
     training=TrainingTable(rate=0.2, batch=8),
@@ -372,7 +372,7 @@ def skipped_by(*devices: Reporting) -> dict[tuple[str, int], int]:
 LONG = changed(
     JOB,
     cycles=1,
-    deadline=Seconds(8.0),
+    deadline=Deadline(8.0),
     fog=FogTable(period=10, plan=Moving.KNOWN, discard=10.0),
 )
 
@@ -723,7 +723,7 @@ def test_a_fog_runs_locally_in_processes(tmp_path: Path) -> None:
         )
         for name, rate in (("a", 200.0), ("c", 4000.0))
     )
-    job = changed(JOB, learners=unlike, deadline=Seconds(6.0))
+    job = changed(JOB, learners=unlike, deadline=Deadline(6.0))
     happened = run_locally(job, tmp_path)
     assert len(of(records.Evaluated, happened)) == 2
     assert sent(happened) > 0

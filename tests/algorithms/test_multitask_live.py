@@ -26,14 +26,14 @@ from melisma.runs import records
 from melisma.runs.records import Record, read
 from melisma.runs.store import MODEL, RECORDS
 from melisma.system.states import owner_state
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond, Seconds
 
 JOB = changed(
     name="many",
     scheme="med",
     cycles=2,
     shard=20,
-    deadline=Seconds(30.0),
+    deadline=Deadline(30.0),
     tasks=(
         TaskTable(name="one", samples=400, steps=1),
         TaskTable(name="two", samples=200, steps=2),

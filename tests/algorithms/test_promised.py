@@ -29,7 +29,7 @@ from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.system.problem import Allocation
 from melisma.system.promise import Promises, Took
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 DEADLINE_S = 2.0
 LAW = law([0.01, 0.02, 0.03, 0.05], [0.002] * 4, [0.1, 0.2, 0.1, 0.1])
@@ -218,7 +218,7 @@ def three_tasks(scheme: str, late_at_most: float | None) -> Job:
     return Job(
         scheme=scheme,
         cycles=60,
-        deadline=Seconds(0.22),
+        deadline=Deadline(0.22),
         samples=400,
         shard=20,
         steps=1,

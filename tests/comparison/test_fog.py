@@ -22,7 +22,7 @@ from melisma.jobs.schema import Job, LearnersTable, TrainingTable
 from melisma.launch.simulate import build
 from melisma.runs.records import Moved, Record
 from melisma.system.law import Mode
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 from melisma.views.history import history
 from melisma.views.plots import LOOKS
 
@@ -34,7 +34,7 @@ JOB = Job(
     cycles=2,
     steps=1,
     samples=240,
-    deadline=Seconds(3.0),
+    deadline=Deadline(3.0),
     training=TrainingTable(rate=0.05, batch=10),
     fog=FogTable(period=3, costs=Costs.UNIFORM, capacities=False),
     learners=(

@@ -19,7 +19,7 @@ from melisma.learner.learner import Learner
 from melisma.learning.data import Dataset
 from melisma.learning.samples import Arrays
 from melisma.registry import imported
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 Batch = dict[str, Tensor]
 
@@ -129,7 +129,7 @@ class Declared(Learner):
 
 def patient(job: Job) -> Job:
     """Return the job with a deadline so far away that nobody is late."""
-    return msgspec.structs.replace(job, deadline=Seconds(PATIENCE * job.deadline))
+    return msgspec.structs.replace(job, deadline=Deadline(PATIENCE * job.deadline))
 
 
 def learners_of(job: Job) -> list[Declared]:

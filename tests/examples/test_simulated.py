@@ -11,14 +11,14 @@ import melisma as mel
 from melisma.jobs.building import task_of
 from melisma.learning.engines import Lesson, functional
 from melisma.learning.parameters import parameters_of
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("example", NAMES)
 def test_an_example_learns(example: str) -> None:
-    job = job_of(example, cycles=2, samples=100, deadline=Seconds(0.5))
+    job = job_of(example, cycles=2, samples=100, deadline=Deadline(0.5))
     run = mel.simulate(job, runs=None)
     assert run.history.loss[1] < run.history.loss[0]
 

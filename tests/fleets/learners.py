@@ -16,13 +16,13 @@ from melisma.learner.fog import FogLearner
 from melisma.learner.learner import Learner
 from melisma.learner.service import FogService, Service
 from melisma.runs.records import Record
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 JOB = Job(
     name="test",
     scheme="eta",
     cycles=2,
-    deadline=Seconds(30.0),
+    deadline=Deadline(30.0),
     samples=600,
     shard=50,
     steps=1,

@@ -16,7 +16,7 @@ from melisma.learning.checks import FALSE_FROM
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Schedule
 from melisma.runs import records
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 #: Every update is redone.
 JOB = changed(checks=1.0, cycles=3)
@@ -69,7 +69,7 @@ class Skimping(Steady):
     [Lazy, *(pytest.param(liar, marks=pytest.mark.slow) for liar in (Noisy, Skimping))],
 )
 def test_liars_are_refused_and_expelled(tmp_path: Path, liar: type[Steady]) -> None:
-    job = changed(JOB, samples=1000, deadline=Seconds(30.0))
+    job = changed(JOB, samples=1000, deadline=Deadline(30.0))
     happened = live(job, tmp_path, [Steady(name="a"), liar(name="b")])
     dropped = of(records.Dropped, happened)
     assert {(r.learner, r.offence) for r in dropped} == {("b", True)}
@@ -114,7 +114,7 @@ def test_work_that_was_halted_is_redone_as_far_as_it_went(tmp_path: Path) -> Non
             return Speeds(step_s=1e-5, sample_s=1e-6, fixed_s=0.01)
 
     late = Boastful(name="a", background=slow(150.0))
-    job = changed(JOB, cycles=1, deadline=Seconds(8.0), samples=2000)
+    job = changed(JOB, cycles=1, deadline=Deadline(8.0), samples=2000)
     happened = live(job, tmp_path, [late])
     (halted,) = of(records.Halted, happened)
     (checked,) = of(records.Checked, happened)
@@ -139,7 +139,7 @@ def test_work_that_takes_too_long_to_redo_is_not_judged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "LONGEST_REDO", 0.1)
-    job = changed(JOB, scheme="csa", cycles=1, samples=100, deadline=Seconds(5.0))
+    job = changed(JOB, scheme="csa", cycles=1, samples=100, deadline=Deadline(5.0))
     happened = live(job, tmp_path, [Tireless(name="a")])
     assert len(of(records.Evaluated, happened)) == 1
     assert not of(records.Checked, happened)
@@ -147,6 +147,6 @@ def test_work_that_takes_too_long_to_redo_is_not_judged(
 
 
 def test_too_few_samples_to_compare_are_no_error(tmp_path: Path) -> None:
-    job = changed(JOB, cycles=1, shard=1, samples=2, deadline=Seconds(2.0))
+    job = changed(JOB, cycles=1, shard=1, samples=2, deadline=Deadline(2.0))
     happened = live(job, tmp_path, [Steady(name="a"), Steady(name="b")])
     assert len(of(records.Checked, happened)) == 2

@@ -16,7 +16,7 @@ from melisma.learning.parameters import load
 from melisma.learning.settings import Late
 from melisma.runs import records
 from melisma.runs.store import MODEL
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 NAMES = ["a", "b", "c"]
 EQUAL = law([1.0] * 3, [0.0] * 3, [0.0] * 3)
@@ -132,7 +132,7 @@ class Asleep(Boastful):
 
 
 def test_who_is_not_there_in_time_is_given_less(tmp_path: Path) -> None:
-    job = changed(cycles=4, deadline=Seconds(0.4))
+    job = changed(cycles=4, deadline=Deadline(0.4))
     given = given_to_boastful(job, tmp_path, Asleep)
     assert given == [2 * NEWCOMER, 2 * NEWCOMER, NEWCOMER, NEWCOMER // 2]
 
@@ -175,7 +175,7 @@ def test_a_cycle_that_waits_for_the_late_ends_at_last(
 ) -> None:
     monkeypatch.setattr("melisma.fleets.live.LONGEST_WAIT", 2)
 
-    job = changed(cycles=1, samples=100, deadline=Seconds(1.5), late=Late.WAIT)
+    job = changed(cycles=1, samples=100, deadline=Deadline(1.5), late=Late.WAIT)
     happened = live(job, tmp_path, [Steady(name="a"), Asleep(name="b")])
     (dropped,) = of(records.Dropped, happened)
     assert (dropped.learner, dropped.offence) == ("b", False)

@@ -29,7 +29,7 @@ from melisma.learning.settings import Late, Rule
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import MODEL
-from melisma.units import Seconds
+from melisma.units import Deadline, Seconds
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -215,7 +215,7 @@ class Hopeless(Steady):
 
 
 def test_who_can_no_longer_meet_the_deadline_sits_out(tmp_path: Path) -> None:
-    job = changed(scheme="csa", samples=200, deadline=Seconds(10.0), cycles=2)
+    job = changed(scheme="csa", samples=200, deadline=Deadline(10.0), cycles=2)
     happened = live(job, tmp_path, [Steady(name="a"), Hopeless(name="b")])
     given = {(r.cycle, r.learner): r.samples for r in of(records.Allocated, happened)}
     assert given[1, "b"] > 0
@@ -247,7 +247,7 @@ def test_a_run_without_updates_ends_at_last(
             raise AssertionError("it was cut off before")
 
     with pytest.raises(TrainingError, match=r"cycle 2 .* without one update"):
-        live(changed(samples=100, deadline=Seconds(0.5)), tmp_path, [Idle(name="a")])
+        live(changed(samples=100, deadline=Deadline(0.5)), tmp_path, [Idle(name="a")])
 
 
 def test_a_deadline_that_nobody_can_meet_is_an_error_after_a_while(
@@ -261,7 +261,7 @@ def test_a_deadline_that_nobody_can_meet_is_an_error_after_a_while(
 
     monkeypatch.setattr(averaging, "WAIT_S", 2.0)
     monkeypatch.setattr(averaging, "POLL_S", 0.1)
-    job = changed(scheme="csa", deadline=Seconds(0.2))
+    job = changed(scheme="csa", deadline=Deadline(0.2))
     with pytest.raises(InfeasibleError, match=r"0\.2 s"):
         live(job, tmp_path, [Measured(name="a")])
     assert len([text for text in caplog.messages if "waiting up to" in text]) == 1
@@ -320,7 +320,7 @@ def test_a_device_that_slows_down_is_given_less(tmp_path: Path) -> None:
                 self._device.background = slow(100.0)
             return super().train(request, caller)
 
-    job = changed(scheme="dab", cycles=5, deadline=Seconds(2.0), shard=10)
+    job = changed(scheme="dab", cycles=5, deadline=Deadline(2.0), shard=10)
     hot = Heating(name="a", background=slow(1500.0))
     happened = live(job, tmp_path, [hot, Learner(name="b")])
     given = [r.samples for r in of(records.Allocated, happened) if r.learner == "a"]
@@ -341,7 +341,7 @@ def test_a_device_that_slows_down_keeps_its_promise_again(
             return super().train(request, caller)
 
     job = changed(
-        scheme=scheme, cycles=12, deadline=Seconds(1.5), shard=10, late_at_most=0.2
+        scheme=scheme, cycles=12, deadline=Deadline(1.5), shard=10, late_at_most=0.2
     )
     hot = Heating(name="a", background=slow(1500.0))
     happened = live(job, tmp_path, [hot, Learner(name="b", background=slow(2000.0))])

@@ -19,7 +19,7 @@ from melisma.learning.data import Dataset, load
 from melisma.learning.samples import Arrays, Part, pairs
 from melisma.runs import records
 from melisma.system.law import Mode
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -37,7 +37,7 @@ def owner(name: str, rows: range, kind: Any = Steady) -> Any:
 def test_learners_train_on_what_they_have(tmp_path: Path, scheme: str) -> None:
     # Every third sample to b: 333 of the first 1,000, of which 330 are whole shards.
     learners = [owner("a", range(0, 1000, 2)), owner("b", range(0, 999, 3))]
-    job = changed(JOB, scheme=scheme, deadline=Seconds(8.0), cycles=1)
+    job = changed(JOB, scheme=scheme, deadline=Deadline(8.0), cycles=1)
     happened = live(job, tmp_path, learners)
     (merged,) = of(records.Aggregated, happened)
     assert (merged.learners, merged.samples) == (2, 500 + 330)

@@ -38,7 +38,7 @@ from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import CHECKPOINT, MODEL, PREVIOUS, RECORDS, Checkpoint
 from melisma.schemes import DECENTRALISED, SCHEMES
-from melisma.units import Seconds
+from melisma.units import Deadline, Seconds
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ from melisma.units import Seconds
 def test_every_scheme_runs_live(tmp_path: Path, scheme: str) -> None:
     learners = [Learner(name=name) for name in ("a", "b")]
     # However late they are: on a busy machine a benchmark may promise too much.
-    job = changed(scheme=scheme, cycles=1, deadline=Seconds(2.0), late=Late.WAIT)
+    job = changed(scheme=scheme, cycles=1, deadline=Deadline(2.0), late=Late.WAIT)
     happened = live(job, tmp_path, learners)
     assert len(of(records.Evaluated, happened)) == 1
     assert {record.learner for record in of(records.Uploaded, happened)} == {"a", "b"}
@@ -223,7 +223,7 @@ class Frozen(Steady):
 @pytest.mark.slow
 def test_at_the_deadline_the_cycle_goes_on_without_the_missing(tmp_path: Path) -> None:
     frozen = Frozen(name="b")
-    job = changed(deadline=Seconds(3.0), samples=100)
+    job = changed(deadline=Deadline(3.0), samples=100)
     happened = live(job, tmp_path, [Steady(name="a"), frozen])
     (dropped,) = of(records.Dropped, happened)
     assert (dropped.learner, dropped.cycle) == ("b", 1)
@@ -377,7 +377,7 @@ def test_a_slow_learner_halts_and_its_part_counts(tmp_path: Path) -> None:
             return Speeds(step_s=1e-5, sample_s=1e-6, fixed_s=0.01)
 
     late = Boastful(name="b", background=slow(150.0))
-    job = changed(cycles=1, deadline=Seconds(8.0), samples=4000, scheme="eta")
+    job = changed(cycles=1, deadline=Deadline(8.0), samples=4000, scheme="eta")
     happened = live(job, tmp_path, [Boastful(name="a"), late])
     halted = {record.learner: record for record in of(records.Halted, happened)}
     assert "b" in halted
@@ -450,7 +450,7 @@ def test_a_learner_looks_at_the_clock_every_few_batches(
 def test_an_update_that_overran_the_deadline_counts(tmp_path: Path) -> None:
     # 600 samples at 300 a second take 2 s: it sees so after 1, 6 or 11 of 19 batches.
     job = changed(
-        late=Late.OVERRUN, look_every=5, cycles=1, deadline=Seconds(0.9), scheme="sync"
+        late=Late.OVERRUN, look_every=5, cycles=1, deadline=Deadline(0.9), scheme="sync"
     )
 
     class Boastful(Learner):

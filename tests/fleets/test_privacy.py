@@ -21,7 +21,7 @@ from melisma.learner.service import Service
 from melisma.learner.source import Caller
 from melisma.rpc import frames
 from melisma.rpc.values import unpack
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 RATE = 1234.5678  # samples/s: to be found nowhere
 
@@ -135,7 +135,7 @@ def learner_said(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Everything that a learner sent in two cycles of DAB."""
     folder = tmp_path_factory.mktemp("run")
     job = Job(
-        name="dab", scheme="dab", cycles=2, deadline=Seconds(5.0), shard=50, steps=1
+        name="dab", scheme="dab", cycles=2, deadline=Deadline(5.0), shard=50, steps=1
     )
     with ExitStack() as stack:
 

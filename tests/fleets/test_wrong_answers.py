@@ -33,7 +33,7 @@ from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import MODEL
 from melisma.system.law import Mode
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 #: Of the grammar, what the quick tests try.
 SOME: list[Any] = [None, True, -1, 2**63, float("nan"), "x", {}, WRONG[-2]]
@@ -70,7 +70,7 @@ class Device(FogLearner):
         return Speeds(step_s=step_s, sample_s=1e-4, fixed_s=0.01)
 
 
-PLAIN = changed(scheme="csa", samples=300, shard=10, deadline=Seconds(30.0))
+PLAIN = changed(scheme="csa", samples=300, shard=10, deadline=Deadline(30.0))
 CODED = changed(PLAIN, scheme="coded", stragglers=1, shard=10)
 FOG = changed(
     scheme="fog",
@@ -78,7 +78,7 @@ FOG = changed(
     model="FogMLP",
     samples=None,
     shard=4,
-    deadline=Seconds(0.6),
+    deadline=Deadline(0.6),
     training=TrainingTable(rate=0.1, batch=8),
     fog=FogTable(period=2, plan=Moving.ALONE),
 )
@@ -86,7 +86,7 @@ MOVING = changed(FOG, fog=FogTable(period=2, plan=Moving.KNOWN, discard=10.0))
 TASKS = changed(
     scheme="med-probe",
     shard=20,
-    deadline=Seconds(30.0),
+    deadline=Deadline(30.0),
     tasks=(TaskTable(name="one", samples=600, steps=1),),
 )
 

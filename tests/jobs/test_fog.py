@@ -20,7 +20,7 @@ from melisma.launch.simulate import build
 from melisma.learning.settings import Hardware
 from melisma.runs.records import Aggregated, Evaluated, Joined, Left, Moved, Record
 from melisma.system.law import DelayLaw, Mode
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 
 def device(name: str, rate: float, count: int) -> LearnersTable:
@@ -38,7 +38,7 @@ JOB = Job(
     mode=Mode.FEDERATED,
     model="FogMLP",
     cycles=3,
-    deadline=Seconds(4.0),
+    deadline=Deadline(4.0),
     steps=1,
     training=TrainingTable(rate=0.1, batch=10),
     learners=(device("fast", 40.0, 2), device("slow", 10.0, 3)),

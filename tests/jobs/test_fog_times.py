@@ -18,7 +18,7 @@ from melisma.jobs.schema import Job, LearnersTable, TrainingTable
 from melisma.launch.simulate import build
 from melisma.runs.records import Moved, Record
 from melisma.system.law import DelayLaw, Mode
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("pi1", "pi2", "pi3", "nano")  # of the example
@@ -46,7 +46,7 @@ def job_of(trace: Path, learners: int = DEVICES, **fog: Any) -> Job:
         mode=Mode.FEDERATED,
         model="FogMLP",
         cycles=CYCLES,
-        deadline=Seconds(PERIOD * SLOT_S),
+        deadline=Deadline(PERIOD * SLOT_S),
         steps=STEPS,
         training=TrainingTable(rate=0.1, batch=10),
         learners=(

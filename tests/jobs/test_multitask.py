@@ -30,7 +30,7 @@ from melisma.runs.store import CHECKPOINT, CONFIG, MODEL, PREVIOUS, RECORDS, STA
 from melisma.system.law import Mode
 from melisma.system.states import States
 from melisma.system.streams import Stream
-from melisma.units import Seconds
+from melisma.units import Deadline, Seconds
 from melisma.views.tasks import COLUMNS, served, together
 
 JOB = load(Path(__file__).parents[2] / "examples" / "tasks.toml")
@@ -85,7 +85,7 @@ def test_each_task_leaves_a_run_of_its_own(tmp_path: Path) -> None:
 
 def test_a_task_that_does_not_fit_is_refused_and_the_others_go_on() -> None:
     *fits, last = JOB.tasks
-    hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))
+    hopeless = msgspec.structs.replace(last, deadline=Deadline(0.5))
     ready = build(short(tasks=(*fits, hopeless)))
     records = ready.run()
     how, refused = served(tasks_of(JOB), records)
@@ -115,7 +115,7 @@ def test_what_cannot_be_is_named(changes: dict[str, object], message: str) -> No
 @pytest.mark.slow
 def test_several_tasks_are_one_report_and_one_each(tmp_path: Path) -> None:
     *fits, last = JOB.tasks
-    hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))
+    hopeless = msgspec.structs.replace(last, deadline=Deadline(0.5))
     build(short(tasks=(*fits, hopeless))).run(tmp_path)
     page = runs.write(tmp_path).read_text()
     (told,) = json.loads(re.findall(r'id="documents">(.*?)</script>', page, re.S)[0])
@@ -149,7 +149,7 @@ def test_schemes_are_compared_over_all_tasks(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_scheme_that_refuses_a_task_is_not_compared(tmp_path: Path) -> None:
     *fits, last = JOB.tasks
-    hopeless = msgspec.structs.replace(last, deadline=Seconds(0.5))
+    hopeless = msgspec.structs.replace(last, deadline=Deadline(0.5))
     with pytest.raises(TrainingError, match="med: latecomer was refused"):
         compare(short(tasks=(*fits, hopeless)), ["med"], 1, tmp_path)
 

@@ -17,7 +17,7 @@ from melisma.jobs.building import task_of
 from melisma.jobs.files import job_of
 from melisma.jobs.schema import DataTable, Job, TrainingTable
 from melisma.learning.settings import Schedule
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 5)).astype("f4")
@@ -59,7 +59,7 @@ def test_a_task_is_trained_by_its_own_loss_and_judged_by_its_own_metrics() -> No
 
     metrics = [mel.Metric(name="worst", of=worst, more_is_better=False), "accuracy"]
     given = task_with(loss=loss, metrics=metrics)
-    job = Job(task=given, cycles=3, deadline=Seconds(0.2))  # type: ignore[arg-type]
+    job = Job(task=given, cycles=3, deadline=Deadline(0.2))  # type: ignore[arg-type]
     run = mel.simulate(job, runs=None)
     assert {tuple(names) for names in seen} == {("x", "y")}
     assert list(run.history.metrics) == ["worst", "accuracy"]
@@ -104,7 +104,7 @@ def test_an_optimiser_of_ones_own_is_what_trains_with_its_arguments() -> None:
 
     def losses(**optimiser: Any) -> list[float]:
         given = task_with(model=lambda: nn.Sequential(linear()), **optimiser)
-        job = Job(task=given, cycles=2, deadline=Seconds(0.2))  # type: ignore[arg-type]
+        job = Job(task=given, cycles=2, deadline=Deadline(0.2))  # type: ignore[arg-type]
         return list(mel.simulate(job, runs=None).history.loss)
 
     ours = losses(optimiser=own, arguments={"eps": 0.5})
@@ -117,7 +117,7 @@ def test_an_optimiser_that_does_not_take_the_model_is_named() -> None:
     with pytest.raises(ConfigError, match=r"optimiser 'Muon'.*2D"):
         task_of(Job(task=given))  # type: ignore[arg-type]
     matrix = task_with(optimiser="Muon", model=lambda: nn.Linear(5, 2, bias=False))
-    job = Job(task=matrix, cycles=2, deadline=Seconds(0.2))  # type: ignore[arg-type]
+    job = Job(task=matrix, cycles=2, deadline=Deadline(0.2))  # type: ignore[arg-type]
     loss = mel.simulate(job, runs=None).history.loss
     assert loss[1] < loss[0]
 
@@ -202,7 +202,7 @@ def test_a_table_is_trained_in_a_jobs_own_words(
         metrics=("mae", "r2"),
         data=DataTable(train="table.csv", test=0.25),
         training=TrainingTable(optimiser="adam", rate=0.1),
-        deadline=Seconds(0.2),
+        deadline=Deadline(0.2),
         cycles=4,
     )
     task = task_of(job)

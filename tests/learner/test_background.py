@@ -12,7 +12,7 @@ from melisma.learner import background
 from melisma.learner.background import Activity, BackgroundLoad, State
 from melisma.learner.learner import Learner
 from melisma.system.states import owner_state
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 
 def threads() -> list[threading.Thread]:
@@ -116,7 +116,7 @@ def test_a_live_learner_downloads_in_the_background_too(
     job = changed(
         scheme="med",
         cycles=1,
-        deadline=Seconds(10.0),
+        deadline=Deadline(10.0),
         tasks=(TaskTable(name="t", samples=200, shard=20, steps=1),),
     )
     busy = Learner(

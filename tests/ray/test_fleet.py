@@ -35,7 +35,7 @@ from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import MODEL
 from melisma.system.law import Mode
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("a", "b", "c")
@@ -300,7 +300,7 @@ def test_the_model_is_that_of_a_live_run_bit_for_bit(
 @pytest.mark.slow
 def test_halted_learners_give_what_they_have(cluster: Raylets, tmp_path: Path) -> None:
     # 200 samples for each, of which 100 a second are trained.
-    job = changed(cycles=1, deadline=Seconds(1.5), samples=600, shard=10)
+    job = changed(cycles=1, deadline=Deadline(1.5), samples=600, shard=10)
     happened = on_ray(cluster, job, tmp_path, boaster)
     halted = of(records.Halted, happened)
     assert {record.learner for record in halted} == set(NAMES)
@@ -314,7 +314,7 @@ def troubled(
     cluster: Raylets, tmp_path_factory: pytest.TempPathFactory
 ) -> list[Record]:
     """A run in which b sends poison in cycle 1, and c hangs in cycle 2."""
-    job = changed(cycles=3, deadline=Seconds(8.0), samples=150)
+    job = changed(cycles=3, deadline=Deadline(8.0), samples=150)
     return on_ray(cluster, job, tmp_path_factory.mktemp("troubled"), troublesome)
 
 
@@ -347,7 +347,7 @@ def test_learners_train_on_what_lies_on_their_nodes(
         rows = slice(100 * n, 100 * (n + 1))
         save_own(data.train[rows], folder)
     job = changed(
-        mode=Mode.FEDERATED, samples=None, shard=10, cycles=1, deadline=Seconds(4.0)
+        mode=Mode.FEDERATED, samples=None, shard=10, cycles=1, deadline=Deadline(4.0)
     )
     (tmp_path / "run").mkdir()
     happened = run_on_ray(

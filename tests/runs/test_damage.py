@@ -29,7 +29,7 @@ from melisma.runs.store import (
     RunWriter,
     started,
 )
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 JOB = Job(
     name="small",
@@ -187,7 +187,7 @@ TASKS = msgspec.structs.replace(
     scheme="med",
     shard=10,
     noise=0.0,
-    deadline=Seconds(60.0),
+    deadline=Deadline(60.0),
     tasks=(TaskTable(name="one"), TaskTable(name="two", samples=40)),
 )
 

@@ -15,7 +15,7 @@ from melisma.jobs.schema import Job
 from melisma.runs import records
 from melisma.runs.records import Moved
 from melisma.system.law import Mode
-from melisma.units import Seconds
+from melisma.units import Deadline
 from melisma.views import fog
 from melisma.views.history import history
 
@@ -67,7 +67,7 @@ def leave(folder: Path, rows: list[records.Record], **job: Any) -> Path:
     """Write a run's files into ``folder``."""
     folder.mkdir(exist_ok=True)
     given: dict[str, Any] = {"scheme": "fog", "mode": Mode.FEDERATED, "cycles": 2}
-    whole = Job(name="made", deadline=Seconds(2.0), **given | job)
+    whole = Job(name="made", deadline=Deadline(2.0), **given | job)
     (folder / "config.toml").write_text(dump(whole))
     with (folder / "records.jsonl").open("wb") as file:
         for row in rows:

@@ -18,7 +18,7 @@ from melisma.jobs.files import dump
 from melisma.jobs.schema import Job
 from melisma.runs import records
 from melisma.runs.records import Record
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 EVIL = "<b>m</b> $x^$ \N{SNOWMAN}\N{MUSICAL SYMBOL G CLEF}"
 
@@ -64,7 +64,7 @@ def happened(
 def leave(folder: Path, rows: Iterable[Record], **job: Any) -> Path:
     """Write a run's files into ``folder``."""
     folder.mkdir(exist_ok=True)
-    whole = Job(name="made", deadline=Seconds(2.0), **job)
+    whole = Job(name="made", deadline=Deadline(2.0), **job)
     (folder / "config.toml").write_text(dump(whole))
     with (folder / "records.jsonl").open("wb") as file:
         for row in rows:

@@ -14,7 +14,7 @@ from melisma.runs.records import (
     Trained,
     Uploaded,
 )
-from melisma.units import Seconds
+from melisma.units import Deadline
 from melisma.views.tasks import service, together
 
 
@@ -57,6 +57,6 @@ def test_batches_are_of_the_size_that_the_run_says(batch: int, share: float) -> 
     first: dict[str, Any] = {"time_s": 0.0, "task": "b", "cycle": 1}
     metrics = Metrics(metrics=(ACCURACY,), batch=batch, **first)
     last = Evaluated(metrics={"accuracy": 0.5}, loss=1.0, **first)
-    job = Job(name="b", deadline=Seconds(10.0))
+    job = Job(name="b", deadline=Deadline(10.0))
     how = together([job], [metrics, *RECORDS, last]).service
     assert how.fulfilment == pytest.approx(share)

@@ -12,7 +12,7 @@ from tests.web.sights import events, shown, tile
 
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -22,7 +22,7 @@ def big(tmp_path: Path) -> Path:
     """A folder with a run of 200 learners and 1,000 cycles."""
     run = tmp_path / "runs" / "big"
     run.mkdir(parents=True)
-    job = Job(name="big", cycles=1000, deadline=Seconds(1.0))
+    job = Job(name="big", cycles=1000, deadline=Deadline(1.0))
     (run / "config.toml").write_text(dump(job))
     with (run / "records.jsonl").open("wb") as file:
         file.writelines(events("big", 200, 1000))

@@ -38,7 +38,7 @@ from melisma import rpc
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job
 from melisma.runs.lock import lock
-from melisma.units import Seconds
+from melisma.units import Deadline
 from melisma.views.web import Dashboard
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -261,7 +261,7 @@ def test_who_may_steer_sets_a_deadline_sends_a_learner_away_and_stops(
 def test_the_page_reconnects_by_itself_and_says_so(tmp_path: Path, page: Page) -> None:
     run = tmp_path / "going"
     run.mkdir()
-    job = Job(name="going", cycles=9, deadline=Seconds(1.0))
+    job = Job(name="going", cycles=9, deadline=Deadline(1.0))
     (run / "config.toml").write_text(dump(job))
     lines = list(events("going", 2, 2))
     half = len(lines) // 2

@@ -22,7 +22,7 @@ from melisma import views as runs
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job
 from melisma.runs.records import Record
-from melisma.units import Seconds
+from melisma.units import Deadline
 from melisma.views.history import history
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -183,7 +183,7 @@ def test_names_that_xml_cannot_hold_are_drawn_all_the_same(
 def big(folder: Path, learners: int, cycles: int) -> Path:
     """A run in which one update in fifty is lost."""
     folder.mkdir()
-    job = Job(name="big", cycles=cycles, deadline=Seconds(1.0))
+    job = Job(name="big", cycles=cycles, deadline=Deadline(1.0))
     (folder / "config.toml").write_text(dump(job))
     with (folder / "records.jsonl").open("wb") as file:
         file.writelines(events("big", learners, cycles))

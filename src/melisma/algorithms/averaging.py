@@ -7,11 +7,13 @@ ready → allocate → order → learners download, train, halt, upload
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from melisma.algorithms.allocating import allocate
+from melisma.algorithms.auto import Auto
 from melisma.algorithms.log import CycleLog
 from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
 from melisma.algorithms.promised import Observed, restore, stored
@@ -45,7 +47,8 @@ class Averaging:
     """Learners train on their own share; the model is the mean of their updates.
 
     ``planner`` decides who does how much, in place of the task's scheme. ``promises``,
-    by whose margins it plans, learn what the learners' cycles took.
+    by whose margins it plans, learn what the learners' cycles took. ``auto`` chooses
+    deadlines.
     """
 
     def __init__(
@@ -53,9 +56,10 @@ class Averaging:
         crew: Trains,
         planner: Planner | None = None,
         promises: Promises | None = None,
+        auto: Auto | None = None,
     ) -> None:
         self._crew, self._planner = crew, planner or allocate
-        self._promises = promises
+        self._promises, self._auto = promises, auto
         self._said: dict[str, str] = {}  # the last warning of each kind
 
     async def begin(self, log: CycleLog, *, patient: bool) -> Plan:
@@ -72,6 +76,8 @@ class Averaging:
             if patient:
                 self._say("shortage", shortage(log.task, crew))
             try:
+                if self._auto and not log.state.by_hand:
+                    await self._choose_deadline(self._auto, log)
                 plan = await self._planner(log.task, crew, log.cycle, only_able=patient)
             except InfeasibleError as error:
                 if self._promises and relaxed < RELAXED:
@@ -85,6 +91,17 @@ class Averaging:
             else:
                 log.allocated(plan)
                 return plan
+
+    async def _choose_deadline(self, auto: Auto, log: CycleLog) -> None:
+        """Have the deadline of this cycle chosen by what can be planned for each."""
+        crew = self._crew
+
+        async def planned(deadline_s: float) -> Plan:
+            task = replace(log.task, deadline_s=deadline_s)
+            return await self._planner(task, crew, log.cycle, only_able=False)
+
+        samples = log.task.cycle_samples(crew.own_samples) // log.task.shard
+        await auto.choose(log, samples, planned)
 
     def _say(self, kind: str, warning: str) -> None:
         """Log a warning, unless it was the last one of its kind."""

@@ -4,7 +4,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,8 @@ class RunState:
         self.expelled: dict[str, str] = {}
         self.offences: Counter[str] = Counter()
         self.deadline_s: float | None = None  #: if it was changed
+        self.by_hand = False  #: it was, and not by the run itself
+        self.passes: dict[int, float] = {}  #: planned, where the run chose a deadline
         self.began = False  #: there are records
         self.done = 0  #: cycles
         self.evaluations: list[records.Evaluated] = []  #: one a cycle
@@ -75,8 +77,10 @@ class RunState:
                 self.offences.pop(name, None)
             case records.Dropped(learner=name, offence=True):
                 self.offences[name] += 1
-            case records.Steered(deadline_s=deadline_s):
-                self.deadline_s = deadline_s
+            case records.Steered(cycle=number, deadline_s=deadline_s, passes=passes):
+                self.deadline_s, self.by_hand = deadline_s, not record.why
+                if passes is not None:
+                    self.passes[number] = passes
             case records.Evaluated(cycle=number, loss=loss):
                 self.done, self.broken = number, loss is None
                 self.evaluations.append(record)
@@ -91,16 +95,16 @@ class CycleLog:
         self, task: ScheduledTask, crew: Crew, sink: Sink, state: RunState, cycle: int
     ) -> None:
         self.task, self._crew, self.cycle = task, crew, cycle
-        self._to, self._state = sink, state
+        self._to, self.state = sink, state
         self.began_s, self._has_roster = crew.now_s(), False
         self.counted: list[int] = []  #: samples of each update that counts
         self._dropped: Counter[str] = Counter()
         self._not_finite = set[str]()
 
-    def steered(self, task: ScheduledTask) -> None:
+    def steered(self, deadline_s: float, **facts: Any) -> None:
         """Record another deadline, which holds from this cycle on."""
-        self.task = task
-        self._cycle_wide(records.Steered, deadline_s=task.deadline_s)
+        self.task = replace(self.task, deadline_s=deadline_s)
+        self._cycle_wide(records.Steered, deadline_s=deadline_s, **facts)
 
     def roster(
         self, began_s: float | None = None, names: Sequence[str] | None = None
@@ -119,10 +123,10 @@ class CycleLog:
         self._changed(names, self._crew.now_s() - self.began_s)
 
     def _changed(self, names: Sequence[str], after_s: float) -> None:
-        for name in sorted(self._state.there.difference(names)):
+        for name in sorted(self.state.there.difference(names)):
             self._learner(records.Left, name, after_s)
         for name in names:
-            if name not in self._state.there:
+            if name not in self.state.there:
                 self._learner(records.Joined, name, after_s)
 
     def complaints(self) -> None:
@@ -185,7 +189,7 @@ class CycleLog:
                 large = all_finite(one)
                 why = "too large to average" if large else NOT_FINITE
                 # What is trained from a broken model is broken, whoever trains it.
-                offence = not self._state.broken
+                offence = not self.state.broken
                 why = f"parameters are {why}"
                 self._drop(name, report.uploaded_s, why, offence=offence)
             else:
@@ -270,13 +274,13 @@ class CycleLog:
         metrics = {name: _finite(value) for name, value in scores.metrics.items()}
         self._cycle_wide(records.Evaluated, metrics=metrics, loss=_finite(scores.loss))
         last = self.cycle == self.task.cycles
-        if not last and (why := self.task.stop.reason(self._state.evaluations)):
+        if not last and (why := self.task.stop.reason(self.state.evaluations)):
             self._cycle_wide(records.Stopped, reason=why)
 
     def expel_offenders(self) -> None:
         """Expel learners that offended too often."""
         self.complaints()
-        for name, offences in list(self._state.offences.items()):
+        for name, offences in list(self.state.offences.items()):
             if offences >= OFFENCES:
                 reason = f"{offences} answers were refused"
                 self._crew.expel(name, reason)
@@ -302,10 +306,10 @@ class CycleLog:
     def _record(
         self, event: Callable[..., records.Record], time_s: float, **facts: Any
     ) -> None:
-        if not self._state.began:
+        if not self.state.began:
             self._metrics(time_s)
         record = event(time_s=time_s, task=self.task.name, cycle=self.cycle, **facts)
-        self._state.see(record)
+        self.state.see(record)
         self._to(record)
 
     def _metrics(self, time_s: float) -> None:
@@ -313,7 +317,7 @@ class CycleLog:
 
         Not as the loop begins: a run that fails before its first record is removed.
         """
-        self._state.began = True
+        self.state.began = True
         metrics = tuple(
             records.Metric(metric.name, metric.more_is_better, metric.percent)
             for metric in self.task.metrics

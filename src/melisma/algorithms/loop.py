@@ -23,7 +23,7 @@ from melisma.learning.parameters import (
     put,
     state_of,
 )
-from melisma.runs.records import Expelled, Record, Steered
+from melisma.runs.records import Evaluated, Expelled, Record, Steered
 from melisma.runs.store import RunWriter, ignore
 
 T = TypeVar("T")
@@ -198,14 +198,18 @@ async def replay(
     """
     state, parameters = RunState(), parameters_of(task.model)
     expelled = [record for record in past if isinstance(record, Expelled)]
-    steered = {r.cycle: r.deadline_s for r in past if isinstance(r, Steered)}
+    steered = {r.cycle: r for r in past if isinstance(r, Steered) and not r.why}
+    evaluated = {r.cycle: r for r in past if isinstance(r, Evaluated)}
     learning, crew.learning = crew.learning, False
     for number in range(1, RunState(past).done + 1):
-        task = replace(task, deadline_s=steered.get(number, task.deadline_s))
+        if by_hand := steered.get(number):
+            state.see(by_hand)
+            task = replace(task, deadline_s=by_hand.deadline_s)
         log = CycleLog(task, crew, observe, state, number)
         begun = await algorithm.begin(log, patient=False)
         outcome = await algorithm.cycle(log, begun, parameters)
         log.aggregated(outcome.plan, outcome.error)
+        state.evaluations.append(evaluated[number])
         for record in expelled:
             if record.cycle == number:
                 crew.expel(record.learner, record.reason)
@@ -249,8 +253,8 @@ class Cycles:
         """Apply and checkpoint what was requested since the last cycle."""
         changed = self._expel(log)
         if deadline_s := self._control.take_deadline():
-            self._task = replace(self._task, deadline_s=deadline_s)
-            log.steered(self._task)
+            log.steered(deadline_s)
+            self._task = log.task
             changed = True
         if changed and self._kept:
             self._keep(*self._kept)
@@ -268,7 +272,7 @@ class Cycles:
     def begun(self, log: CycleLog) -> None:
         """Let the control know that a cycle is under way."""
         self._control.under_way[self._task.name] = CycleUnderWay(
-            cycle=log.cycle, began_s=log.began_s, deadline_s=self._task.deadline_s
+            cycle=log.cycle, began_s=log.began_s, deadline_s=log.task.deadline_s
         )
 
     def end(self, log: CycleLog, parameters: Parameters) -> None:

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 
 from melisma.algorithms.allocating import allocate
+from melisma.algorithms.auto import Auto
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
@@ -43,7 +44,8 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
         )
 
     planner = in_cell if job.channel.changing else partial(allocate, promises=promises)
-    return Prepared(job, task, learners, Averaging(learners, planner, promises))
+    algorithm = Averaging(learners, planner, promises, auto_of(job))
+    return Prepared(job, task, learners, algorithm)
 
 
 def promises_of(job: Job) -> Promises | None:
@@ -51,10 +53,16 @@ def promises_of(job: Job) -> Promises | None:
     return None if job.late_at_most is None else Promises(job.late_at_most)
 
 
+def auto_of(job: Job) -> Auto | None:
+    """Return what chooses deadlines, where the job leaves them to the run."""
+    return Auto(job.seed) if job.deadline.is_auto else None
+
+
 def averaging_of(job: Job, crew: Trains) -> Averaging:
     """Return the algorithm of a job whose learners are real."""
     promises = promises_of(job)
-    return Averaging(crew, partial(allocate, promises=promises), promises)
+    planner = partial(allocate, promises=promises)
+    return Averaging(crew, planner, promises, auto_of(job))
 
 
 def learners_of(

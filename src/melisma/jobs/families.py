@@ -20,9 +20,9 @@ from melisma.jobs.benchmark_table import Known
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.fog_table import Moving
 from melisma.jobs.schema import Job, tasks_of
-from melisma.schemes import SCHEMES, find, summary
+from melisma.schemes import DECENTRALISED, SCHEMES, find, summary
 from melisma.system.law import Mode
-from melisma.units import Seconds
+from melisma.units import Deadline
 
 
 def unchanged(job: Job) -> Job:
@@ -66,6 +66,7 @@ class Family(NamedTuple):
                 "updates are averaged (scheme 'csa'): leave them out"
             )
         self._check_promise(job)
+        self._check_auto(job)
         if job.learners_at_most is not None and self.name:
             raise ConfigError(
                 "learners_at_most is for one task whose updates are averaged: leave it "
@@ -85,6 +86,17 @@ class Family(NamedTuple):
             f"late_at_most under {job.scheme!r}, which does not plan by margins: "
             f"{others}leave it out"
         )
+
+    def _check_auto(self, job: Job) -> None:
+        """Raise ConfigError if the run cannot choose its deadline."""
+        if all(not task.deadline.is_auto for task in tasks_of(job)):
+            return
+        if self.name or job.scheme in DECENTRALISED:
+            raise ConfigError(
+                f"deadline = 'auto' under {job.scheme!r}: a run chooses it for one "
+                "task whose work it allocates and whose updates are averaged (scheme "
+                "'csa'): give a time"
+            )
 
     @property
     def builder(self) -> Any:
@@ -249,7 +261,7 @@ def fog_as_meant(job: Job) -> Job:
     return msgspec.structs.replace(
         job,
         cycles=job.cycles * fog.period,
-        deadline=Seconds(float(job.deadline) / fog.period),
+        deadline=Deadline(float(job.deadline) / fog.period),
         fog=msgspec.structs.replace(fog, period=1),
     )
 

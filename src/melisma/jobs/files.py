@@ -16,6 +16,7 @@ import tomli_w
 from melisma.errors import ConfigError
 from melisma.jobs.schema import Job, StatesFile, TrainingTable
 from melisma.jobs.table import Table, explain, quantity
+from melisma.units import Deadline
 
 File = TypeVar("File", Job, StatesFile)
 
@@ -87,7 +88,12 @@ def _convert(raw: Mapping[str, object], kind: type[File], where: str) -> File:
 
 def dump(table: Table) -> str:
     """Return a job as TOML, every key that has a value included."""
-    return tomli_w.dumps(_without_none(msgspec.to_builtins(table, enc_hook=float)))
+    plain = msgspec.to_builtins(table, enc_hook=_written)
+    return tomli_w.dumps(_without_none(plain))
+
+
+def _written(value: Any) -> float | str:
+    return "auto" if isinstance(value, Deadline) and value.is_auto else float(value)
 
 
 def _without_none(value: Any) -> Any:

@@ -26,6 +26,7 @@ from melisma.system.states import heated
 from melisma.units import (
     Bytes,
     BytesPerSecond,
+    Deadline,
     Hertz,
     Metres,
     SamplesPerSecond,
@@ -202,7 +203,7 @@ class TaskTable(Table, frozen=True, kw_only=True):
     metrics: tuple[str, ...] | None = None
     cycles: int | None = None
     stop: str | tuple[str, ...] | None = None
-    deadline: Seconds | None = None
+    deadline: Deadline | None = None
     samples: int | None = None
     shard: int | None = None
     least: int | None = None
@@ -235,7 +236,7 @@ class Job(Table, frozen=True, kw_only=True):
     mode: Mode = Mode.PARALLEL
     cycles: int = 10
     stop: str | tuple[str, ...] = ()  #: before that: "accuracy >= 0.97", …
-    deadline: Seconds = Seconds(1.0)  #: of a cycle
+    deadline: Deadline = Deadline(1.0)  #: of a cycle; "auto": the run chooses it
     seed: int = 0
     samples: int | None = None  #: to train on in a cycle; all there are if not given
     shard: int = 1  #: samples that are allocated together
@@ -291,10 +292,6 @@ class Job(Table, frozen=True, kw_only=True):
                 raise ConfigError(f"{key} is {getattr(self, key)}: give at least 1")
         if self.learners_at_most is not None and self.learners_at_most < 1:
             raise ConfigError(f"learners_at_most is {self.learners_at_most}: give 1 up")
-        if not 0 < self.deadline < math.inf:
-            raise ConfigError(
-                f"deadline of {self.deadline} s: give a finite time above 0 s"
-            )
         if not 0 <= self.overhead < math.inf:
             raise ConfigError(f"overhead of {self.overhead} s: give a time from 0 s up")
         if self.late_at_most is not None:

@@ -25,7 +25,7 @@ from melisma.runs.records import Record
 from melisma.runs.store import CONFIG, Watch, ignore
 from melisma.system.law import Mode
 from melisma.testbed import DEVICES, Device, Testbed
-from melisma.units import BytesPerSecond, SamplesPerSecond, Seconds
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 #: In run.toml, of runs with learner processes here.
 LOCAL = "local"
@@ -46,7 +46,7 @@ DEMO = Job(
     shard=50,
     steps=2,
     cycles=5,
-    deadline=Seconds(2.0),
+    deadline=Deadline(2.0),
     learners=(
         _device("laptop", 4000, 8e6),
         _device("jetson", 2000, 4e6),

@@ -49,9 +49,15 @@ class Expelled(LearnerEvent, frozen=True, kw_only=True, tag="expelled"):
 
 
 class Steered(Event, frozen=True, kw_only=True, tag="steered"):
-    """The task's deadline was changed from the dashboard, from this cycle on."""
+    """The task has another deadline from this cycle on.
+
+    It was changed by hand, or the run chose it: then it says why.
+    """
 
     deadline_s: float
+    why: str = ""  #: the run chose it
+    passes: float | None = None  #: over the cycle's samples, that fit into it
+    expected: float | None = None  #: loss after the cycle
 
 
 class Stopped(Event, frozen=True, kw_only=True, tag="stopped"):

@@ -19,3 +19,4 @@ class Stream(IntEnum):
     OWNER = 11  #: what the owner of an emulated device does in a cycle
     BENCHMARK = 5  #: in which state a learner was benchmarked
     TRANSMISSION = 10  #: what batteries harvest
+    DEADLINE = 14  #: of a cycle, where the run chooses it
