@@ -148,7 +148,7 @@ async def ways_of(planned: Planned, samples: int) -> list[Way]:
 
     Raises InfeasibleError if there is none.
     """
-    shortest = await _shortest(planned)
+    shortest = await shortest_s(planned)
     ways = []
     for n in range(DOUBLINGS * TO_A_DOUBLING + 1):
         deadline_s = shortest * 2 ** (n / TO_A_DOUBLING)
@@ -165,7 +165,7 @@ async def ways_of(planned: Planned, samples: int) -> list[Way]:
     return ways
 
 
-async def _shortest(planned: Planned) -> float:
+async def shortest_s(planned: Planned) -> float:
     """Return the shortest deadline with a plan, within 2 %."""
 
     async def feasible(deadline_s: float) -> bool:
