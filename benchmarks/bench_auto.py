@@ -274,7 +274,7 @@ def main(
     chosen = [SETTINGS[n - 1] for n in numbers]
     if quick:
         seeds, deadlines = min(seeds, 2), min(deadlines, 3)
-        chosen = [chosen[0]._replace(target=0.6)]
+        chosen = [chosen[0]._replace(target=0.4, limit_s=6.0)]
     print(provenance(), flush=True)
     kept = Results(results, anew=anew)
     table = Table(
