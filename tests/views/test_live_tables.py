@@ -351,7 +351,7 @@ def test_deadlines_that_the_run_chose_are_shown_with_reasons_and_are_no_incident
     assert shown["cycles"]["deadline_s"] == [1.5, 2.5]
     assert shown["cycles"]["expected_loss"] == [None, 0.75]
     assert tables.progress[0].why == "3 passes"
-    assert "incidents" not in shown
+    assert shown["incidents"]["what"] == []
     hand = records.Steered(deadline_s=4.0, task="a", cycle=3, time_s=3.0)
     tables.see(0, [hand])
     assert tables.since(0)["incidents"]["why"] == ["deadline 4 s"]

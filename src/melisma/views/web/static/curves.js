@@ -113,10 +113,9 @@ function steered(app) {
     ],
     { y: "test loss", digits: 3, low: null },
   );
-  const isAuto = () => app.store.cycles.expected_loss?.some((loss) => loss != null);
   return [
-    [deadlines, () => (isAuto() ? chosen() : null)],
-    [losses, () => (isAuto() ? both() : null)],
+    [deadlines, chosen],
+    [losses, both],
   ];
 }
 
@@ -130,9 +129,11 @@ export class Steered {
   }
 
   draw() {
-    const [task] = this.app.store.tasks;
-    this.root.hidden = !task?.why;
-    say(this.why, task?.why ? `Deadline ${chosen_s(task.deadline_s)}: ${task.why}.` : "");
+    const { tasks, cycles } = this.app.store;
+    const [task] = tasks;
+    this.root.hidden = !task?.why && !cycles.expected_loss?.some((loss) => loss != null);
+    if (this.root.hidden) return;
+    say(this.why, `Deadline ${chosen_s(task.deadline_s)}: ${task.why || "set by hand"}.`);
     this.charts.draw();
   }
 }
