@@ -1,12 +1,12 @@
 r"""``deadline = "auto"`` against fixed deadlines: time until the model is good.
 
-    python benchmarks/bench_auto.py            six settings, an hour on one core
+    python benchmarks/bench_auto.py            six settings, an hour or two on a core
     python benchmarks/bench_auto.py --quick    one of them, three deadlines, two seeds
 
 Simulated runs of six unlike learners under CSA, with real gradients, until a target
 accuracy on the test set. Each setting is run with twelve fixed deadlines, from the
 shortest that is feasible under all seeds up, 1.5 times as long each, and with "auto".
-A run that has not come to its target within the setting's limit, four to five times the
+A run that has not come to its target within the setting's limit, about three times the
 best time, counts as that limit. Shown are the best, the median and the worst fixed
 deadline, by the mean over seeds, and how much longer "auto" took than the best; ">"
 says that some of the runs ended at the limit.

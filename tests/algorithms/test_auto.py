@@ -108,7 +108,7 @@ class Curve:
         return Plan(allocation, np.array([self.fixed_s + passes]))
 
     def progress(self, passes: float) -> float:
-        return passes / (1 + (passes / self.full) ** self.shape)
+        return passes / (1 + math.pow(passes / self.full, self.shape))
 
     def rate(self, passes: float) -> float:
         return self.progress(passes) / (self.fixed_s + passes)
