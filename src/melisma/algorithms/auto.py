@@ -16,7 +16,7 @@ planner itself, so that transfers, whole steps and learners that sit out are all
 
 X and p are unknown, and so is how much a loss goes up and down by chance, σ; g falls as
 the model gets better. A Bayes filter on a grid learns them from the fall of each cycle,
-beginning with what is usual: X about 8. It is the more telling the more deadlines
+beginning with what is usual: X about 16. It is the more telling the more deadlines
 differ, so one is drawn of all that are nearly as good as the best. The draw depends on
 the seed and the cycle alone, and what is believed on records alone: a resumed run goes
 on with the deadlines it would have had.
@@ -40,7 +40,7 @@ FULL = np.geomspace(0.5, 64.0, 15)
 SHAPES = (1.0, 2.0)
 NOISES = (0.01, 0.03, 0.1, 0.3)
 #: What X is believed to be at first: its median, and the deviation of ln X.
-USUAL, SPREAD = 8.0, 1.0
+USUAL, SPREAD = 16.0, 1.0
 #: ln g, and the deviation of its step from cycle to cycle.
 GAINS = np.linspace(math.log(1e-4), math.log(3.0), 52)
 GAIN_STEP = 0.3
