@@ -147,7 +147,8 @@ def check_cycles(shown: dict[str, Any], task: int, happened: list[Record]) -> No
         if cycle.cycle_s is not None:
             row = mine.pop(cycle.cycle)
             values = row.pop("metrics")
-            for name in row.keys() - {"task", "cycle", "cost", "deadline_s"}:
+            chosen = {"deadline_s", "expected_loss"}
+            for name in row.keys() - {"task", "cycle", "cost"} - chosen:
                 assert same(row[name], getattr(cycle, name)), (cycle.cycle, name)
             for name in cycle.metrics:
                 assert same(values.get(name), cycle.metrics[name]), (cycle.cycle, name)
@@ -322,3 +323,36 @@ def test_a_run_begun_anew_is_told_anew(run: tuple[Job, Path], tmp_path: Path) ->
     again = grown.since(shown["position"], shown["epoch"])
     assert (again["after"], again["epoch"] != shown["epoch"]) == (0, True)
     assert again["position"] < shown["position"]
+
+
+def test_deadlines_that_the_run_chose_are_shown_with_reasons_and_are_no_incidents() -> (
+    None
+):
+    tables = LiveTables([math.inf])
+    assert tables.progress[0].deadline_s is None  # JSON has no infinity
+    for cycle, (deadline_s, expected) in enumerate([(1.5, None), (2.5, 0.75)], 1):
+        about: Any = {"task": "a", "cycle": cycle, "time_s": float(cycle)}
+        chosen = records.Steered(
+            deadline_s=deadline_s, why="3 passes", expected=expected, **about
+        )
+        merged = records.Aggregated(
+            learners=1,
+            samples=10,
+            cycle_s=1.0,
+            max_staleness=0,
+            mean_staleness=0.0,
+            truancy=0.0,
+            utilisation=1.0,
+            **about,
+        )
+        tested = records.Evaluated(metrics={"accuracy": 0.5}, loss=0.8, **about)
+        tables.see(0, [chosen, merged, tested])
+    shown = msgspec.json.decode(msgspec.json.encode(tables.since(0)))
+    assert shown["cycles"]["deadline_s"] == [1.5, 2.5]
+    assert shown["cycles"]["expected_loss"] == [None, 0.75]
+    assert tables.progress[0].why == "3 passes"
+    assert shown["incidents"]["what"] == []
+    hand = records.Steered(deadline_s=4.0, task="a", cycle=3, time_s=3.0)
+    tables.see(0, [hand])
+    assert tables.since(0)["incidents"]["why"] == ["deadline 4 s"]
+    assert tables.progress[0].why == ""

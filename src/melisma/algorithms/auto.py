@@ -11,19 +11,21 @@ Every pass counts g at first, and fully up to about X of them. Beyond that more 
 nothing (p = 1), or even takes away, as where models of unlike data drift apart (p = 2).
 How many passes x(T) fit into a deadline T, and how long they really take, says the
 planner itself, so that transfers, whole steps and learners that sit out are all in it.
-The deadline wanted is the one with the most progress a second, u(x(T))/T, whatever g.
 
-X and p are unknown, and g falls as the model gets better. A Bayes filter on a grid
-learns them: after each cycle the fall seen is held against g · u(x) under every X and
-p, which is the more telling the more deadlines differ. So that they do, a cycle's
-deadline is the best for an X and p drawn from what is believed (Thompson sampling). The
-draw depends on the seed and the cycle alone, and what is believed on records alone: a
-resumed run goes on with the deadlines it would have had.
+    maximise    E[g · u(x(T))] / t(T)        progress a second, expected
+
+X and p are unknown, and so is how much a loss goes up and down by chance, σ; g falls as
+the model gets better. A Bayes filter on a grid learns them from the fall of each cycle,
+beginning with what is usual: X about 8. It is the more telling the more deadlines
+differ, so one is drawn of all that are nearly as good as the best. The draw depends on
+the seed and the cycle alone, and what is believed on records alone: a resumed run goes
+on with the deadlines it would have had.
 """
 
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -33,31 +35,36 @@ from melisma.errors import InfeasibleError
 from melisma.maths.arrays import Floats
 from melisma.system.streams import Stream
 
-#: Hypotheses: X in passes over a cycle's samples, and p.
-FULL = np.geomspace(1.0, 64.0, 13)
+#: Hypotheses: X in passes over a cycle's samples, p, and σ of ln loss.
+FULL = np.geomspace(0.5, 64.0, 15)
 SHAPES = (1.0, 2.0)
+NOISES = (0.01, 0.03, 0.1, 0.3)
+#: What X is believed to be at first: its median, and the deviation of ln X.
+USUAL, SPREAD = 8.0, 1.0
 #: ln g, and the deviation of its step from cycle to cycle.
 GAINS = np.linspace(math.log(1e-4), math.log(3.0), 52)
 GAIN_STEP = 0.3
-#: Deviation of a fall around what is expected: a share of that, and what is there
-#: anyway since the test set is finite.
-NOISE, FLOOR = 0.3, 0.005
+#: Deviation of a fall around what is expected of it, as a share; σ comes to it.
+UNEVEN = 0.3
 #: Chance that a fall says nothing at all.
 STRAY = 0.02
 #: Deadlines tried: from the shortest that is feasible up, so many to a doubling.
-TO_A_DOUBLING, DOUBLINGS = 3, 8
+TO_A_DOUBLING, DOUBLINGS = 4, 7
+#: Progress a second that may be lost for the sake of learning more, as a share.
+NEARLY = 0.08
 
 Planned = Callable[[float], Awaitable[Plan]]
 
 
 class Belief:
-    """How probable every X, p and g is: a Bayes filter on a grid."""
+    """How probable every X, p, σ and g is: a Bayes filter on a grid."""
 
     def __init__(self) -> None:
-        full, shape = np.meshgrid(FULL, SHAPES)
-        self._full, self._shape = full.ravel(), shape.ravel()
-        size = (len(self._full), len(GAINS))
-        self.weights: Floats = np.full(size, 1 / (size[0] * size[1]))
+        hypotheses = np.array(list(product(FULL, SHAPES, NOISES)))
+        self._full, self._shape, self._noise = hypotheses.T[:, :, None]
+        usual = np.exp(-0.5 * (np.log(self._full / USUAL) / SPREAD) ** 2)
+        self.weights: Floats = np.repeat(usual, len(GAINS), axis=1)
+        self.weights /= self.weights.sum()
         step = (GAINS[:, None] - GAINS) / GAIN_STEP
         kernel = np.exp(-0.5 * step**2)
         self._walk: Floats = kernel / kernel.sum(axis=1, keepdims=True)
@@ -65,29 +72,25 @@ class Belief:
     def see(self, passes: float, fall: float) -> None:
         """Learn from a cycle: by how much ln loss fell."""
         expected = self.progress(np.array([passes])) * np.exp(GAINS)
-        spread = np.hypot(NOISE * expected, FLOOR)
+        spread = np.hypot(UNEVEN * expected, self._noise)
         likely = np.exp(-0.5 * ((fall - expected) / spread) ** 2) / spread
         weights = self.weights * (likely + STRAY * likely.mean())
         self.weights = (weights / weights.sum()) @ self._walk
 
     def progress(self, passes: Floats) -> Floats:
         """u(x) under each hypothesis: hypotheses × passes."""
-        ratio = passes / self._full[:, None]
-        whole: Floats = passes / (1 + ratio ** self._shape[:, None])
+        whole: Floats = passes / (1 + (passes / self._full) ** self._shape)
         return whole
 
-    def drawn(self, rng: np.random.Generator) -> int:
-        """Draw a hypothesis."""
-        return int(rng.choice(len(self._full), p=self.weights.sum(axis=1)))
+    def falls(self, passes: Floats) -> Floats:
+        """Return the falls to expect of so many passes."""
+        gains: Floats = self.weights @ np.exp(GAINS)
+        return gains @ self.progress(passes)
 
-    def full(self, hypothesis: int) -> float:
-        """X of a hypothesis."""
-        return float(self._full[hypothesis])
-
-    def fall(self, passes: float) -> float:
-        """Return the fall to expect of so many passes."""
-        progress = self.progress(np.array([passes]))[:, 0]
-        return float(progress @ self.weights @ np.exp(GAINS))
+    def full(self) -> float:
+        """Return the X to expect, the median."""
+        mass = self.weights.sum(axis=1).reshape(len(FULL), -1).sum(axis=1)
+        return float(FULL[np.searchsorted(mass.cumsum(), 0.5)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +115,20 @@ class Auto:
         """
         self._learn(log)
         ways = await ways_of(planned, samples)
-        rng = np.random.default_rng([self._seed, Stream.DEADLINE, log.cycle])
-        drawn = self._belief.drawn(rng)
         passes = np.array([way.passes for way in ways])
         lasts_s = np.array([way.lasts_s for way in ways])
-        rate = self._belief.progress(passes)[drawn] / lasts_s
-        way = ways[int(rate.argmax())]
-        last = _losses(log).get(log.cycle - 1)
-        fall = self._belief.fall(way.passes) if last else 0.0
+        falls = self._belief.falls(passes)
+        rng = np.random.default_rng([self._seed, Stream.DEADLINE, log.cycle])
+        rates = falls / lasts_s
+        good = np.flatnonzero(rates >= (1 - NEARLY) * rates.max())
+        drawn = int(rng.choice(good))
+        way, last = ways[drawn], _losses(log).get(log.cycle - 1)
         log.steered(
             way.deadline_s,
             passes=way.passes,
-            expected=last * math.exp(-fall) if last else None,
-            why=f"{way.passes:.3g} passes in {way.lasts_s:.3g} s, if more than "
-            f"{self._belief.full(drawn):.2g} add little",
+            expected=last * math.exp(-falls[drawn]) if last else None,
+            why=f"{way.passes:.3g} passes over the samples in {way.lasts_s:.3g} s, as "
+            f"more than {self._belief.full():.2g} are expected to add little",
         )
 
     def _learn(self, log: CycleLog) -> None:
@@ -148,7 +151,7 @@ async def ways_of(planned: Planned, samples: int) -> list[Way]:
 
     Raises InfeasibleError if there is none.
     """
-    shortest = await _shortest(planned)
+    shortest = await shortest_s(planned)
     ways = []
     for n in range(DOUBLINGS * TO_A_DOUBLING + 1):
         deadline_s = shortest * 2 ** (n / TO_A_DOUBLING)
@@ -165,7 +168,7 @@ async def ways_of(planned: Planned, samples: int) -> list[Way]:
     return ways
 
 
-async def _shortest(planned: Planned) -> float:
+async def shortest_s(planned: Planned) -> float:
     """Return the shortest deadline with a plan, within 2 %."""
 
     async def feasible(deadline_s: float) -> bool:

@@ -139,7 +139,8 @@ class ChannelTable(Table, frozen=True, kw_only=True):
         for group in groups:
             self._check_group(group)
         radius_m, speed_mps = self.surroundings.radius_m, self.surroundings.speed_mps
-        if speed_mps * deadline_s > MOST_WAYS * radius_m:
+        ways = 0.0 if math.isinf(deadline_s) else speed_mps * deadline_s / radius_m
+        if ways > MOST_WAYS:
             raise ConfigError(
                 f"channel.speed of {speed_mps:g} m/s leads {speed_mps * deadline_s:g} "
                 f"m a cycle in a cell of {radius_m:g} m: give a lower speed"

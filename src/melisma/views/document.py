@@ -147,6 +147,7 @@ class Document:
                 "scheme": task.scheme,
                 "cycles": task.cycles,
                 "deadline_s": progress.deadline_s,
+                "why": progress.why,
                 "metrics": progress.metrics,
             }
             for task, progress in zip(self.tasks, self.rows.progress, strict=True)

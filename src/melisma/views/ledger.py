@@ -370,7 +370,7 @@ def incident_of(record: Record) -> Incident | None:
             what = "refused"
         case Stopped(reason=detail):
             what = "stopped"
-        case Steered(deadline_s=deadline_s):
+        case Steered(deadline_s=deadline_s, why=""):  # by hand
             what, detail = "steered", f"deadline {deadline_s:g} s"
         case _:
             return None

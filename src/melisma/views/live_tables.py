@@ -4,6 +4,7 @@
 the records of cycles that are not yet evaluated are kept in memory.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -64,7 +65,10 @@ class TaskProgress:
     """How far one task has got, and the records of its unfinished cycles."""
 
     def __init__(self, deadline_s: float) -> None:
-        self.deadline_s = deadline_s
+        #: None until the run has chosen one, where it does.
+        self.deadline_s = deadline_s if math.isfinite(deadline_s) else None
+        self.why = ""  #: the run chose it
+        self.expected: dict[int, float | None] = {}  #: loss after a cycle, if it did
         self.is_over = False  #: refused, or stopped before its last cycle
         self.metrics: tuple[Metric, ...] = ()  #: empty until they are known
         self.last: Evaluated | None = None
@@ -149,7 +153,7 @@ class LiveTables:
             cycle_s=SECONDS,
             **dict.fromkeys(_CYCLE_COUNTS, COUNT),
             **dict.fromkeys(_CYCLE_NUMBERS, NUMBER),
-            **dict.fromkeys(("cost", "deadline_s"), NUMBER),
+            **dict.fromkeys(("cost", "deadline_s", "expected_loss"), NUMBER),
         )
         self.incidents = Table(
             time_s=SECONDS,
@@ -203,8 +207,10 @@ class LiveTables:
                 self._stale_cycles[task, cycle] = None
                 self.settle()
                 progress.let_go()
-            case Steered(deadline_s=deadline_s):
-                progress.deadline_s, self.tasks_changed = deadline_s, self.position
+            case Steered(cycle=cycle, deadline_s=deadline_s, expected=expected):
+                progress.deadline_s, progress.why = deadline_s, record.why
+                progress.expected[cycle] = expected
+                self.tasks_changed = self.position
             case Refused() | Stopped():
                 progress.is_over = True
 
@@ -256,6 +262,7 @@ class LiveTables:
             *(getattr(cycle, name) for name in _CYCLE_NUMBERS),
             cycle.cost if cost is None else cost,
             self.progress[task].deadline_s,
+            self.progress[task].expected.get(cycle.cycle),
             *(values.get(name) for name in self.cycles.names if _is_metric(name)),
         )
         self.cycles.put(self.position, (task, cycle.cycle), row)

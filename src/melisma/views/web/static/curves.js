@@ -1,7 +1,8 @@
 // Curves of a run, by cycle and by time, with another run laid over.
 
 import { Chart, Charts } from "./charts.js";
-import { number, schemeColour, taskColour } from "./format.js";
+import { el, say } from "./dom.js";
+import { chosen_s, number, schemeColour, taskColour } from "./format.js";
 import { besideLoss, columnOf } from "./store.js";
 
 /** Lines of one figure: one for each task, and those of a second run dashed. */
@@ -94,6 +95,47 @@ function together(app, title, figures, facts) {
         })),
       ),
   ];
+}
+
+/** Deadlines that the run chose, and the losses that it expected of them. */
+function steered(app) {
+  const [deadlines, chosen] = chartOf(app, "Deadline that the run chose", "deadline_s", {
+    y: "deadline (s)",
+    digits: 2,
+    low: 0,
+  });
+  const [losses, both] = together(
+    app,
+    "Test loss, and what was expected of the deadline",
+    [
+      ["loss", "came"],
+      ["expected_loss", "expected", [2, 3]],
+    ],
+    { y: "test loss", digits: 3, low: null },
+  );
+  return [
+    [deadlines, chosen],
+    [losses, both],
+  ];
+}
+
+/** Why the run has the deadline it has, where it chose it. */
+export class Steered {
+  constructor(app) {
+    this.app = app;
+    this.why = el("p", { class: "dim" });
+    this.charts = new Charts(steered(app));
+    this.root = el("div", {}, this.why, this.charts.root);
+  }
+
+  draw() {
+    const { tasks, cycles } = this.app.store;
+    const [task] = tasks;
+    this.root.hidden = !task?.why && !cycles.expected_loss?.some((loss) => loss != null);
+    if (this.root.hidden) return;
+    say(this.why, `Deadline ${chosen_s(task.deadline_s)}: ${task.why || "set by hand"}.`);
+    this.charts.draw();
+  }
 }
 
 /** Bytes that came and went since the page is open. */

@@ -60,7 +60,7 @@ export class Lanes {
   reset() {
     this.lane = LANE;
     this.width = Math.max(60, Math.min(240, this.room / Math.min(6, this.cycles)));
-    const longest_s = Math.max(...this.store.tasks.map((task) => task.deadline_s), 1e-3);
+    const longest_s = Math.max(...this.store.tasks.map((_, task) => this.store.longestDeadline_s(task)), 1e-3);
     this.perSecond = this.room / Math.min(this.until_s, 6 * longest_s);
     this.spread();
     if (!this.store.ended) this.view.scrollLeft = this.space.clientWidth;

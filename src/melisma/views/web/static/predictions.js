@@ -103,7 +103,7 @@ class Scatter extends Picture {
     const last = rows.reduce((found, row) => Math.max(found, predicted_s[row], measured_s[row]), 0);
     // Of deadlines that are far off a picture would show nothing else.
     const deadlines = [...new Set(store.tasks.map((task) => task.deadline_s))].filter(
-      (one) => one < 3 * last,
+      (one) => one !== null && one < 3 * last,
     );
     const range = [0, 1.05 * Math.max(last, ...deadlines)];
     const labels = ["predicted (s)", "measured (s)"];

@@ -14,7 +14,7 @@ const GREEN = "#009E73";
 
 /** Seconds that a cycle's panel shows: to the deadline, unless all are long done by then. */
 export function spanOf(store, task) {
-  const deadline_s = store.tasks[task]?.deadline_s ?? store.run.deadline_s;
+  const deadline_s = store.longestDeadline_s(task);
   const longest_s = store.longest[task] ?? 0;
   if (longest_s && longest_s < deadline_s / 3 && store.ended) return 1.08 * longest_s;
   if (longest_s && longest_s < deadline_s / 10) return 1.3 * longest_s;

@@ -35,6 +35,7 @@ export class Store {
     this.cycleAt = []; // task → cycle → row of cycles
     this.starts = []; // task → cycle → seconds of its first order
     this.longest = []; // task → seconds of its slowest update
+    this.due = []; // task → its longest deadline in a cycle so far, in seconds
     this.version = 0;
     this.merge(documentOfRun);
   }
@@ -82,7 +83,9 @@ export class Store {
   #mergeCycles({ metrics, ...part }) {
     for (const name in metrics) part[columnOf({ name })] = metrics[name];
     for (let i = 0; i < part.task.length; i++) {
-      put(this.cycles, part, i, (this.cycleAt[part.task[i]] ??= []), part.cycle[i]);
+      const of = part.task[i];
+      put(this.cycles, part, i, (this.cycleAt[of] ??= []), part.cycle[i]);
+      this.due[of] = Math.max(this.due[of] ?? 0, part.deadline_s?.[i] ?? 0);
     }
   }
 
@@ -122,6 +125,11 @@ export class Store {
     const row = this.cycleAt[task]?.[cycle];
     const own_s = row === undefined ? null : this.cycles.deadline_s?.[row];
     return own_s ?? this.tasks[task]?.deadline_s ?? this.run.deadline_s;
+  }
+
+  /** The longest deadline of a task; 1 s where none is chosen yet. */
+  longestDeadline_s(task) {
+    return Math.max(this.due[task] ?? 0, this.tasks[task]?.deadline_s ?? this.run.deadline_s ?? 0) || 1;
   }
 
   outcome(row) {

@@ -193,7 +193,7 @@ export class Timeline {
     const { tasks, kind } = this.store;
     if (coarse) return cellKeys(kind === "coded");
     const several = tasks.length > 1;
-    const deadlines = [...new Set(tasks.map((task) => chosen_s(task.deadline_s)))].join(", ");
+    const deadlines = [...new Set(tasks.map((task) => (task.why ? "chosen anew" : chosen_s(task.deadline_s))))].join(", ");
     const owners = tasks.map(({ name }, i) => ({
       name: short(name, 30),
       kind: "box",

@@ -3,7 +3,7 @@
 import { Allocation } from "./allocation.js";
 import { fragment, rewrite } from "./api.js";
 import { Coded } from "./coded.js";
-import { Curves, MetricCharts, loss, metric } from "./curves.js";
+import { Curves, MetricCharts, Steered, loss, metric } from "./curves.js";
 import { button, el } from "./dom.js";
 import { Fog } from "./fog.js";
 import { Predictions } from "./predictions.js";
@@ -23,7 +23,7 @@ class Overview {
     this.parts = {
       tasks: () => [new Tasks(app), new Timeline(app), charts],
       fog: () => [charts, new Fog(app)],
-    }[kind]?.() ?? [new Timeline(app), charts];
+    }[kind]?.() ?? [new Timeline(app), charts, new Steered(app)];
     this.root = el("div", { class: "parts" }, ...this.parts.map((part) => part.root));
   }
 
