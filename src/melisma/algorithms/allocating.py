@@ -44,6 +44,7 @@ async def allocate(
     only_able: bool = False,
     on_air: Bools | None = None,
     promises: Promises | None = None,
+    rest_s: Floats | None = None,
 ) -> Plan:
     """Shards and steps of each learner by the task's scheme.
 
@@ -53,14 +54,19 @@ async def allocate(
     those get anything that are not ``on_air``, where that is given, and all get less if
     the others cannot train on so much once. With ``promises``, the law is multiplied by
     the learners' margins, and those get nothing who cannot promise to be in time.
+    ``rest_s`` is how long each learner is at work on an earlier order, where learners
+    may be: it begins then, if that leaves it the time.
     """
     own = crew.own_samples
     if task.scheme in DECENTRALISED:
-        return await _by_bids(task, crew)
+        return await _by_bids(task, crew, rest_s)
     told = expected = planned = await crew.law()
     if promises:
         margins = promises.margins(crew.learners, spread_of(crew))
         expected, planned = margins.expect(told), margins.plan(told)
+        only_able = True
+    if rest_s is not None:
+        expected, planned = (w.slowed(overhead_s=rest_s) for w in (expected, planned))
         only_able = True
     law = planned.per_shard(task.shard)
     if only_able and own is not None:
@@ -83,8 +89,8 @@ async def allocate(
         least=task.least,
         most=most[able],
     )
-    if on_air is not None or promises:
-        at_most, quiet = task.learners_at_most, promises is not None
+    if on_air is not None or promises or rest_s is not None:
+        at_most, quiet = task.learners_at_most, promises is not None or on_air is None
         problem = _fitting(problem, cycle, at_most, quiet=quiet)
     who = _who(task, problem)
     why = _reasons(task, problem, able, who, on_air)
@@ -103,13 +109,17 @@ async def allocate(
     return Plan(whole, predicted_s, planned_s=seconds, law=told, why=why)
 
 
-async def _by_bids(task: ScheduledTask, crew: Trains) -> Plan:
+async def _by_bids(
+    task: ScheduledTask, crew: Trains, rest_s: Floats | None = None
+) -> Plan:
     """Shards that each learner takes, by what it alone knows."""
     most = task.most_shards(len(crew.learners), crew.own_samples)
     bids = await crew.bids(
         deadline_s=task.deadline_s, steps=task.steps, shard=task.shard
     )
     shards = np.minimum(bids, most)
+    if rest_s is not None:
+        shards[rest_s > 0] = 0
     if task.learners_at_most is not None:  # who takes most does most
         shards[np.argsort(-shards, kind="stable")[task.learners_at_most :]] = 0
     if not shards.any():

@@ -17,9 +17,11 @@ from melisma.fleets.protocols import (
     Crew,
     Judges,
     Lost,
+    Report,
     Updates,
 )
 from melisma.fleets.sums import Energy
+from melisma.learning.aggregation import of_age
 from melisma.learning.evaluation import Scores
 from melisma.learning.parameters import all_finite
 from melisma.maths.arrays import Floats
@@ -38,6 +40,8 @@ logger = logging.getLogger("melisma.orchestrator")
 
 #: What is longer than the deadline by this share is not late.
 ROUNDING = 1e-9
+#: Why an update does not count that has no samples.
+NOTHING = "nothing trained by the deadline"
 #: Refused answers after which a learner is expelled.
 OFFENCES = 3
 
@@ -98,6 +102,7 @@ class CycleLog:
         self._to, self.state = sink, state
         self.began_s, self._has_roster = crew.now_s(), False
         self.counted: list[int] = []  #: samples of each update that counts
+        self.going_on = 0  #: learners that were not done, and whose work is not lost
         self._dropped: Counter[str] = Counter()
         self._not_finite = set[str]()
 
@@ -167,6 +172,9 @@ class CycleLog:
     def arrived(self, updates: Updates, refused: Sequence[int]) -> None:
         """Record updates; ``refused`` are the rows that do not count."""
         for row, report in enumerate(updates.reports):
+            if report.age:
+                self._carried(report, is_refused=row in refused)
+                continue
             name = self._crew.learners[report.learner]
             self._seconds[report.learner] = report.uploaded_s
             self._learner(records.Downloaded, name, report.downloaded_s)
@@ -182,8 +190,7 @@ class CycleLog:
             self._learner(records.Uploaded, name, report.uploaded_s, late=late)
             self._checked(name, report.distance, report.uploaded_s)
             if report.samples == 0:
-                why = "nothing trained by the deadline"
-                self._drop(name, report.uploaded_s, why, late=True)
+                self._drop(name, report.uploaded_s, NOTHING, late=True)
             elif row in refused:
                 one = {name: rows[row] for name, rows in updates.parameters.items()}
                 large = all_finite(one)
@@ -195,10 +202,37 @@ class CycleLog:
             else:
                 self.counted.append(report.samples)
 
+    def _carried(self, report: Report, *, is_refused: bool) -> None:
+        """Record the update of an earlier cycle's order."""
+        name = self._crew.learners[report.learner]
+        self._checked(name, report.distance, report.uploaded_s)
+        if not report.samples:
+            self._drop(name, report.uploaded_s, NOTHING, late=True)
+            return
+        if is_refused:
+            why = "parameters are not finite, or too large to average"
+            self._drop(name, report.uploaded_s, why, offence=not self.state.broken)
+            return
+        self.counted.append(report.samples)
+        self._learner(
+            records.Carried,
+            name,
+            report.uploaded_s,
+            samples=report.samples,
+            batches=report.batches,
+            loss=_finite(report.loss),
+            age=report.age,
+            weight=of_age(report.age),
+        )
+
     def lost(self, lost: Lost) -> None:
-        """Record work that did not arrive, or does not count."""
+        """Record work that did not arrive, or does not count, or not yet."""
         name = self._crew.learners[lost.learner]
         self._seconds[lost.learner] = lost.after_s
+        if lost.goes_on:
+            self.going_on += 1
+            self._learner(records.GoesOn, name, lost.after_s)
+            return
         self._checked(name, lost.distance, lost.after_s)
         late = lost.reason == NOT_THERE
         self._drop(name, lost.after_s, lost.reason, offence=lost.offence, late=late)

@@ -40,7 +40,8 @@ class Observed:
         async for updates in arriving:
             if isinstance(updates, Updates):
                 for report in updates.reports:
-                    self._arrived(report)
+                    if not report.age:  # else it was late, and counted as that
+                        self._arrived(report)
             elif updates.reason == NOT_THERE:
                 self._see(updates.learner, (np.nan, np.nan), late=True)
             yield updates
@@ -63,7 +64,8 @@ class Observed:
         k, due = order.learner, order.samples * order.steps
         passes = min(report.batches * self._task.training.batch, due)
         compute_s = report.trained_s - report.downloaded_s
-        link_s = report.uploaded_s - compute_s - order.waits_s
+        idle_s = max(order.waits_s, report.waited_s)
+        link_s = report.uploaded_s - compute_s - idle_s
         if law := self._plan.law:
             known_s = float(law.sample_s[k] * order.samples + law.fixed_s[k])
             return (

@@ -112,3 +112,8 @@ class Plan:
     law: DelayLaw | None = None  #: per sample, without that care
     known_s: Floats | None = None  #: the same of whole orders, where no law is known
     why: Sequence[str] = ()  #: each learner sits out, if it does
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anybody has anything to do."""
+        return bool(self.allocation.samples.any())

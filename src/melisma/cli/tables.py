@@ -107,6 +107,7 @@ def _show_learners(job: "Job", records: "list[Record]") -> None:
     table = table_of(
         *("learner", "cycles", "samples", "epochs", "predicted\n(s)", "measured\n(s)"),
         *("error\n(%)", "samples\ntrained", "updates\nlost"),
+        *(("updates\ncarried",) if job.late == "carry" else ()),
         *(("late\n(%)", "reserve\n(%)") if job.late_at_most else ()),
     )
     learners, why = totals(learner_cycles(records)), dict[str, list[str]]()
@@ -126,6 +127,7 @@ def _show_learners(job: "Job", records: "list[Record]") -> None:
             known(learner.off_percent, 1),
             known(learner.trained, 0),
             f"{learner.lost:,}",
+            *((f"{learner.carried:,}",) if job.late == "carry" else ()),
             *(_promised(learner) if job.late_at_most else ()),
         )
     show(table, "Learners: means over their cycles")

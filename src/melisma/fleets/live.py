@@ -7,7 +7,14 @@ else: at the deadline the cycle goes on without it.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
 from typing import Any
 
 import numpy as np
@@ -60,7 +67,11 @@ class LiveCrew:
 
     async def ready(self) -> None:
         """Take all learners of the roster that are ready."""
-        self.learners = await self._roster.ready(self._served.task)
+        self._take(await self._roster.ready(self._served.task))
+
+    def _take(self, names: Iterable[str]) -> None:
+        """Take learners of the roster for a cycle."""
+        self.learners = sorted(names)
         own = [self._roster.present[name].samples for name in self.learners]
         self.own_samples = [n for n in own if n is not None] or None
 
@@ -72,12 +83,14 @@ class LiveCrew:
         """Return who gave no answer that counts apart from any work, and why."""
         return self._roster.take_complaints()
 
-    def failed(self, learner: int, error: RpcError, after_s: float) -> Lost:
+    def failed(
+        self, learner: int, error: RpcError, after_s: float, name: str | None = None
+    ) -> Lost:
         """Return the loss of a learner whose call brought no answer.
 
         The log has it if the learner lacks memory: that can be helped.
         """
-        lost, name = failed(learner, error, after_s), self.learners[learner]
+        lost, name = failed(learner, error, after_s), name or self.learners[learner]
         if is_short(error) and self._short.get(name) != lost.reason:
             log.warning("%s %s", name, lost.reason)
             self._short[name] = lost.reason
@@ -123,7 +136,9 @@ class LiveLearners(LiveCrew):
         self.gather: Callable[[], Awaitable[Ints]] | None = None
         self.members: Ints = np.zeros(0, dtype=np.int64)  #: places in the roster
         self._late, self._audit, self._claims = late, audit, Claims()
+        self._patience = LONGEST_WAIT if late.lasts else 1  # deadlines
         self._deadline_s = 0.0  # of the last cycle
+        self._believed: DelayLaw | None = None  # in this cycle
         self._probed: float | None = None  # when a probe began this cycle
 
     def wait_until(self, time_s: float) -> None:
@@ -131,6 +146,7 @@ class LiveLearners(LiveCrew):
 
     async def ready(self) -> None:
         """Take all learners that are ready, or those that ``gather`` returns."""
+        self._believed = None
         if self.gather:
             self.members = await self.gather()
             self.learners = [self._roster.known[j] for j in self.members]
@@ -139,8 +155,10 @@ class LiveLearners(LiveCrew):
 
     async def law(self) -> DelayLaw:
         """The learners' delay laws, as far as they are believed."""
-        claimed = await super().law()
-        return self._claims.law(self.learners, claimed, self._deadline_s)
+        if self._believed is None:
+            claimed = await super().law()
+            self._believed = self._claims.law(self.learners, claimed, self._deadline_s)
+        return self._believed
 
     def spread(self) -> Floats:
         """Spread of the benchmarks by which the learners know themselves."""
@@ -248,15 +266,14 @@ class LiveLearners(LiveCrew):
     ) -> Updates | Lost:
         name = self.learners[order.learner]
         request = await self._request(order, deadline_s, began)
-        patience = LONGEST_WAIT if self._late.lasts else 1
-        within_s = request.deadline_s * patience
+        within_s = request.deadline_s + (self._patience - 1) * self._deadline_s
         try:
             update = await self._call(name, "train", request, within_s=within_s)
         except CallTimeout as error:
             self._claims.miss(name)
-            return self.failed(order.learner, error, deadline_s * patience)
+            return self.failed(order.learner, error, deadline_s * self._patience, name)
         except RpcError as error:
-            return self.failed(order.learner, error, time.monotonic() - began)
+            return self.failed(order.learner, error, time.monotonic() - began, name)
         took_s = time.monotonic() - began
         outcome = await judged(
             update,

@@ -41,6 +41,8 @@ class Report(Trained, frozen=True, kw_only=True):
     trained_s: float
     uploaded_s: float
     distance: float | None = None  #: from its work redone, where that was checked
+    age: int = 0  #: cycles since its order, where it was carried on (Late.CARRY)
+    waited_s: float = 0.0  #: before it began, for an earlier order to be done
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,13 +55,14 @@ class Updates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """A learner whose work in this cycle does not count."""
+    """A learner whose work in this cycle does not count, or not yet."""
 
     learner: int
     reason: str
     after_s: float  #: since its order was given
     offence: bool = False  #: it answered with what no correct learner sends
     distance: float | None = None  #: from its work redone, where that was checked
+    goes_on: bool = False  #: its update counts when it comes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,6 +121,18 @@ class Spreads(Protocol):
 
     def spread(self) -> Floats:
         """Return σ of the logarithm of their times: compute and link × learners."""
+
+
+@runtime_checkable
+class Carries(Protocol):
+    """A crew whose learners go on with their orders after the deadline."""
+
+    def rest_s(self) -> Floats:
+        """Return how long each learner will be at work on earlier orders."""
+
+    @property
+    def staleness_at_most(self) -> int:
+        """Cycles that an update is waited for."""
 
 
 class Trains(Crew, Protocol):

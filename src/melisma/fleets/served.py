@@ -24,7 +24,12 @@ class ServedTask:
     parameters: Parameters
     store: ShardStore
     cycle: int = 0
+    kept: int = 1  #: cycles whose models are served
     frozen: Parameters = field(default_factory=dict)  #: that no cycle changes
+    models: dict[int, Parameters] = field(default_factory=dict)  #: by cycle
+
+    def __post_init__(self) -> None:
+        self.models[self.cycle] = self.parameters
 
     @property
     def model_bytes(self) -> int:
@@ -32,8 +37,11 @@ class ServedTask:
         return sum(tensor.nbytes for tensor in self.parameters.values())
 
     def renew(self, cycle: int, parameters: Parameters) -> None:
-        """Serve the model of a new cycle."""
+        """Serve the model of a new cycle, and of as many before it as are kept."""
         self.cycle, self.parameters = cycle, parameters
+        self.models[cycle] = parameters
+        for old in [n for n in self.models if n <= cycle - self.kept]:
+            del self.models[old]
 
     def request(self, order: Order, deadline_s: float, late: Late) -> TrainRequest:
         """Return an order of the current cycle as its learner gets it."""
@@ -62,11 +70,11 @@ class ModelServer:
 
     @rpc.expose(idempotent=True)
     def parameters(self, task: str, cycle: int) -> Parameters:
-        """Return the model of the current cycle; TrainingError for another cycle."""
+        """Return the model of a cycle; TrainingError for one that is over."""
         served = self._of(task)
-        if cycle != served.cycle:
+        if cycle not in served.models:
             raise TrainingError(f"cycle {cycle} is over: this is cycle {served.cycle}")
-        return served.parameters
+        return served.models[cycle]
 
     @rpc.expose(idempotent=True)
     def frozen(self, task: str) -> Parameters:

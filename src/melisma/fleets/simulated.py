@@ -45,6 +45,7 @@ class Conditions:
     slower: Callable[[int], Floats] | None = None
     late: Late = Late.HALT  #: what happens to a learner not done by the deadline
     look_every: int = 10  #: batches between two looks at the clock (Late.OVERRUN)
+    staleness_at_most: int = 5  #: cycles for which an update is carried (Late.CARRY)
     timing: bool = False  #: only times are computed: nothing is ever trained
     adaptive: bool = False  #: learners bid with a margin, by how they have drifted
     late_at_most: float | None = None  #: share of cycles, by which they bid instead
@@ -290,9 +291,16 @@ class SimulatedLearners:
         due = steps * d
         # A plan that fits by the law must not lose a batch to rounding.
         late = download_s + sample_s * due + upload_s > deadline_s * (1 + 1e-9)
-        halted = late & (self._conditions.late == Late.HALT) & (due > 0)
+        carries = self._conditions.late == Late.CARRY
+        halts = carries or self._conditions.late == Late.HALT
+        halted = late & halts & (due > 0)
         # A batch is begun only if the update can still arrive in time.
         room_s = np.maximum(deadline_s - download_s - upload_s, 0.0)
+        if carries:
+            # Who could send nothing then goes on until a later deadline.
+            first_s = download_s + upload_s + sample_s * np.minimum(size, d)
+            cycles = np.maximum(1.0, np.ceil(first_s / (deadline_s * (1 + 1e-9))))
+            room_s = cycles * deadline_s - download_s - upload_s
         fits = np.minimum(np.floor(room_s / sample_s), due).astype(np.int64)
         passes, rest = fits // d, fits % d // size
         batches = np.where(halted, passes * per_pass + rest, steps * per_pass)

@@ -6,10 +6,13 @@ import numpy as np
 
 from melisma.algorithms.allocating import allocate
 from melisma.algorithms.auto import Auto
-from melisma.algorithms.averaging import Averaging
+from melisma.algorithms.averaging import Averaging, Planner
+from melisma.algorithms.carrying import Carrying
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
+from melisma.algorithms.standins import StandIns
 from melisma.algorithms.task import Plan, ScheduledTask
+from melisma.fleets.carrying import CarryingLearners
 from melisma.fleets.protocols import Trains
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import Conditions, SimulatedLearners
@@ -24,8 +27,9 @@ from melisma.jobs.building import (
 )
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job
-from melisma.learning.settings import HERE, Hardware
+from melisma.learning.settings import HERE, Hardware, Late
 from melisma.schemes import AS_PRINTED, DECENTRALISED
+from melisma.system.law import Mode
 from melisma.system.promise import Promises
 
 
@@ -43,8 +47,8 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
             task, crew, cycle, only_able=True, on_air=on_air, promises=promises
         )
 
-    planner = in_cell if job.channel.changing else partial(allocate, promises=promises)
-    algorithm = Averaging(learners, planner, promises, auto_of(job))
+    planner = in_cell if job.channel.changing else planner_of(job, promises)
+    algorithm = Averaging(learners, planner, promises, auto_of(job), stand_ins_of(job))
     return Prepared(job, task, learners, algorithm)
 
 
@@ -53,16 +57,29 @@ def promises_of(job: Job) -> Promises | None:
     return None if job.late_at_most is None else Promises(job.late_at_most)
 
 
+def planner_of(job: Job, promises: Promises | None) -> Planner:
+    """Return what plans the job's cycles."""
+    if job.late == Late.CARRY:
+        return Carrying(promises)
+    return partial(allocate, promises=promises)
+
+
 def auto_of(job: Job) -> Auto | None:
     """Return what chooses deadlines, where the job leaves them to the run."""
     return Auto(job.seed) if job.deadline.is_auto else None
 
 
+def stand_ins_of(job: Job) -> StandIns | None:
+    """Return what stands in for learners at work, where data lies on learners."""
+    carries = job.late == Late.CARRY and job.mode == Mode.FEDERATED
+    return StandIns(job.staleness_at_most) if carries else None
+
+
 def averaging_of(job: Job, crew: Trains) -> Averaging:
     """Return the algorithm of a job whose learners are real."""
     promises = promises_of(job)
-    planner = partial(allocate, promises=promises)
-    return Averaging(crew, planner, promises, auto_of(job))
+    planner = planner_of(job, promises)
+    return Averaging(crew, planner, promises, auto_of(job), stand_ins_of(job))
 
 
 def learners_of(
@@ -77,7 +94,8 @@ def learners_of(
     else:
         true, known, gamma = known_law(job, workload)
     is_uncertain = gamma.shape[1] > 1
-    crew = SimulatedLearners(
+    kind = CarryingLearners if job.late == Late.CARRY else SimulatedLearners
+    crew = kind(
         names,
         true if is_uncertain or cell else true.expected(gamma),
         known=known if is_uncertain or cell else known.expected(gamma),
@@ -91,6 +109,7 @@ def learners_of(
             noise=job.noise,
             late=job.late,
             look_every=job.look_every,
+            staleness_at_most=job.staleness_at_most,
             adaptive=job.scheme in DECENTRALISED - AS_PRINTED,
             late_at_most=job.late_at_most if job.scheme in DECENTRALISED else None,
         ),

@@ -20,6 +20,7 @@ from melisma.jobs.benchmark_table import Known
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.fog_table import Moving
 from melisma.jobs.schema import Job, tasks_of
+from melisma.learning.settings import Late
 from melisma.schemes import DECENTRALISED, SCHEMES, find, summary
 from melisma.system.law import Mode
 from melisma.units import Deadline
@@ -67,6 +68,11 @@ class Family(NamedTuple):
             )
         self._check_promise(job)
         self._check_auto(job)
+        if job.late == Late.CARRY and (self.name or keys):
+            raise ConfigError(
+                "late = 'carry' is for one task whose updates are averaged, in a cell "
+                "that does not change: give 'halt', 'drop' or 'wait'"
+            )
         if job.learners_at_most is not None and self.name:
             raise ConfigError(
                 "learners_at_most is for one task whose updates are averaged: leave it "

@@ -7,6 +7,7 @@ from melisma.algorithms.task import ScheduledTask
 from melisma.bundles.bundle import Bundle
 from melisma.fleets.audit import Audit
 from melisma.fleets.live import LiveLearners
+from melisma.fleets.live_carrying import CarryingCrew
 from melisma.fleets.messages import TaskSpec
 from melisma.fleets.roster import Announcement, Roster
 from melisma.fleets.served import ServedTask
@@ -15,6 +16,7 @@ from melisma.jobs.building import task_of
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job
 from melisma.learning.parameters import digest, frozen_of, parameters_of
+from melisma.learning.settings import Late
 from melisma.learning.shards import ShardStore
 from melisma.learning.task import plain
 from melisma.runs.store import RunWriter
@@ -113,10 +115,16 @@ class LiveTask:
 
     def learners(self, roster: Roster, began_s: float) -> LiveLearners:
         """Return its crew, from the learners that joined."""
+        job, audit = self.job, self.audit()
+        if job.late == Late.CARRY:
+            return CarryingCrew(
+                roster,
+                self.served,
+                late=job.late,
+                audit=audit,
+                began_s=began_s,
+                staleness_at_most=job.staleness_at_most,
+            )
         return LiveLearners(
-            roster,
-            self.served,
-            late=self.job.late,
-            audit=self.audit(),
-            began_s=began_s,
+            roster, self.served, late=job.late, audit=audit, began_s=began_s
         )

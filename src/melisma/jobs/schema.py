@@ -246,6 +246,7 @@ class Job(Table, frozen=True, kw_only=True):
     steps: int = 5  #: epochs, for schemes that do not choose them (dab)
     late: Late = Late.HALT  #: what happens to a learner not done by the deadline
     late_at_most: float | None = None  #: share of a learner's cycles that may be late
+    staleness_at_most: int = 5  #: cycles that an update is waited for (late = "carry")
     look_every: int = 10  #: batches between two looks at the clock (late = "overrun")
     code: str = "two-stage"  #: of coded training: a name in CODES
     stragglers: int | None = None  #: that a code tolerates; predicted if not given
@@ -287,7 +288,7 @@ class Job(Table, frozen=True, kw_only=True):
 
     def _check(self) -> None:
         _check_folder_name(self.name)
-        for key in ("cycles", "shard", "steps", "look_every"):
+        for key in ("cycles", "shard", "steps", "look_every", "staleness_at_most"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}: give at least 1")
         if self.learners_at_most is not None and self.learners_at_most < 1:

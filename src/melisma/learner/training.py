@@ -172,7 +172,7 @@ class LocalTraining:
         start, batches = self._clock(), 0
 
         def halt() -> bool:
-            nonlocal batches
+            nonlocal batches, end
             if batches < len(sizes):
                 self._link.throttle.batch(int(sizes[batches]))
             now = self._clock()
@@ -184,6 +184,10 @@ class LocalTraining:
                 case Late.OVERRUN:
                     # After 1, 1 + n, 1 + 2n, … batches, as the thesis's learners do.
                     late = trained > 0 and (trained - 1) % every == 0 and now > over
+                case Late.CARRY:
+                    while not trained and now > end:  # until it has something to send
+                        end += request.deadline_s
+                    late = trained > 0 and now + batch_s > end
                 case _:
                     late = False
             return self.cancelled() or late

@@ -61,6 +61,15 @@ def aggregate(rule: Rule, trim: float, most_share: float = 1.0) -> Aggregate:
             return TrimmedMean(trim)
 
 
+def of_age(age: int) -> float:
+    """Weight of an update whose order is that many cycles old: 1/√(1 + age).
+
+    >>> of_age(0), of_age(3)
+    (1.0, 0.5)
+    """
+    return float((1 + age) ** -0.5)
+
+
 class WeightedMean:
     """Σ wₖ·θₖ / Σ wₖ over stacks of updates, in any order.
 

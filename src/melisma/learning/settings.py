@@ -27,11 +27,13 @@ class Late(StrEnum):
     DROP = "drop"  #: it is cut off, and its work of the cycle is lost
     WAIT = "wait"  #: the cycle lasts until it is done
     OVERRUN = "overrun"  #: it halts once it sees that time is over, and sends then
+    #: It sends what it has; with nothing to send it goes on, and counts when it comes.
+    CARRY = "carry"
 
     @property
     def lasts(self) -> bool:
-        """Whether a cycle lasts beyond its deadline, for who sends after it."""
-        return self in (Late.WAIT, Late.OVERRUN)
+        """Whether work lasts beyond the deadline, for who sends after it."""
+        return self in (Late.WAIT, Late.OVERRUN, Late.CARRY)
 
 
 class Precision(StrEnum):

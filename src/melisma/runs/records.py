@@ -143,6 +143,17 @@ class Uploaded(
     late: bool = False  #: after the deadline
 
 
+class GoesOn(LearnerEvent, frozen=True, kw_only=True, tag="goes on"):
+    """A learner was not done by the deadline: its update counts when it comes."""
+
+
+class Carried(Worked, frozen=True, kw_only=True, tag="carried"):
+    """The update of an order of an earlier cycle arrived, and counts in this one."""
+
+    age: int  #: cycles since its order
+    weight: float  #: of each of its samples: less with age
+
+
 class Checked(LearnerEvent, frozen=True, kw_only=True, tag="checked"):
     """A learner's update was audited: recomputed and compared."""
 
@@ -223,6 +234,8 @@ Record = (
     | Trained
     | Halted
     | Uploaded
+    | GoesOn
+    | Carried
     | Checked
     | Dropped
     | Aggregated

@@ -143,7 +143,7 @@ class DelayLaw:
         *,
         compute: Floats | float = 1.0,
         network: Floats | float = 1.0,
-        overhead_s: float = 0.0,
+        overhead_s: Floats | float = 0.0,
     ) -> "DelayLaw":
         """Return the law with times multiplied, and with an overhead in each cycle."""
         return DelayLaw(

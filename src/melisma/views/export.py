@@ -15,7 +15,7 @@ from melisma.runs.files import RECORDS
 from melisma.views.document import document
 
 SCALARS = (
-    *("loss", "cycle_s", "counted", "samples", "max_staleness"),
+    *("loss", "cycle_s", "counted", "carried", "samples", "max_staleness"),
     *("mean_staleness", "truancy", "utilisation", "error", "cost", "deadline_s"),
 )
 DATABASE = "mlflow.db"

@@ -11,7 +11,7 @@ import msgspec
 from melisma.runs.records import Metric
 from melisma.views import scores
 from melisma.views.document import document
-from melisma.views.ledger import COUNTED, SITS_OUT, UNDER_WAY
+from melisma.views.ledger import COUNTED, GOES_ON, SITS_OUT, UNDER_WAY
 from melisma.views.tasks import end_title
 
 
@@ -42,11 +42,9 @@ def final(folder: Path) -> Final:
     contents = document(folder)
     run, cycles = contents["run"], contents["cycles"]
     outcomes = [contents["outcomes"][place] for place in contents["turns"]["outcome"]]
-    lost = [
-        outcome
-        for outcome in outcomes
-        if outcome not in (COUNTED, UNDER_WAY) and not outcome.startswith(SITS_OUT)
-    ]
+    kept = (COUNTED, UNDER_WAY, GOES_ON)
+    lost = [o for o in outcomes if o not in kept and not o.startswith(SITS_OUT)]
+    carried = sum(age is not None for age in contents["turns"]["carried"])
     tasks = msgspec.convert([t["metrics"] for t in contents["tasks"]], _KINDS)
     kinds = scores.shared(metrics for metrics in tasks if metrics)
     ends = _last_rows(cycles)
@@ -61,7 +59,7 @@ def final(folder: Path) -> Final:
         metrics=scores.means(kinds, values),
         loss=_mean([cycles["loss"][end] for end in ends]),
         time_s=max((s for s in cycles["time_s"] if s is not None), default=None),
-        counted=outcomes.count(COUNTED),
+        counted=outcomes.count(COUNTED) + carried,
         lost=len(lost),
         **{name: _mean(cycles[name]) for name in _MEANS},
     )

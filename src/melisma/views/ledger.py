@@ -15,11 +15,13 @@ import msgspec
 from melisma.runs.records import (
     Aggregated,
     Allocated,
+    Carried,
     Checked,
     Downloaded,
     Dropped,
     Evaluated,
     Expelled,
+    GoesOn,
     Halted,
     Joined,
     LearnerEvent,
@@ -33,6 +35,7 @@ from melisma.runs.records import (
 )
 
 COUNTED, SITS_OUT, UNDER_WAY = "counted", "sits out", "under way"
+GOES_ON = "goes on"
 
 
 class LearnerCycle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -60,7 +63,8 @@ class LearnerCycle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cost: float | None = None  #: where learners have prices
     planned_s: float | None = None  #: predicted with care, where lateness is limited
     late: bool = False  #: halted, or not there by the deadline
-    outcome: str = UNDER_WAY  #: or COUNTED, or SITS_OUT, or why it was dropped
+    carried: int | None = None  #: age of an earlier order's update that came now
+    outcome: str = UNDER_WAY  #: or COUNTED, SITS_OUT, GOES_ON, or why it was dropped
 
     @property
     def off_percent(self) -> float | None:
@@ -110,9 +114,10 @@ def facts_of(happened: Iterable[Any]) -> Facts:
         first[type(record)].setdefault(record.learner, record)
     orders = first[Allocated].values()
     nothing = [None] * len(orders)
-    downloaded, trained, halted, uploaded, dropped, checked = (
+    kinds = (Downloaded, Trained, Halted, Uploaded, Dropped, Checked, GoesOn, Carried)
+    downloaded, trained, halted, uploaded, dropped, checked, goes_on, carried = (
         list(map(first[kind].get, first[Allocated])) if first[kind] else nothing
-        for kind in (Downloaded, Trained, Halted, Uploaded, Dropped, Checked)
+        for kind in kinds
     )
     if first[Halted]:
         trained = [whole or part for whole, part in zip(trained, halted, strict=True)]
@@ -144,22 +149,33 @@ def facts_of(happened: Iterable[Any]) -> Facts:
         "began_s": began_s,
         "cost": [order.cost for order in orders],
         "planned_s": [order.planned_s for order in orders],
-        "late": list(map(_late, trained, uploaded, dropped)),
-        "outcome": list(map(_outcome, orders, uploaded, dropped)),
+        "late": list(map(_late, trained, uploaded, dropped, goes_on)),
+        "carried": [record and record.age for record in carried],
+        "outcome": list(map(_outcome, orders, uploaded, dropped, goes_on)),
     }
 
 
 def _late(
-    trained: Trained | Halted | None, uploaded: Uploaded | None, dropped: Dropped | None
+    trained: Trained | Halted | None,
+    uploaded: Uploaded | None,
+    dropped: Dropped | None,
+    goes_on: GoesOn | None,
 ) -> bool:
-    return isinstance(trained, Halted) or any(r and r.late for r in (uploaded, dropped))
+    if isinstance(trained, Halted) or goes_on is not None:
+        return True
+    return any(r and r.late for r in (uploaded, dropped))
 
 
 def _outcome(
-    order: Allocated, uploaded: Uploaded | None, dropped: Dropped | None
+    order: Allocated,
+    uploaded: Uploaded | None,
+    dropped: Dropped | None,
+    goes_on: GoesOn | None,
 ) -> str:
     if dropped is not None:
         return dropped.reason
+    if goes_on is not None:
+        return GOES_ON
     if not order.samples:
         return f"{SITS_OUT}: {order.why}" if order.why else SITS_OUT
     return COUNTED if uploaded is not None else UNDER_WAY
@@ -191,6 +207,7 @@ class LearnerTotals:
     halted: int
     late: int  #: cycles
     reserve: float | None  #: see `LearnerCycle.reserve`
+    carried: int  #: updates that came in a later cycle
     lost: int  #: updates that do not count
     offences: int
     checked: int
@@ -221,6 +238,7 @@ def _totals_of(learner: str, group: list[LearnerCycle]) -> LearnerTotals:
         halted=sum(row.halted for row in group),
         late=sum(row.late for row in busy),
         reserve=_mean(row.reserve for row in busy),
+        carried=sum(row.carried is not None for row in group),
         lost=sum(row.dropped_s is not None for row in group),
         offences=sum(row.offence for row in group),
         checked=len(distances),
@@ -235,6 +253,7 @@ class Cycle:
     cycle: int
     learners: int  #: that had work
     counted: int
+    carried: int  #: from earlier cycles
     halted: int
     lost: int
     off_percent: float | None
@@ -279,6 +298,7 @@ def cycle_of(
         cycle=number,
         learners=sum(map(bool, facts["samples"])),
         counted=facts["outcome"].count(COUNTED),
+        carried=sum(age is not None for age in facts["carried"]),
         halted=sum(facts["halted"]),
         lost=sum(after_s is not None for after_s in facts["dropped_s"]),
         off_percent=_mean(map(_off_percent, facts["predicted_s"], facts["measured_s"])),

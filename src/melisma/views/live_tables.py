@@ -33,6 +33,7 @@ from melisma.views import ledger
 from melisma.views.fog_tables import FogTables
 from melisma.views.ledger import (
     COUNTED,
+    GOES_ON,
     SITS_OUT,
     UNDER_WAY,
     Cycle,
@@ -47,7 +48,7 @@ from melisma.views.tables import COUNT, NUMBER, SECONDS, TEXT, Table
 _WORK = {Allocated, Downloaded, Trained, Halted, Uploaded}
 #: Columns of the table of learner cycles; learner and outcome are places in `Names`.
 _FIELDS = LearnerCycle.__struct_fields__
-_CYCLE_COUNTS = ("counted", "samples", "max_staleness")
+_CYCLE_COUNTS = ("counted", "carried", "samples", "max_staleness")
 _CYCLE_NUMBERS = ("mean_staleness", "truancy", "utilisation", "error")
 #: Before the name of a metric's column: it may have the name of another.
 _METRIC = "metric:"
@@ -116,9 +117,11 @@ class TaskProgress:
         """Free the records of evaluated cycles, and add their updates to the counts."""
         for number in [n for n in self._pending if n <= self.done]:
             facts = self._facts.pop(number)
-            counted = facts["outcome"].count(COUNTED)
-            self.updates["counted"] += counted
-            self.updates["lost"] += sum(map(bool, facts["samples"])) - counted
+            counted, given = facts["outcome"].count(COUNTED), facts["samples"]
+            carried = sum(age is not None for age in facts["carried"])
+            self.updates["counted"] += counted + carried
+            kept = counted + facts["outcome"].count(GOES_ON)
+            self.updates["lost"] += sum(map(bool, given)) - kept
             del self._pending[number]
             self._merged.pop(number, None)
 

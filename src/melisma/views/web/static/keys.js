@@ -76,7 +76,7 @@ export function drawMark(context, { kind, colour, dash = [], off }) {
   else if (kind === "due") line(context, [middle, 0, middle, SIZE], colour ?? ink("--ink"), [4, 3], 1.2);
   else if (kind === "stroke") stroke(context, middle, 0, SIZE);
   else if (kind === "ramp") shades(context);
-  else ({ diamond, cross, dot })[kind](context, middle, middle, kind === "dot" ? 3.5 : 4.5);
+  else ({ arrow, diamond, cross, dot })[kind](context, middle, middle, kind === "dot" ? 3.5 : 4.5);
   context.globalAlpha = 1;
 }
 
@@ -109,6 +109,20 @@ export function diamond(context, x, y, size) {
   context.lineTo(x + size, y);
   context.lineTo(x, y + size);
   context.lineTo(x - size, y);
+  context.closePath();
+  context.fillStyle = "#fff";
+  context.fill();
+  context.strokeStyle = "#000";
+  context.lineWidth = 1;
+  context.stroke();
+}
+
+/** Work that goes on: to the right. */
+export function arrow(context, x, y, size) {
+  context.beginPath();
+  context.moveTo(x + size, y);
+  context.lineTo(x - size, y - size);
+  context.lineTo(x - size, y + size);
   context.closePath();
   context.fillStyle = "#fff";
   context.fill();

@@ -1,6 +1,6 @@
 // How a learner stands, and what it came to over all cycles.
 
-import { COUNTED, SITS_OUT, UNDER_WAY, isIdle } from "./store.js";
+import { COUNTED, GOES_ON, SITS_OUT, UNDER_WAY, isIdle } from "./store.js";
 
 /** Something that a coded cycle could do without is no loss. */
 export const isNeedless = (why) => why?.startsWith("not needed");
@@ -102,6 +102,7 @@ function stateOf(store, one, known, absence) {
     return [halted ? "halted" : "done", halted ? "it stopped to be in time" : "its update counts"];
   }
   if (outcome === UNDER_WAY) return [phase(store, one.last), ""];
+  if (outcome === GOES_ON) return ["goes on", "its update counts when it comes"];
   return [isNeedless(outcome) ? "not needed" : "dropped", outcome];
 }
 

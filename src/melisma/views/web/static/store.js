@@ -8,6 +8,7 @@ export const SITS_OUT = "sits out";
 /** Whether a learner had no work, for whatever reason. */
 export const isIdle = (outcome) => outcome?.startsWith(SITS_OUT);
 export const UNDER_WAY = "under way";
+export const GOES_ON = "goes on";
 
 /** The column of cycles that a metric has: it may have the name of another. */
 export const columnOf = (metric) => `metric:${metric.name}`;

@@ -202,6 +202,7 @@ export class Cycles {
       column("loss", "loss", plainNumber),
       column("learners", "learners", (value) => number(value)),
       column("counted", "counted", (value) => number(value)),
+      column("carried", "carried", (value) => number(value), { hint: "updates of earlier cycles that came" }),
       column("halted", "halted", (value) => number(value)),
       column("lost", "lost", (value) => number(value)),
       column("samples", "samples", (value) => number(value)),
@@ -240,6 +241,7 @@ export class Cycles {
       ...known,
       ...{ cycle, task: task.name, learners: turns.length, lost: lost.length },
       counted: known.counted ?? turns.filter((row) => store.outcome(row) === COUNTED).length,
+      carried: known.carried || null,
       halted: turns.filter((row) => halted[row]).length,
       off: mean(compared.map((row) => Math.abs(predicted_s[row] / measured_s[row] - 1))),
     };

@@ -13,9 +13,9 @@ import {
   seconds,
   shades,
 } from "./format.js";
-import { cross, diamond, dot, rampKey, stroke } from "./keys.js";
+import { arrow, cross, diamond, dot, rampKey, stroke } from "./keys.js";
 import { isNeedless } from "./learner.js";
-import { COUNTED, UNDER_WAY, isIdle } from "./store.js";
+import { COUNTED, GOES_ON, UNDER_WAY, isIdle } from "./store.js";
 
 /** What the bars and marks of a turn are; which of them are seen is for `marksOf` to say. */
 export const MARKS = {
@@ -25,6 +25,7 @@ export const MARKS = {
   whole: { name: "times not told", kind: "box", colour: WHOLE },
   predicted: { name: "predicted", kind: "stroke" },
   halted: { name: "halted", kind: "diamond" },
+  goesOn: { name: "goes on", kind: "arrow" },
   lost: { name: "does not count", kind: "cross" },
   idle: { name: "sits out", kind: "dot" },
 };
@@ -45,6 +46,7 @@ export function marksOf(store, row) {
     ...(end_s(store, row) ? bars : []),
     ...(predicted_s[row] != null && samples[row] ? ["predicted"] : []),
     ...(halted[row] ? ["halted"] : []),
+    ...(store.outcome(row) === GOES_ON ? ["goesOn"] : []),
     ...(idle ? ["idle"] : dropped_s[row] == null ? [] : ["lost"]),
   ];
 }
@@ -54,6 +56,7 @@ export function end_s(store, row) {
   const { measured_s, dropped_s, began_s, trained_s, downloaded_s } = store.turns;
   const known_s = measured_s[row] ?? dropped_s[row];
   if (known_s != null) return known_s;
+  if (store.outcome(row) === GOES_ON) return store.deadline_s(store.turns.task[row], store.turns.cycle[row]);
   const last_s = trained_s[row] ?? downloaded_s[row] ?? 0;
   const running = store.outcome(row) === UNDER_WAY && !store.ended && store.now_s !== null;
   return running ? Math.max(last_s, store.now_s - began_s[row]) : last_s;
@@ -93,6 +96,7 @@ export function drawTurn(context, store, row, { x, y, height, scale, right, colo
   context.globalAlpha = 1;
   const size = Math.min(5, height / 3);
   if (predicted_s[row] != null && samples[row]) stroke(context, at(predicted_s[row]), y, height);
+  if (store.outcome(row) === GOES_ON) arrow(context, at(end_s(store, row)) - size, middle, size);
   if (halted[row]) diamond(context, at(trained_s[row] ?? measured_s[row] ?? 0), middle, size);
   if (dropped_s[row] != null) {
     if (isNeedless(store.outcome(row))) dot(context, at(dropped_s[row]), middle, 0.7 * size);
@@ -134,7 +138,9 @@ export function describe(store, row) {
   if (t.trained[row] != null) said.push(`trained on ${number(t.trained[row])} samples`);
   if (t.cost?.[row] != null) said.push(`cost ${number(t.cost[row], 2)}`);
   const outcome = store.outcome(row);
-  if (outcome === COUNTED) said.push(t.halted[row] ? "counted; it halted to be in time" : "counted");
+  if (t.carried?.[row] != null) said.push(`an update came whose order was ${number(t.carried[row])} cycles old`);
+  if (outcome === GOES_ON) said.push("goes on: its update counts when it comes");
+  else if (outcome === COUNTED) said.push(t.halted[row] ? "counted; it halted to be in time" : "counted");
   else
     said.push(
       t.dropped_s[row] == null ? outcome : `does not count (${seconds(t.dropped_s[row])}): ${outcome}`,

@@ -1,0 +1,167 @@
+r"""What becomes of late work: time until the model is good, by ``late``.
+
+    python benchmarks/bench_carry.py            eight settings, N minutes
+    python benchmarks/bench_carry.py --quick    one of them, two seeds
+
+Twelve simulated learners under CSA, with real gradients, on the 5,000 images of MNIST
+that are always there, until a target accuracy on the test set. Data is sent to learners
+(IID), or lies on them by Dirichlet(0.3). Times differ from what the plan knows:
+
+    noise     all times by exp(0.3·N(0, 1)): half of the learners are late, by a little
+    owners    one learner in four, drawn in each cycle, takes four times as long
+    outages   one learner in four, drawn in each cycle, takes twenty times as long
+    always    one learner in four takes twenty times as long in every cycle
+
+In the last three all other times are by exp(0.05·N(0, 1)). Shown is the mean time to
+the target over twenty seeds with its 95 % interval, and how many times as long as under
+"carry" a run took under the others, by the ratio in each seed. A run that has not come
+to its target counts as the limit.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from melisma.jobs.schema import DataTable, Job, LearnersTable, Split
+from melisma.launch.simulate import build
+from melisma.learning.settings import Late
+from melisma.maths.arrays import Floats
+from melisma.provenance import provenance
+from melisma.runs.records import Evaluated
+from melisma.system.law import Mode
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
+
+LATE = (Late.CARRY, Late.HALT, Late.DROP)
+SEEDS, LIMIT = 20, 60  #: cycles
+#: Learners: how many, samples and bytes a second.
+DEVICES = {"laptop": (3, 1600, 20e6), "jetson": (4, 1000, 10e6), "pi": (5, 600, 3e6)}
+LEARNERS = sum(number for number, _, _ in DEVICES.values())
+out, err = Console(width=120), Console(stderr=True)
+
+#: Factors of times: (compute, link) × learners.
+Law = Callable[[np.random.Generator], Floats]
+
+
+def noise(rng: np.random.Generator) -> Floats:
+    """Spread all times."""
+    return np.exp(0.3 * rng.standard_normal((2, LEARNERS)))
+
+
+def _slow(rng: np.random.Generator, who: Floats, times: float) -> Floats:
+    little = np.exp(0.05 * rng.standard_normal((2, LEARNERS)))
+    return np.where(who < 0.25, times, 1.0) * little
+
+
+def owners(rng: np.random.Generator) -> Floats:
+    """One learner in four is slow."""
+    return _slow(rng, rng.random(LEARNERS), 4.0)
+
+
+def outages(rng: np.random.Generator) -> Floats:
+    """One learner in four hangs."""
+    return _slow(rng, rng.random(LEARNERS), 20.0)
+
+
+def always(rng: np.random.Generator) -> Floats:
+    """The same one in four hangs."""
+    return _slow(rng, np.arange(LEARNERS) % 4 / 4, 20.0)
+
+
+class Setting(NamedTuple):
+    """Where the data lies, and how times vary."""
+
+    split: Split
+    law: Law
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        data = "IID" if self.split == Split.IID else "Dirichlet 0.3"
+        return f"{data}, {self.law.__name__}"
+
+    def time_s(self, late: Late, seed: int) -> float:
+        """Run it; return the time to its target."""
+        federated = self.split != Split.IID
+        target, deadline_s = (0.86, 3.0) if federated else (0.90, 1.0)
+        job = Job(
+            name="carry",
+            mode=Mode.FEDERATED if federated else Mode.PARALLEL,
+            cycles=LIMIT,
+            stop=f"accuracy >= {target}",
+            deadline=Deadline(deadline_s),
+            late=late,
+            seed=seed,
+            data=DataTable(split=self.split, alpha=0.3),
+            learners=tuple(
+                LearnersTable(
+                    name=name,
+                    count=number,
+                    rate=SamplesPerSecond(rate),
+                    bandwidth=BytesPerSecond(speed),
+                )
+                for name, (number, rate, speed) in DEVICES.items()
+            ),
+        )
+        run = build(job)
+        crew = run.built.crew
+        # Which no job can say.
+        crew._conditions = replace(
+            crew._conditions,
+            slower=lambda cycle: self.law(np.random.default_rng([seed, cycle])),
+        )
+        tested = [r for r in run.run() if isinstance(r, Evaluated)]
+        return tested[-1].time_s
+
+
+SETTINGS = tuple(
+    Setting(split, law)
+    for split in (Split.IID, Split.DIRICHLET)
+    for law in (noise, owners, outages, always)
+)
+
+
+def time_s(work: tuple[int, Late, int]) -> float:
+    """Run a setting; return the time to its target."""
+    torch.set_num_threads(1)
+    setting, late, seed = work
+    return SETTINGS[setting].time_s(late, seed)
+
+
+def mean_of(values: Sequence[float]) -> str:
+    """Return the mean with its 95 % interval."""
+    half = 1.96 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return f"{np.mean(values):.2f} ± {half:.2f}"
+
+
+def main(
+    *,
+    quick: Annotated[bool, typer.Option(help="One setting and two seeds.")] = False,
+    jobs: Annotated[int, typer.Option(help="Processes.")] = 2,
+) -> None:
+    """Print a table of times."""
+    out.print(provenance(), soft_wrap=True)
+    settings, seeds = ([2], 2) if quick else (range(len(SETTINGS)), SEEDS)
+    work = [(s, late, n) for s in settings for late in LATE for n in range(seeds)]
+    with ProcessPoolExecutor(jobs) as pool:
+        times = pool.map(time_s, work)
+        took = list(track(times, total=len(work), console=err, description="runs"))
+    table = Table("setting", "late", "time to target (s)", "times as long as carry")
+    by_setting = np.array(took).reshape(len(settings), len(LATE), seeds)
+    for setting, rows in zip(settings, by_setting, strict=True):
+        for late, row in zip(LATE, rows, strict=True):
+            name = SETTINGS[setting].name
+            table.add_row(name, late, mean_of(row), mean_of(row / rows[0]))
+    out.print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,165 @@
+"""Simulated learners whose late work is not lost (``late = "carry"``)."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from melisma.fleets.protocols import NOT_THERE, Lost, Order, Report, Updates
+from melisma.fleets.simulated import SimulatedLearners
+from melisma.fleets.underway import AT_WORK, TOO_OLD, UnderWay, expected_s, rests_s
+from melisma.learning.parameters import Parameters, from_arrays
+from melisma.maths.arrays import Bools, Floats
+
+#: Before, and between, the names of a learner and a parameter in a checkpoint.
+PREFIX, BETWEEN = "carried:", "\x1f"
+#: In place of a parameter: the loss that the learner reported.
+LOSS = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Carried(UnderWay):
+    """An update on its way."""
+
+    arrives_s: float  #: on the crew's clock
+    report: Report
+    change: Parameters  #: of the model that it was trained from
+
+
+class CarryingLearners(SimulatedLearners):
+    """Learners that go on after the deadline where they would have nothing to send.
+
+    They halt at the first deadline by which they have something, so that it arrives in
+    a later cycle, as what it changes. An order for a learner that is at work begins
+    when its earlier one is done, if that is before the deadline; else it is taken back.
+    Updates are computed when they are ordered, and kept until they arrive.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._under_way: dict[str, Carried] = {}
+
+    @property
+    def staleness_at_most(self) -> int:
+        """Cycles that an update is waited for."""
+        return self._conditions.staleness_at_most
+
+    def rest_s(self) -> Floats:
+        """Return how long each learner will be at work, as far as can be known."""
+        return rests_s(self.learners, self._under_way, self._now_s)
+
+    async def train(
+        self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
+    ) -> AsyncIterator[Updates | Lost]:
+        """Train for real; yield what arrives by the deadline, of earlier orders too."""
+        expect_s = expected_s(await self.law(), orders, self.rest_s())
+        self._cycle += 1
+        ordered = [self._queued(order) for order in orders if order.samples]
+        begun = [order for order in ordered if order.waits_s < deadline_s]
+        prices = self._price(begun, deadline_s)
+        if self._careful:
+            await self._observe(self._careful, begun, prices)
+        late = prices.uploaded_s > deadline_s * (1 + 1e-9)
+        all_done = begun and len(begun) == len(ordered) and not late.any()
+        lasts_s = float(prices.uploaded_s.max()) if all_done else deadline_s
+        for name, carried in self._arriving(self._now_s + lasts_s):
+            if name in self.learners:
+                yield self._delivered(name, carried, parameters)
+        for order in ordered:
+            if order.waits_s >= deadline_s:
+                yield Lost(learner=order.learner, reason=AT_WORK, after_s=deadline_s)
+        arrival = np.argsort(prices.uploaded_s, kind="stable")
+        plans = []
+        if not self._conditions.timing:
+            plans = [self._plan(begun[i]) for i in arrival]
+        places = {order.learner: i for i, order in enumerate(begun)}
+        async for updates in self._trained(begun, prices, arrival, plans, parameters):
+            rows = [places[report.learner] for report in updates.reports]
+            for n in np.flatnonzero(late[rows]).tolist():
+                k, report = begun[rows[n]].learner, updates.reports[n]
+                self._under_way[self.learners[k]] = Carried(
+                    cycle=self._cycle,
+                    began_s=self._now_s,
+                    expected_s=float(expect_s[k]),
+                    arrives_s=self._now_s + report.uploaded_s,
+                    report=report,
+                    change=_change(updates.parameters, n, parameters),
+                )
+                yield Lost(
+                    learner=k, reason=NOT_THERE, after_s=deadline_s, goes_on=True
+                )
+            if not late[rows].all():
+                waits_s = [begun[i].waits_s for i in rows]
+                yield _in_time(updates, ~late[rows], waits_s)
+        for name, carried in list(self._under_way.items()):
+            if self._cycle - carried.cycle >= self.staleness_at_most:
+                del self._under_way[name]
+                if name in self.learners:
+                    k = self.learners.index(name)
+                    yield Lost(learner=k, reason=TOO_OLD, after_s=lasts_s)
+        self._now_s += lasts_s
+
+    def _queued(self, order: Order) -> Order:
+        """Return an order that waits until its learner has done an earlier one."""
+        earlier = self._under_way.get(self.learners[order.learner])
+        wait_s = max(0.0, earlier.arrives_s - self._now_s) if earlier else 0.0
+        return replace(order, waits_s=order.waits_s + wait_s)
+
+    def _arriving(self, until_s: float) -> list[tuple[str, Carried]]:
+        """Take what arrives by then, in order of arrival."""
+        there = [
+            item for item in self._under_way.items() if item[1].arrives_s <= until_s
+        ]
+        for name, _ in there:
+            del self._under_way[name]
+        return sorted(there, key=lambda item: item[1].arrives_s)
+
+    def _delivered(self, name: str, carried: Carried, onto: Parameters) -> Updates:
+        """Return an update of an earlier cycle, as a change of this cycle's model."""
+        after_s = carried.arrives_s - self._now_s
+        report = msgspec.structs.replace(
+            carried.report,
+            learner=self.learners.index(name),
+            age=self._cycle - carried.cycle,
+            **dict.fromkeys(("downloaded_s", "trained_s", "uploaded_s"), after_s),
+        )
+        stack = {n: (onto[n] + t)[None] for n, t in carried.change.items()}
+        return Updates([report], stack)
+
+    def state(self) -> Parameters:
+        """Return what learners keep to themselves, and updates on their way."""
+        carried: Parameters = {}
+        for name, update in self._under_way.items():
+            loss = from_arrays({LOSS: np.array([update.report.loss])})
+            change = (loss | update.change).items()
+            carried |= {PREFIX + name + BETWEEN + n: tensor for n, tensor in change}
+        return super().state() | carried
+
+    def restore(self, saved: Parameters) -> None:
+        """Restore them. What else there is of updates on their way, a replay knows."""
+        super().restore(saved)
+        for name, update in self._under_way.items():
+            own = PREFIX + name + BETWEEN
+            report = msgspec.structs.replace(
+                update.report, loss=float(saved[own + LOSS])
+            )
+            change = {n: saved[own + n] for n in update.change}
+            self._under_way[name] = replace(update, report=report, change=change)
+
+
+def _change(stack: Parameters, row: int, start: Parameters) -> Parameters:
+    return {name: values[row] - start[name] for name, values in stack.items()}
+
+
+def _in_time(updates: Updates, rows: Bools, waits_s: Sequence[float]) -> Updates:
+    """Return some of the updates, with how long each had waited to begin."""
+    some = np.flatnonzero(rows).tolist()
+    return Updates(
+        [
+            msgspec.structs.replace(updates.reports[n], waited_s=waits_s[n])
+            for n in some
+        ],
+        {name: values[some] for name, values in updates.parameters.items()},
+    )

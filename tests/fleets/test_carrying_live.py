@@ -1,0 +1,69 @@
+"""Late work of real learners is carried: it counts when it comes."""
+
+from pathlib import Path
+
+import pytest
+from tests.fleets.learners import Steady, changed, live, of
+
+from melisma.fleets.messages import TrainRequest, Update
+from melisma.fleets.protocols import NOT_THERE
+from melisma.fleets.underway import TOO_OLD
+from melisma.learner.source import Caller
+from melisma.learner.throttle import sleep_unless
+from melisma.learning.settings import Late
+from melisma.runs import records
+from melisma.units import Deadline
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+#: Long enough for a steady learner on busy cores.
+SHORT = Deadline(4.0)
+
+
+class Hanging(Steady):
+    """Hangs in its first cycle, for one and a half."""
+
+    hangs_s = 6.0
+
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        if request.cycle == 1:
+            sleep_unless(caller.gave_up, self.hangs_s)
+        return super().train(request, caller)
+
+
+def test_an_update_counts_in_the_cycle_in_which_it_comes(tmp_path: Path) -> None:
+    job = changed(samples=100, deadline=SHORT, late=Late.CARRY, cycles=3)
+    happened = live(job, tmp_path, [Steady(name="a"), Hanging(name="b")])
+    on = [(r.learner, r.cycle) for r in of(records.GoesOn, happened)]
+    (carried,) = [r for r in of(records.Carried, happened) if r.cycle == 2]
+    assert on[0] == ("b", 1)
+    assert (carried.learner, carried.age, carried.samples) == ("b", 1, 50)
+    assert carried.weight == pytest.approx(2**-0.5)
+    assert not of(records.Dropped, happened)
+    counted = [r.learners for r in of(records.Aggregated, happened)]
+    # a; then a, what b had begun, and perhaps b's own work of this cycle.
+    assert counted[0] == 1
+    assert counted[1] >= 2
+    # It is not gone meanwhile: nobody asked it anything.
+    assert not of(records.Left, happened)
+
+
+class Frozen(Hanging):
+    hangs_s = 60.0
+
+
+def test_who_never_comes_is_waited_for_no_longer_than_said(tmp_path: Path) -> None:
+    job = changed(
+        samples=100,
+        deadline=Deadline(2.0),
+        late=Late.CARRY,
+        staleness_at_most=1,
+        cycles=3,
+    )
+    happened = live(job, tmp_path, [Steady(name="a"), Frozen(name="b")])
+    on = [r.cycle for r in of(records.GoesOn, happened) if r.learner == "b"]
+    lost = [r for r in of(records.Dropped, happened) if r.learner == "b"]
+    assert on[0] == 1
+    assert lost[0].reason in (TOO_OLD, NOT_THERE)
+    assert not [r for r in of(records.Carried, happened) if r.learner == "b"]
+    assert all(r.learners >= 1 for r in of(records.Aggregated, happened))
