@@ -44,11 +44,13 @@ if TYPE_CHECKING:
     from melisma.runs.records import (
         Aggregated,
         Allocated,
+        Carried,
         Checked,
         Downloaded,
         Dropped,
         Evaluated,
         Expelled,
+        GoesOn,
         Halted,
         Joined,
         Left,
@@ -73,6 +75,7 @@ __all__ = [
     "Aggregated",
     "Allocated",
     "Allocation",
+    "Carried",
     "Checked",
     "Comparison",
     "ConfigError",
@@ -82,6 +85,7 @@ __all__ = [
     "Dropped",
     "Evaluated",
     "Expelled",
+    "GoesOn",
     "Halted",
     "History",
     "InfeasibleError",
@@ -133,8 +137,8 @@ offer(
     "serve simulate simulate_async",
     learning__metrics="Metric",
     learning__task="Task task",
-    runs__records="Aggregated Allocated Checked Downloaded Dropped Evaluated "
-    "Expelled Halted Joined Left Metrics Moved Refused Steered Stopped Trained "
+    runs__records="Aggregated Allocated Carried Checked Downloaded Dropped Evaluated "
+    "Expelled GoesOn Halted Joined Left Metrics Moved Refused Steered Stopped Trained "
     "Uploaded",
     schemes="SCHEMES scheme",
     system__cell="cell",
