@@ -207,7 +207,8 @@ def deadlines_s(setting: Setting, number: int, folder: Path) -> list[float]:
         async def planned(deadline_s: float) -> Plan:
             return await allocate(replace(task, deadline_s=deadline_s), crew)
 
-        return asyncio.run(shortest_s(planned))
+        samples = task.cycle_samples(crew.own_samples) // task.shard
+        return asyncio.run(shortest_s(planned, samples))
 
     first_s = max(shortest(seed) for seed in range(SEEDS))
     return [float(f"{first_s * LONGER**n:.4g}") for n in range(number)]

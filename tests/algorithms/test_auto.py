@@ -12,7 +12,7 @@ import pytest
 from tests.fleets.learners import Steady, changed, live, of
 
 from melisma.algorithms import auto as module
-from melisma.algorithms.auto import Auto, Belief, shortest_s, ways_of
+from melisma.algorithms.auto import Auto, Belief, shortest_s, way_of, ways_of
 from melisma.algorithms.control import Control
 from melisma.algorithms.task import Plan
 from melisma.errors import ConfigError, InfeasibleError
@@ -164,7 +164,7 @@ def test_the_shortest_deadline_is_what_a_scan_finds(fixed_s: float) -> None:
         return Plan(one, np.array([fixed_s]))
 
     scan_s = next(s for s in np.geomspace(1e-5, 1e5, 100_000) if s >= fixed_s)
-    shortest = asyncio.run(shortest_s(planned))
+    shortest = asyncio.run(shortest_s(planned, 1))
     assert scan_s <= shortest * 1.001
     assert shortest <= 1.025 * scan_s
     ways = asyncio.run(ways_of(planned, 1))
@@ -177,7 +177,66 @@ def test_where_no_deadline_is_long_enough_the_plan_says_why() -> None:
         raise InfeasibleError("nobody is there")
 
     with pytest.raises(InfeasibleError, match="nobody is there"):
-        asyncio.run(shortest_s(planned))
+        asyncio.run(shortest_s(planned, 1))
+
+
+@pytest.mark.parametrize(
+    ("slow_s", "shortest"), [(1.5, 1.5), (7.0, 7.0), (100.0, 1.0), (1e12, 1.0)]
+)
+def test_a_slow_minority_is_waited_for_within_reason(
+    slow_s: float, shortest: float
+) -> None:
+    async def planned(deadline_s: float) -> Plan:
+        if deadline_s < 1.0:
+            raise InfeasibleError("too short")
+        able = deadline_s >= slow_s
+        given = Allocation(samples=np.array([9, able]), steps=np.array([1, able]))
+        return Plan(given, np.array([1.0, slow_s if able else 0.0]))
+
+    found = asyncio.run(shortest_s(planned, 10))
+    assert shortest <= found <= 1.025 * shortest
+
+
+def test_work_that_is_not_done_by_the_deadline_is_no_progress() -> None:
+    async def planned(deadline_s: float) -> Plan:
+        given = Allocation(samples=np.array([5, 5]), steps=np.array([2, 1]))
+        return Plan(given, np.array([1.0, 9.0]))
+
+    way = asyncio.run(way_of(planned, 10, 2.0))
+    assert (way.lasts_s, way.passes, way.share) == (2.0, 1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"late_at_most": 0.1, "noise": 0.3},
+        {"late": "carry", "noise": 1.0},
+        {"late": "carry", "late_at_most": 0.2, "noise": 0.5, "mode": "federated"},
+    ],
+    ids=["promised", "carried", "both"],
+)
+def test_a_deadline_is_chosen_with_promises_and_where_late_work_is_carried(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    found = list[Record]()
+    job = Job(deadline=AUTO, cycles=6, samples=800, **changes)
+    whole = simulate(job, runs=tmp_path / "whole", watch=found.append)
+    chosen = [r for r in found if isinstance(r, Steered)]
+    assert [r.cycle for r in chosen] == [1, 2, 3, 4, 5, 6]
+    assert all(0.01 < r.deadline_s < 60 for r in chosen)
+    assert all(r.passes and r.passes >= 0.7 for r in chosen)
+    control = Control()
+
+    def watch(record: Record) -> None:
+        if isinstance(record, Evaluated) and record.cycle == 3:
+            control.stop()
+
+    part = simulate(job, runs=tmp_path / "part", watch=watch, control=control)
+    assert part.folder is not None
+    assert whole.folder is not None
+    resume(part.folder)
+    wholly = (whole.folder / "records.jsonl").read_bytes()
+    assert (part.folder / "records.jsonl").read_bytes() == wholly
 
 
 # Jobs

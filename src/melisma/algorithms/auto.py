@@ -29,7 +29,7 @@ from itertools import product
 
 import numpy as np
 
-from melisma.algorithms.log import CycleLog
+from melisma.algorithms.log import ROUNDING, CycleLog
 from melisma.algorithms.task import Plan
 from melisma.errors import InfeasibleError
 from melisma.maths.arrays import Floats
@@ -50,6 +50,10 @@ UNEVEN = 0.3
 STRAY = 0.02
 #: Deadlines tried: from the shortest that is feasible up, so many to a doubling.
 TO_A_DOUBLING, DOUBLINGS = 4, 7
+#: Deadlines thought of, in seconds.
+LEAST_S, MOST_S = 1e-6, 1e9
+#: Share of the samples that is enough, where all would take so many times as long.
+MOST, PATIENCE = 0.8, 8
 #: Progress a second that may be lost for the sake of learning more, as a share.
 NEARLY = 0.08
 
@@ -100,6 +104,7 @@ class Way:
     deadline_s: float
     lasts_s: float  #: until the last learner is done
     passes: float  #: over the cycle's samples
+    share: float = 1.0  #: of the samples that are trained on at all
 
 
 class Auto:
@@ -126,7 +131,7 @@ class Auto:
         log.steered(
             way.deadline_s,
             passes=way.passes,
-            expected=last * math.exp(-falls[drawn]) if last else None,
+            expected=last * math.exp(-falls[drawn]) if last and last > 0 else None,
             why=f"{way.passes:.3g} passes over the samples in {way.lasts_s:.3g} s, as "
             f"more than {self._belief.full():.2g} are expected to add little",
         )
@@ -136,7 +141,7 @@ class Auto:
         for cycle in range(self._seen + 1, log.cycle):
             before, after = losses.get(cycle - 1), losses.get(cycle)
             passes = log.state.passes.get(cycle)
-            if before and after and passes:
+            if before and after and passes and min(before, after) > 0:
                 self._belief.see(passes, math.log(before / after))
         self._seen = log.cycle - 1
 
@@ -151,42 +156,59 @@ async def ways_of(planned: Planned, samples: int) -> list[Way]:
 
     Raises InfeasibleError if there is none.
     """
-    shortest = await shortest_s(planned)
-    ways = []
-    for n in range(DOUBLINGS * TO_A_DOUBLING + 1):
-        deadline_s = shortest * 2 ** (n / TO_A_DOUBLING)
-        try:
-            plan = await planned(deadline_s)
-        except InfeasibleError:
-            continue
-        allocation, times_s = plan.allocation, plan.planned_s
-        if times_s is None:
-            times_s = plan.predicted_s
-        assert times_s is not None
-        passes = float((allocation.samples * allocation.steps).sum()) / samples
-        ways.append(Way(deadline_s, float(times_s.max()), passes))
-    return ways
+    shortest = await shortest_s(planned, samples)
+    longer = [2 ** (n / TO_A_DOUBLING) for n in range(DOUBLINGS * TO_A_DOUBLING + 1)]
+    ways = [await way_of(planned, samples, shortest * times) for times in longer]
+    return [way for way in ways if way.passes]
 
 
-async def shortest_s(planned: Planned) -> float:
-    """Return the shortest deadline with a plan, within 2 %."""
+async def way_of(planned: Planned, samples: int, deadline_s: float) -> Way:
+    """Return what can be done by a deadline: nothing where there is no plan."""
+    try:
+        plan = await planned(deadline_s)
+    except InfeasibleError:
+        return Way(deadline_s, deadline_s, 0.0, 0.0)
+    times_s = plan.predicted_s if plan.planned_s is None else plan.planned_s
+    assert times_s is not None
+    in_time = times_s <= deadline_s * (1 + ROUNDING)
+    given = plan.allocation.samples * in_time
+    passes = float((given * plan.allocation.steps).sum()) / samples
+    lasts_s = min(float(times_s.max()), deadline_s)
+    return Way(deadline_s, lasts_s, passes, float(given.sum()) / samples)
 
-    async def feasible(deadline_s: float) -> bool:
-        try:
-            await planned(deadline_s)
-        except InfeasibleError:
-            return False
-        return True
+
+async def shortest_s(planned: Planned, samples: int) -> float:
+    """Return the shortest deadline by which all samples are trained on, within 2 %.
+
+    Or MOST of them, where all would take more than PATIENCE times as long: one learner
+    that is slow, or says so, with data of its own does not stop all others.
+    """
+
+    async def covers(deadline_s: float, share: float) -> bool:
+        way = await way_of(planned, samples, deadline_s)
+        return way.share >= share * (1 - ROUNDING)
+
+    async def within(high: float, share: float) -> float:
+        """Return the shortest from a half of this up."""
+        for n in range(1, 6):
+            nearer = high / 2 ** (0.5**n)
+            high = nearer if await covers(nearer, share) else high
+        return high
 
     high = 1.0
-    if await feasible(high):
-        while high > 1e-6 and await feasible(high / 2):
+    if await covers(high, MOST):
+        while high > LEAST_S and await covers(high / 2, MOST):
             high /= 2
     else:
-        while not await feasible(high := 2 * high):
-            if high > 1e9:
+        while not await covers(high := 2 * high, MOST):
+            if high > MOST_S:
                 await planned(high)  # which says why
-    for n in range(1, 6):
-        nearer = high / 2 ** (0.5**n)
-        high = nearer if await feasible(nearer) else high
-    return high
+                raise InfeasibleError(
+                    f"no deadline of up to {MOST_S:g} s is enough to train once on "
+                    f"{100 * MOST:g} % of the samples: use fewer, or faster learners"
+                )
+    most_s = await within(high, MOST)
+    for times in (1, 2, 4, PATIENCE):
+        if await covers(most_s * times, 1.0):
+            return most_s if times == 1 else await within(most_s * times, 1.0)
+    return most_s

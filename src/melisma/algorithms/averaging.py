@@ -100,7 +100,7 @@ class Averaging:
 
         async def planned(deadline_s: float) -> Plan:
             task = replace(log.task, deadline_s=deadline_s)
-            return await self._planner(task, crew, log.cycle, only_able=False)
+            return await self._planner(task, crew, log.cycle, only_able=True)
 
         samples = log.task.cycle_samples(crew.own_samples) // log.task.shard
         await auto.choose(log, samples, planned)
