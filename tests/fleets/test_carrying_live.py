@@ -5,13 +5,18 @@ from pathlib import Path
 import pytest
 from tests.fleets.learners import Steady, changed, live, of
 
+from melisma.algorithms.carrying import AT_WORK
+from melisma.algorithms.promised import PREFIX
 from melisma.fleets.messages import TrainRequest, Update
 from melisma.fleets.protocols import NOT_THERE
 from melisma.fleets.underway import TOO_OLD
 from melisma.learner.source import Caller
 from melisma.learner.throttle import sleep_unless
+from melisma.learning.parameters import load
 from melisma.learning.settings import Late
 from melisma.runs import records
+from melisma.runs.files import CHECKPOINT
+from melisma.runs.records import Record
 from melisma.units import Deadline
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
@@ -67,3 +72,61 @@ def test_who_never_comes_is_waited_for_no_longer_than_said(tmp_path: Path) -> No
     assert lost[0].reason in (TOO_OLD, NOT_THERE)
     assert not [r for r in of(records.Carried, happened) if r.learner == "b"]
     assert all(r.learners >= 1 for r in of(records.Aggregated, happened))
+
+
+class Bidding(Steady):
+    """Bids for one shard, whatever the machine could do."""
+
+    def bid(self, name: str, deadline_s: float, steps: int) -> int:
+        return 1
+
+
+class HangingBidder(Hanging, Bidding):
+    """The same, and hangs."""
+
+
+def test_under_bids_too_nothing_is_lost(tmp_path: Path) -> None:
+    job = changed(scheme="dab", deadline=SHORT, late=Late.CARRY, cycles=3)
+    happened = live(job, tmp_path, [Bidding(name="a"), HangingBidder(name="b")])
+    (on,) = [r for r in of(records.GoesOn, happened) if r.cycle == 1]
+    carried = [r for r in of(records.Carried, happened) if r.learner == "b"]
+    assert on.learner == "b"
+    assert carried[0].age == 1
+    busy = [
+        r for r in of(records.Allocated, happened) if (r.learner, r.cycle) == ("b", 2)
+    ]
+    assert [(r.samples, r.why) for r in busy] == [(0, AT_WORK)]
+
+
+class Killed(BaseException):
+    """As if the process were."""
+
+
+def test_a_killed_orchestrator_goes_on_with_margins_and_deadlines(
+    tmp_path: Path,
+) -> None:
+    job = changed(
+        scheme="csa",
+        samples=100,
+        deadline=Deadline.of("auto"),
+        late=Late.CARRY,
+        late_at_most=0.2,
+        cycles=4,
+    )
+
+    def kill(record: Record) -> None:
+        if isinstance(record, records.Uploaded) and record.cycle == 3:
+            raise Killed
+
+    learners = [Steady(name="a"), Steady(name="b")]
+    with pytest.raises(Killed):
+        live(job, tmp_path, learners, kill)
+    happened = live(job, tmp_path, [Steady(name="a"), Steady(name="b")])
+    assert [r.cycle for r in of(records.Evaluated, happened)] == [1, 2, 3, 4]
+    steered = of(records.Steered, happened)
+    assert [r.cycle for r in steered] == [1, 2, 3, 4]
+    assert [r.expected is None for r in steered] == [True, False, False, False]
+    assert all(r.planned_s for r in of(records.Allocated, happened))
+    saved = load(tmp_path / CHECKPOINT)
+    known = [tensor for name, tensor in saved.items() if name.startswith(PREFIX)]
+    assert known

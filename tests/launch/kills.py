@@ -28,6 +28,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "fog": ("fog", {"scheme": "fog:windows"}),
     "probed": ("tasks", {"scheme": "med-probe"}),
     "learned": ("tasks", {"scheme": "med-learned"}),
+    "deadlines": (
+        "federated",
+        {"deadline": "auto", "late": "carry", "late_at_most": 0.2, "noise": 1.0},
+    ),
 }
 CALLS = ("write", "fsync", "replace", "link")
 #: How records and checkpoints are written is the same for all kinds; what they must

@@ -306,10 +306,11 @@ class LiveLearners(LiveCrew):
 
         Gigabytes take seconds to hash, once: the loop answers pings meanwhile.
         """
+        cycle = self._served.cycle
         if order.rows is not None:
             await asyncio.to_thread(self._served.store.keys, order.rows)
         left_s = max(LEAST_S, deadline_s - (time.monotonic() - began))
-        return self._served.request(order, left_s, self._late)
+        return self._served.request(order, left_s, self._late, cycle)
 
 
 async def as_they_arrive(

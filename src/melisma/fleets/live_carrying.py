@@ -65,7 +65,11 @@ class CarryingCrew(LiveLearners):
     ) -> AsyncIterator[Updates | Lost]:
         """Give learners their orders; yield what arrives by the deadline."""
         self._deadline_s = deadline_s
-        expect_s = expected_s(await self.law(), orders, self.rest_s())
+        expect_s = self.rest_s()
+        if self._roster.spec(self._served.task).private:
+            expect_s += deadline_s  # all that is known of who keeps its speed to itself
+        else:
+            expect_s = expected_s(await self.law(), orders, expect_s)
         until, self._began_s = self._begin(parameters) + deadline_s, self.now_s()
         ordered = [
             self._call_for(

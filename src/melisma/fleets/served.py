@@ -43,11 +43,13 @@ class ServedTask:
         for old in [n for n in self.models if n <= cycle - self.kept]:
             del self.models[old]
 
-    def request(self, order: Order, deadline_s: float, late: Late) -> TrainRequest:
-        """Return an order of the current cycle as its learner gets it."""
+    def request(
+        self, order: Order, deadline_s: float, late: Late, cycle: int | None = None
+    ) -> TrainRequest:
+        """Return an order of a cycle, or of the current, as its learner gets it."""
         return TrainRequest(
             task=self.task,
-            cycle=self.cycle,
+            cycle=self.cycle if cycle is None else cycle,
             keys=[] if order.rows is None else self.store.keys(order.rows),
             samples=order.samples,
             steps=order.steps,

@@ -12,8 +12,9 @@ from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
 from melisma.algorithms.standins import StandIns
 from melisma.algorithms.task import Plan, ScheduledTask
+from melisma.errors import ConfigError
 from melisma.fleets.carrying import CarryingLearners
-from melisma.fleets.protocols import Trains
+from melisma.fleets.protocols import Carries, Trains
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.jobs.building import (
@@ -76,7 +77,15 @@ def stand_ins_of(job: Job) -> StandIns | None:
 
 
 def averaging_of(job: Job, crew: Trains) -> Averaging:
-    """Return the algorithm of a job whose learners are real."""
+    """Return the algorithm of a job whose learners are real.
+
+    Raises ConfigError where these cannot go on after the deadline.
+    """
+    if job.late == Late.CARRY and not isinstance(crew, Carries):
+        raise ConfigError(
+            "late = 'carry' is for learners that join a server: give 'halt', 'drop' "
+            "or 'wait'"
+        )
     promises = promises_of(job)
     planner = planner_of(job, promises)
     return Averaging(crew, planner, promises, auto_of(job), stand_ins_of(job))
