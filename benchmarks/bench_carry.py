@@ -19,7 +19,7 @@ to its target counts as the limit.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from typing import Annotated, NamedTuple
@@ -136,7 +136,7 @@ def time_s(work: tuple[int, Late, int]) -> float:
     return SETTINGS[setting].time_s(late, seed)
 
 
-def mean_of(values: Sequence[float]) -> str:
+def mean_of(values: Floats) -> str:
     """Return the mean with its 95 % interval."""
     half = 1.96 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return f"{np.mean(values):.2f} ± {half:.2f}"

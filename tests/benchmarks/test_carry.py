@@ -15,7 +15,7 @@ def test_bench_carry_has_a_row_for_each_way(
     bench_carry.main(quick=True, jobs=1)
     text = output(capsys)
     for late in bench_carry.LATE:
-        assert row(text, f" {late.value} ")[0] > 0
+        assert row(text, f"│ {late.value} ")[0] > 0
 
 
 @pytest.mark.parametrize(

@@ -86,12 +86,15 @@ class HangingBidder(Hanging, Bidding):
 
 
 def test_under_bids_too_nothing_is_lost(tmp_path: Path) -> None:
-    job = changed(scheme="dab", deadline=SHORT, late=Late.CARRY, cycles=3)
+    # Cycles without b are short: it is done some of them later.
+    job = changed(
+        scheme="dab", deadline=SHORT, late=Late.CARRY, staleness_at_most=200, cycles=80
+    )
     happened = live(job, tmp_path, [Bidding(name="a"), HangingBidder(name="b")])
     (on,) = [r for r in of(records.GoesOn, happened) if r.cycle == 1]
     carried = [r for r in of(records.Carried, happened) if r.learner == "b"]
     assert on.learner == "b"
-    assert carried[0].age == 1
+    assert carried[0].age >= 1
     busy = [
         r for r in of(records.Allocated, happened) if (r.learner, r.cycle) == ("b", 2)
     ]

@@ -62,8 +62,20 @@ def test_a_learner_halted_in_its_first_step_has_seen_part_of_its_samples() -> No
 
 
 def test_a_learner_that_cannot_train_at_all_sends_its_model_back() -> None:
-    report = only_report(Conditions(), deadline_s=2.5)
+    report = only_report(Conditions(), deadline_s=3.0)
     assert (report.samples, report.batches, report.halted) == (0, 0, True)
+
+
+def test_and_is_lost_where_even_that_takes_too_long() -> None:
+    fleet = fleet_of(law([0.2], [0.1], [2.0]))
+
+    async def collect() -> list[Updates | Lost]:
+        parameters = parameters_of(small_model())
+        return [item async for item in fleet.train([order(0, 10, 3)], parameters, 2.5)]
+
+    (lost,) = asyncio.run(collect())
+    assert lost == Lost(learner=0, reason="not there by the deadline", after_s=2.5)
+    assert fleet.now_s() == 2.5
 
 
 def test_waited_for_a_late_learner_finishes_late() -> None:

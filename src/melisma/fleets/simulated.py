@@ -205,11 +205,12 @@ class SimulatedLearners:
         if self._careful:
             await self._observe(self._careful, orders, prices)
         arrival = np.argsort(prices.uploaded_s, kind="stable")
+        late = np.zeros(len(orders), dtype=bool)
         if self._conditions.late == Late.DROP:
-            late = prices.late[arrival]
-            arrival, cut_off = arrival[~late], arrival[late]
-        else:
-            cut_off = arrival[:0]
+            late = prices.late
+        elif self._conditions.late == Late.HALT:  # who cannot send anything in time
+            late = prices.uploaded_s > deadline_s * (1 + 1e-9)
+        arrival, cut_off = arrival[~late[arrival]], arrival[late[arrival]]
         plans = []
         if not self._conditions.timing:
             plans = [self._plan(orders[i])[: prices.batches[i]] for i in arrival]
