@@ -221,6 +221,7 @@ class Frozen(Steady):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_at_the_deadline_the_cycle_goes_on_without_the_missing(tmp_path: Path) -> None:
     frozen = Frozen(name="b")
     job = changed(deadline=Deadline(3.0), samples=100)

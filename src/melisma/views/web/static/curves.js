@@ -125,14 +125,15 @@ export class Steered {
     this.app = app;
     this.why = el("p", { class: "dim" });
     this.charts = new Charts(steered(app));
-    this.root = el("div", {}, this.why, this.charts.root);
+    this.root = el("div", {});
   }
 
   draw() {
     const { tasks, cycles } = this.app.store;
     const [task] = tasks;
-    this.root.hidden = !task?.why && !cycles.expected_loss?.some((loss) => loss != null);
-    if (this.root.hidden) return;
+    const chosen = task?.why || cycles.expected_loss?.some((loss) => loss != null);
+    if (!chosen) return this.root.replaceChildren();
+    if (!this.root.children.length) this.root.append(this.why, this.charts.root);
     say(this.why, `Deadline ${chosen_s(task.deadline_s)}: ${task.why || "set by hand"}.`);
     this.charts.draw();
   }
