@@ -147,6 +147,14 @@ def test_who_has_something_by_the_deadline_sends_it(
     (a, b) = sorted(reports(came), key=lambda r: r.learner)
     # 3.5 s for training leave b a batch of four, not two.
     assert (a.samples, a.halted, b.samples, b.halted) == (20, False, 4, True)
+    halting = crew_of(SimulatedLearners, late=Late.HALT, own_rows=own_rows)
+    same = cycle(halting, orders(20, 20, rows=own_rows is None), model, 4.0)
+    for mine, other in zip(came, same, strict=True):
+        assert isinstance(mine, Updates)
+        assert isinstance(other, Updates)
+        assert [r.learner for r in mine.reports] == [r.learner for r in other.reports]
+        for name, values in mine.parameters.items():
+            assert torch.equal(values, other.parameters[name])
 
 
 @pytest.mark.parametrize("own_rows", [None, OWN], ids=["sent", "own"])

@@ -73,7 +73,7 @@ class CarryingLearners(SimulatedLearners):
         arrival = np.argsort(prices.uploaded_s, kind="stable")
         plans = []
         if not self._conditions.timing:
-            plans = [self._plan(begun[i]) for i in arrival]
+            plans = [self._plan(begun[i])[: prices.batches[i]] for i in arrival]
         places = {order.learner: i for i, order in enumerate(begun)}
         async for updates in self._trained(begun, prices, arrival, plans, parameters):
             rows = [places[report.learner] for report in updates.reports]
