@@ -70,7 +70,9 @@ def test_who_never_comes_is_waited_for_no_longer_than_said(tmp_path: Path) -> No
     lost = [r for r in of(records.Dropped, happened) if r.learner == "b"]
     assert on[0] == 1
     assert lost[0].reason in (TOO_OLD, NOT_THERE)
-    assert not [r for r in of(records.Carried, happened) if r.learner == "b"]
+    # It hangs with its first order only; a later one may come, and be carried.
+    carried = [r for r in of(records.Carried, happened) if r.learner == "b"]
+    assert all(r.cycle - r.age > 1 for r in carried)
     assert all(r.learners >= 1 for r in of(records.Aggregated, happened))
 
 
