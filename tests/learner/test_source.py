@@ -142,6 +142,19 @@ def test_a_learner_halts_when_nobody_waits_any_more() -> None:
     assert (update.batches, update.samples, update.halted) == (3, 60, True)
 
 
+@pytest.mark.parametrize("deadline_s", [1e-300, 1e-3])
+def test_who_has_nothing_at_the_deadline_sends_its_first_batch(
+    deadline_s: float,
+) -> None:
+    # However short it is: an orchestrator cannot keep a device busy with counting.
+    carry = msgspec.structs.replace(request(Late.CARRY), deadline_s=deadline_s)
+    update = learner().train(carry, Caller(source()))
+    assert update.halted
+    assert 1 <= update.batches < 20
+    halt = msgspec.structs.replace(request(Late.HALT), deadline_s=deadline_s)
+    assert learner().train(halt, Caller(source())).batches == 0
+
+
 def test_a_source_that_is_too_slow_is_named() -> None:
     class Slow(Dictionaries):
         def parameters(

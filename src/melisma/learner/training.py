@@ -185,8 +185,9 @@ class LocalTraining:
                     # After 1, 1 + n, 1 + 2n, … batches, as the thesis's learners do.
                     late = trained > 0 and (trained - 1) % every == 0 and now > over
                 case Late.CARRY:
-                    while not trained and now > end:  # until it has something to send
-                        end += request.deadline_s
+                    if not trained and now > end:  # until it has something to send
+                        into_s = math.fmod(now - end, request.deadline_s)
+                        end = now - into_s + request.deadline_s
                     late = trained > 0 and now + batch_s > end
                 case _:
                     late = False
