@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.algorithms.resuming import whole_and_resumed
 from tests.fleets.learners import Steady, changed, live, of
 
 from melisma.algorithms import auto as module
@@ -220,23 +221,13 @@ def test_a_deadline_is_chosen_with_promises_and_where_late_work_is_carried(
 ) -> None:
     found = list[Record]()
     job = Job(deadline=AUTO, cycles=6, samples=800, **changes)
-    whole = simulate(job, runs=tmp_path / "whole", watch=found.append)
+    simulate(job, runs=None, watch=found.append)
     chosen = [r for r in found if isinstance(r, Steered)]
     assert [r.cycle for r in chosen] == [1, 2, 3, 4, 5, 6]
     assert all(0.01 < r.deadline_s < 60 for r in chosen)
     assert all(r.passes and r.passes >= 0.7 for r in chosen)
-    control = Control()
-
-    def watch(record: Record) -> None:
-        if isinstance(record, Evaluated) and record.cycle == 3:
-            control.stop()
-
-    part = simulate(job, runs=tmp_path / "part", watch=watch, control=control)
-    assert part.folder is not None
-    assert whole.folder is not None
-    resume(part.folder)
-    wholly = (whole.folder / "records.jsonl").read_bytes()
-    assert (part.folder / "records.jsonl").read_bytes() == wholly
+    whole, resumed = whole_and_resumed(job, tmp_path, after=3)
+    assert whole == resumed
 
 
 # Jobs

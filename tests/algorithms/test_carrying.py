@@ -2,19 +2,21 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.algorithms.resuming import whole_and_resumed
 from tests.fleets.fleets import law, small_data, small_model, task_of
 from tests.fleets.learners import changed
 
 from melisma.algorithms import standins
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.carrying import AT_WORK, Carrying
-from melisma.algorithms.control import Control
 from melisma.algorithms.log import CycleLog, RunState
 from melisma.algorithms.standins import StandIns
 from melisma.errors import ConfigError, InfeasibleError
@@ -25,9 +27,9 @@ from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.fleets.underway import TOO_OLD, UnderWay
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import DataTable, Job, LearnersTable, Split, TaskTable
-from melisma.launch.api import resume, simulate
+from melisma.launch.api import simulate
 from melisma.learning.parameters import Parameters, parameters_of
-from melisma.learning.settings import Late, Training
+from melisma.learning.settings import Late, Merging, Training
 from melisma.maths.arrays import Ints
 from melisma.runs import records
 from melisma.runs.records import Record
@@ -126,7 +128,7 @@ def test_an_order_that_could_not_begin_is_taken_back() -> None:
     crew, model = crew_of(), parameters_of(small_model())
     cycle(crew, orders(4, 4), model, 1.0)  # b needs 2.5 s
     (lost,) = [i for i in cycle(crew, orders(4, 1), model, 1.0) if isinstance(i, Lost)]
-    assert (lost.learner, lost.reason, lost.goes_on) == (1, underway.AT_WORK, False)
+    assert (lost.learner, lost.reason, lost.goes_on) == (1, underway.NOT_BEGUN, False)
 
 
 def test_what_is_too_old_is_not_waited_for() -> None:
@@ -267,7 +269,7 @@ def test_nothing_is_lost(job: Job) -> None:
         assert went.total() - back.total() - len(old) in (0, 1)
     assert all(1 <= r.age <= job.staleness_at_most for r in came)
     assert all(r.weight == pytest.approx((1 + r.age) ** -0.5) for r in came)
-    assert {r.reason for r in lost} <= {underway.AT_WORK, TOO_OLD}
+    assert {r.reason for r in lost} <= {underway.NOT_BEGUN, TOO_OLD}
 
 
 @pytest.mark.parametrize(
@@ -278,19 +280,9 @@ def test_nothing_is_lost(job: Job) -> None:
 def test_a_resumed_run_goes_on_with_what_was_under_way(
     job: Job, tmp_path: Path
 ) -> None:
-    whole, control = simulate(job, runs=tmp_path / "whole"), Control()
-
-    def watch(record: Record) -> None:
-        if isinstance(record, records.Evaluated) and record.cycle == 5:
-            control.stop()
-
-    part = simulate(job, runs=tmp_path / "part", watch=watch, control=control)
-    assert part.folder is not None
-    assert whole.folder is not None
-    resume(part.folder)
-    wholly = (whole.folder / "records.jsonl").read_bytes()
-    assert b'"carried"' in wholly
-    assert (part.folder / "records.jsonl").read_bytes() == wholly
+    whole, resumed = whole_and_resumed(job, tmp_path, after=5)
+    assert all(b'"carried"' in lines for lines in whole.values())
+    assert resumed == whole
 
 
 def one(value: float, samples: int = 10) -> Updates:
@@ -330,6 +322,79 @@ def test_stand_ins_go_into_a_checkpoint_and_come_back() -> None:
         ((same, other),) = again.of([name], 6, ZERO)
         assert weight == other
         assert torch.equal(mine["w"], same["w"])
+
+
+def test_what_does_not_count_does_not_stand_in_either() -> None:
+    kept = StandIns(3)
+    kept.see(["a"], one(2.0), 1, ZERO)
+    kept.see(["a"], one(float("nan")), 2, ZERO)
+    kept.see(["a"], one(3.0, samples=0), 2, ZERO)
+    ((stack, _),) = kept.of(["a"], 2, ZERO)
+    assert stack["w"].tolist() == [[2.0]]
+
+
+class Watched(CarryingLearners):
+    """Keeps what arrives."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.came: list[tuple[Parameters, Report, Parameters]] = []
+
+    async def train(
+        self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
+    ) -> AsyncIterator[Updates | Lost]:
+        async for item in super().train(orders, parameters, deadline_s):
+            if isinstance(item, Updates):
+                for row, report in enumerate(item.reports):
+                    update = {n: v[row] for n, v in item.parameters.items()}
+                    self.came.append((parameters, report, update))
+            yield item
+
+
+@pytest.mark.parametrize("most", [None, 0.01])
+def test_a_learner_at_work_is_stood_in_for(most: float | None) -> None:
+    # Alike, but that b hangs in its second cycle.
+    crew = crew_of(Watched, law([0.05, 0.05], [0.0, 0.0], [0.2, 0.2]))
+    assert isinstance(crew, Watched)
+    hangs = np.array([[1.0, 100.0]] * 2)
+    crew._conditions = replace(
+        crew._conditions, slower=lambda n: hangs if n == 2 else np.ones((2, 2))
+    )
+    merging = Merging(clip=most)
+    task = task_of("csa", 2.5, federated=True, samples=None, merging=merging)
+    algorithm = Averaging(crew, Carrying(), stand_ins=StandIns(5))
+    state, models = RunState(), [parameters_of(task.model)]
+
+    async def run() -> None:
+        for number in (1, 2):
+            log = CycleLog(task, crew, lambda record: None, state, number)
+            begun = await algorithm.begin(log, patient=False)
+            outcome = await algorithm.cycle(log, begun, models[-1])
+            assert outcome.parameters is not None
+            models.append(outcome.parameters)
+
+    asyncio.run(run())
+    (_, first), (start, second) = crew.came[:2], crew.came[2][::2]
+    assert [r.learner for _, r, _ in crew.came] == [0, 1, 0]
+    (before, report, update) = first
+    assert report.learner == 1
+    weight = report.samples / 2**0.5
+    fresh = crew.came[2][1].samples
+    changes = [
+        {n: second[n] - start[n] for n in start},
+        {n: update[n] - before[n] for n in start},
+    ]
+    if most is not None:
+        changes = [shortened(change, most) for change in changes]
+    for n, tensor in models[2].items():
+        mean = (fresh * changes[0][n] + weight * changes[1][n]) / (fresh + weight)
+        assert torch.allclose(tensor, start[n] + mean, atol=1e-6)
+
+
+def shortened(change: Parameters, most: float) -> Parameters:
+    norm = sum(float(t.double().square().sum()) for t in change.values()) ** 0.5
+    assert norm > most
+    return {n: t * most / norm for n, t in change.items()}
 
 
 def test_there_is_a_limit_to_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from tests.algorithms.resuming import whole_and_resumed
 from tests.fleets.fleets import fleet_of, law, small_model, task_of
 
 from melisma.algorithms.allocating import allocate
 from melisma.algorithms.averaging import Averaging
-from melisma.algorithms.control import Control
 from melisma.algorithms.log import CycleLog, RunState
 from melisma.algorithms.promised import Observed
 from melisma.algorithms.task import Plan
@@ -21,7 +21,7 @@ from melisma.fleets.protocols import NOT_THERE, Lost, Order, Report, Updates
 from melisma.fleets.simulated import Conditions
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job, LearnersTable, StateTable, TaskTable
-from melisma.launch.api import resume, simulate
+from melisma.launch.api import simulate
 from melisma.learning.parameters import parameters_of
 from melisma.learning.settings import Late
 from melisma.maths.arrays import Floats
@@ -256,20 +256,8 @@ def test_several_tasks_keep_a_promise() -> None:
 def test_a_run_that_was_stopped_goes_on_with_the_margins_it_had(
     job: Job, tmp_path: Path
 ) -> None:
-    whole = simulate(job, runs=tmp_path / "whole")
-    control = Control()
-
-    def watch(record: Record) -> None:
-        if isinstance(record, records.Evaluated) and record.cycle == 3:
-            control.stop()
-
-    part = simulate(job, runs=tmp_path / "part", watch=watch, control=control)
-    assert part.folder is not None
-    assert whole.folder is not None
-    resume(part.folder)
-    for path in whole.folder.rglob("records.jsonl"):
-        other = part.folder / path.relative_to(whole.folder)
-        assert other.read_bytes() == path.read_bytes()
+    whole, resumed = whole_and_resumed(job, tmp_path, after=3)
+    assert whole == resumed
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,8 @@ async def merged(
     if not log.counted:
         return None
     for stack, weight in others():
+        if merging.clip:
+            stack, _ = clip(stack, parameters, merging.clip)
         merge.add(stack, [weight])
     return merge.result()
 

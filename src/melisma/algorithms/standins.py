@@ -20,7 +20,7 @@ import numpy as np
 
 from melisma.fleets.protocols import Updates
 from melisma.learning.aggregation import of_age
-from melisma.learning.parameters import Parameters, from_arrays
+from melisma.learning.parameters import Parameters, all_finite, from_arrays
 
 #: Before, and between, the names of a learner and a parameter in a checkpoint.
 PREFIX, BETWEEN = "stands in:", "\x1f"
@@ -50,10 +50,15 @@ class StandIns:
     def see(
         self, names: Iterable[str], updates: Updates, cycle: int, onto: Parameters
     ) -> None:
-        """Keep updates that arrived; ``names`` are their learners'."""
+        """Keep updates that arrived; ``names`` are their learners'.
+
+        What trained nothing, or is not finite, does not count and is not kept.
+        """
         for row, name in enumerate(names):
             rows = updates.parameters.items()
             change = {n: values[row] - onto[n] for n, values in rows}
+            if not updates.reports[row].samples or not all_finite(change):
+                continue
             if name not in self._last:
                 if self._bytes + size_of(change) > MOST_BYTES:
                     continue
