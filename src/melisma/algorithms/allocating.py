@@ -60,14 +60,9 @@ async def allocate(
     own = crew.own_samples
     if task.scheme in DECENTRALISED:
         return await _by_bids(task, crew, rest_s)
-    told = expected = planned = await crew.law()
-    if promises:
-        margins = promises.margins(crew.learners, spread_of(crew))
-        expected, planned = margins.expect(told), margins.plan(told)
-        only_able = True
-    if rest_s is not None:
-        expected, planned = (w.slowed(overhead_s=rest_s) for w in (expected, planned))
-        only_able = True
+    told = await crew.law()
+    expected, planned = _careful(told, crew, promises, rest_s)
+    only_able = only_able or promises is not None or rest_s is not None
     law = planned.per_shard(task.shard)
     if only_able and own is not None:
         own = _within_reach(own, law, task)
@@ -107,6 +102,19 @@ async def allocate(
     counted = expected.per_shard(task.shard)
     predicted_s = counted.seconds(whole.samples, whole.steps)
     return Plan(whole, predicted_s, planned_s=seconds, law=told, why=why)
+
+
+def _careful(
+    told: DelayLaw, crew: Trains, promises: Promises | None, rest_s: Floats | None
+) -> tuple[DelayLaw, DelayLaw]:
+    """Return a law as it is expected to hold, and as it is planned with."""
+    expected = planned = told
+    if promises:
+        margins = promises.margins(crew.learners, spread_of(crew))
+        expected, planned = margins.expect(told), margins.plan(told)
+    if rest_s is not None:
+        expected, planned = (w.slowed(overhead_s=rest_s) for w in (expected, planned))
+    return expected, planned
 
 
 async def _by_bids(

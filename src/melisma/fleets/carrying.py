@@ -9,7 +9,7 @@ import numpy as np
 
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Report, Updates
 from melisma.fleets.simulated import SimulatedLearners
-from melisma.fleets.underway import AT_WORK, TOO_OLD, UnderWay, expected_s, rests_s
+from melisma.fleets.underway import NOT_BEGUN, TOO_OLD, UnderWay, expected_s, rests_s
 from melisma.learning.parameters import Parameters, from_arrays
 from melisma.maths.arrays import Bools, Floats
 
@@ -69,7 +69,7 @@ class CarryingLearners(SimulatedLearners):
                 yield self._delivered(name, carried, parameters)
         for order in ordered:
             if order.waits_s >= deadline_s:
-                yield Lost(learner=order.learner, reason=AT_WORK, after_s=deadline_s)
+                yield Lost(learner=order.learner, reason=NOT_BEGUN, after_s=deadline_s)
         arrival = np.argsort(prices.uploaded_s, kind="stable")
         plans = []
         if not self._conditions.timing:

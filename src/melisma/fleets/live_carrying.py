@@ -11,7 +11,7 @@ import msgspec
 from melisma.fleets.live import LiveLearners
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Updates
 from melisma.fleets.underway import (
-    AT_WORK,
+    NOT_BEGUN,
     TOO_OLD,
     UnderWay,
     expected_s,
@@ -125,7 +125,7 @@ class CarryingCrew(LiveLearners):
         """Settle what becomes of an order that is not done by the deadline."""
         age, reason = self._served.cycle - call.cycle, NOT_THERE
         if not call.begun.is_set():
-            reason = AT_WORK
+            reason = NOT_BEGUN
         elif age >= self.staleness_at_most:
             reason = TOO_OLD
         if reason == NOT_THERE:

@@ -13,7 +13,7 @@ from melisma.system.law import DelayLaw
 #: Share of what its order was expected to take that a learner at work needs at least.
 LEAST = 0.1
 #: Why a learner has not begun with an order.
-AT_WORK = "at work on an earlier order until the deadline"
+NOT_BEGUN = "at work on an earlier order until the deadline"
 #: Why an update that was carried does not count.
 TOO_OLD = "not there in time, though it was waited for"
 

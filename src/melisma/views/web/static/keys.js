@@ -103,26 +103,25 @@ export function stroke(context, x, y, height) {
   context.fillRect(x - 0.6, y + 0.08 * height, 1.3, 0.84 * height);
 }
 
-export function diamond(context, x, y, size) {
-  context.beginPath();
-  context.moveTo(x, y - size);
-  context.lineTo(x + size, y);
-  context.lineTo(x, y + size);
-  context.lineTo(x - size, y);
-  context.closePath();
-  context.fillStyle = "#fff";
-  context.fill();
-  context.strokeStyle = "#000";
-  context.lineWidth = 1;
-  context.stroke();
-}
+export const diamond = (context, x, y, size) =>
+  outlined(context, [
+    [x, y - size],
+    [x + size, y],
+    [x, y + size],
+    [x - size, y],
+  ]);
 
 /** Work that goes on: to the right. */
-export function arrow(context, x, y, size) {
+export const arrow = (context, x, y, size) =>
+  outlined(context, [
+    [x + size, y],
+    [x - size, y - size],
+    [x - size, y + size],
+  ]);
+
+function outlined(context, corners) {
   context.beginPath();
-  context.moveTo(x + size, y);
-  context.lineTo(x - size, y - size);
-  context.lineTo(x - size, y + size);
+  for (const [x, y] of corners) context.lineTo(x, y);
   context.closePath();
   context.fillStyle = "#fff";
   context.fill();
