@@ -144,14 +144,16 @@ def mean_of(values: Floats) -> str:
 
 def main(
     *,
+    settings: Annotated[str, typer.Option(help="Their numbers, as 1,3.")] = "",
     quick: Annotated[bool, typer.Option(help="One setting and two seeds.")] = False,
     jobs: Annotated[int, typer.Option(help="Processes.")] = 2,
 ) -> None:
     """Print a table of times for each setting, as it is done."""
     out.print(provenance(), soft_wrap=True)
-    settings, seeds = ([2], 2) if quick else (range(len(SETTINGS)), SEEDS)
+    asked = [int(n) - 1 for n in settings.split(",") if n]
+    places, seeds = ([2], 2) if quick else (asked or range(len(SETTINGS)), SEEDS)
     with ProcessPoolExecutor(jobs) as pool:
-        for place in settings:
+        for place in places:
             work = [(place, late, n) for late in LATE for n in range(seeds)]
             told, times = SETTINGS[place].name, pool.map(time_s, work)
             took = track(times, told, len(work), console=err, transient=True)
