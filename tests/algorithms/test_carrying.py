@@ -30,7 +30,7 @@ from melisma.jobs.schema import DataTable, Job, LearnersTable, Split, TaskTable
 from melisma.launch.api import simulate
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Late, Merging, Training
-from melisma.maths.arrays import Ints
+from melisma.maths.arrays import Floats, Ints
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.system.law import DelayLaw, Mode
@@ -122,6 +122,21 @@ def test_an_order_begins_when_the_earlier_one_is_done() -> None:
     assert set(times) == {(0, 0), (1, 0), (1, 1)}
     assert times[1, 1] == pytest.approx((0.0, 0.5))
     assert times[1, 0] == pytest.approx((0.5, 2.0))
+
+
+def test_an_order_goes_on_as_fast_as_its_learner_is_by_then() -> None:
+    crew, model = crew_of(), parameters_of(small_model())
+
+    def slower(cycle: int) -> Floats:
+        return np.full((2, 2), 4.0 if cycle == 1 else 1.0)
+
+    crew._conditions = replace(crew._conditions, slower=slower)
+    # Four times as slow b downloads for 1 s, and trains for 1.2 of 8 s.
+    (lost,) = cycle(crew, orders(0, 4), model, 2.2)
+    assert isinstance(lost, Lost)
+    # Then 0.85 of 2 s are left, and 0.25 s of upload.
+    (report,) = reports(cycle(crew, orders(0, 0), model, 2.2))
+    assert report.uploaded_s == pytest.approx(0.85 * 2 + 0.25)
 
 
 def test_an_order_that_could_not_begin_is_taken_back() -> None:

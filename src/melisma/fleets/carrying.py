@@ -1,6 +1,6 @@
 """Simulated learners whose late work is not lost (``late = "carry"``)."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,21 +11,41 @@ from melisma.fleets.protocols import NOT_THERE, Lost, Order, Report, Updates
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.fleets.underway import NOT_BEGUN, TOO_OLD, UnderWay, expected_s, rests_s
 from melisma.learning.parameters import Parameters, from_arrays
-from melisma.maths.arrays import Bools, Floats
+from melisma.maths.arrays import Bools, Floats, Ints
 
 #: Before, and between, the names of a learner and a parameter in a checkpoint.
 PREFIX, BETWEEN = "carried:", "\x1f"
 #: In place of a parameter: the loss that the learner reported.
 LOSS = ""
 
+#: Seconds of download, training and upload, of learners, their samples and passes.
+Phases = Callable[[Ints, Ints, Ints], Floats]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Carried(UnderWay):
     """An update on its way."""
 
-    arrives_s: float  #: on the crew's clock
+    learner: int  #: its place among all, present or not
+    samples: int  #: that it has to download
+    passes: int  #: samples that it trains on, each as often as it does
+    left: Floats  #: shares of download, training and upload that are to be done
+    arrives_s: float  #: on the crew's clock, if it goes on as in this cycle
     report: Report
     change: Parameters  #: of the model that it was trained from
+
+    def of(self, phases_s: Phases) -> Floats:
+        """Seconds of its three phases, from beginning to end."""
+        who = np.array([self.learner])
+        return phases_s(who, np.array([self.samples]), np.array([self.passes]))[:, 0]
+
+    def after(self, worked_s: float, phases_s: Phases) -> "Carried":
+        """Return it with what is left after so many seconds of this cycle's speed."""
+        lasts_s = self.of(phases_s) * self.left
+        begun_s = lasts_s.cumsum() - lasts_s
+        done_s = np.clip(worked_s - begun_s, 0.0, lasts_s)
+        shares = np.divide(done_s, lasts_s, out=np.zeros(3), where=lasts_s > 0)
+        return replace(self, left=self.left * (1 - shares))
 
 
 class CarryingLearners(SimulatedLearners):
@@ -34,7 +54,8 @@ class CarryingLearners(SimulatedLearners):
     They halt at the first deadline by which they have something, so that it arrives in
     a later cycle, as what it changes. An order for a learner that is at work begins
     when its earlier one is done, if that is before the deadline; else it is taken back.
-    Updates are computed when they are ordered, and kept until they arrive.
+    Updates are computed when they are ordered, and kept until they arrive; what is left
+    of an order in a later cycle takes as long as the learner is slow then.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -56,6 +77,8 @@ class CarryingLearners(SimulatedLearners):
         """Train for real; yield what arrives by the deadline, of earlier orders too."""
         expect_s = expected_s(await self.law(), orders, self.rest_s())
         self._cycle += 1
+        phases_s = self._next().phases_s
+        self._go_on(phases_s)
         ordered = [self._queued(order) for order in orders if order.samples]
         begun = [order for order in ordered if order.waits_s < deadline_s]
         prices = self._price(begun, deadline_s)
@@ -83,6 +106,10 @@ class CarryingLearners(SimulatedLearners):
                     cycle=self._cycle,
                     began_s=self._now_s,
                     expected_s=float(expect_s[k]),
+                    learner=int(self.members[k]),
+                    samples=begun[rows[n]].samples,
+                    passes=int(prices.passes[rows[n]]),
+                    left=np.ones(3),
                     arrives_s=self._now_s + report.uploaded_s,
                     report=report,
                     change=_change(updates.parameters, n, parameters),
@@ -93,13 +120,22 @@ class CarryingLearners(SimulatedLearners):
             if not late[rows].all():
                 waits_s = [begun[i].waits_s for i in rows]
                 yield _in_time(updates, ~late[rows], waits_s)
+        waited_s = {self.learners[o.learner]: o.waits_s for o in begun}
         for name, carried in list(self._under_way.items()):
+            worked_s = lasts_s - (waited_s[name] if carried.cycle == self._cycle else 0)
+            self._under_way[name] = carried.after(worked_s, phases_s)
             if self._cycle - carried.cycle >= self.staleness_at_most:
                 del self._under_way[name]
                 if name in self.learners:
                     k = self.learners.index(name)
                     yield Lost(learner=k, reason=TOO_OLD, after_s=lasts_s)
         self._now_s += lasts_s
+
+    def _go_on(self, phases_s: Phases) -> None:
+        """Let orders under way go on, as fast as their learners are in this cycle."""
+        for name, carried in self._under_way.items():
+            rest_s = float(carried.left @ carried.of(phases_s))
+            self._under_way[name] = replace(carried, arrives_s=self._now_s + rest_s)
 
     def _queued(self, order: Order) -> Order:
         """Return an order that waits until its learner has done an earlier one."""

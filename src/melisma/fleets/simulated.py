@@ -279,16 +279,14 @@ class SimulatedLearners:
     def _price(self, orders: Sequence[Order], deadline_s: float) -> Prices:
         """Return times and work of the orders under this cycle's states and noise."""
         chance, self._coming = self._next(), None
-        law, (compute, network) = chance.through, chance.slower
         k = self.members[np.array([order.learner for order in orders], dtype=np.int64)]
         d = np.array([order.samples for order in orders], dtype=np.int64)
         steps = np.array([order.steps for order in orders], dtype=np.int64)
         size = self._training.batch
         per_pass = -(-d // size)
         waits_s = np.array([order.waits_s for order in orders])
-        download_s = (law.sample_s[k] * d + law.fixed_s[k] / 2) * network[k] + waits_s
-        upload_s = law.fixed_s[k] / 2 * network[k]
-        sample_s = law.step_s[k] * compute[k]
+        download_s, sample_s, upload_s = chance.phases_s(k, d, np.ones_like(d))
+        download_s += waits_s
         due = steps * d
         # A plan that fits by the law must not lose a batch to rounding.
         late = download_s + sample_s * due + upload_s > deadline_s * (1 + 1e-9)
@@ -364,6 +362,13 @@ class _Chance:
     states: Ints | None  #: in which it begins
     through: DelayLaw  #: on the whole, where states change in between
     slower: Floats  #: how much slower compute and network are
+
+    def phases_s(self, who: Ints, samples: Ints, passes: Ints) -> Floats:
+        """Seconds of download, of training on so many samples, and of upload."""
+        law, (compute, network) = self.through.only(who), self.slower[:, who]
+        half_s = law.fixed_s / 2
+        download_s = (law.sample_s * samples + half_s) * network
+        return np.stack([download_s, law.step_s * compute * passes, half_s * network])
 
 
 def _unlearnt(
