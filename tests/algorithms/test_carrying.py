@@ -18,6 +18,7 @@ from melisma.algorithms import standins
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.carrying import AT_WORK, Carrying
 from melisma.algorithms.log import CycleLog, RunState
+from melisma.algorithms.merging import Merger
 from melisma.algorithms.standins import StandIns
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets import underway
@@ -28,6 +29,7 @@ from melisma.fleets.underway import TOO_OLD, UnderWay
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import DataTable, Job, LearnersTable, Split, TaskTable
 from melisma.launch.api import simulate
+from melisma.learning.aggregation import of_age
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Late, Merging, Training
 from melisma.maths.arrays import Floats, Ints
@@ -197,7 +199,7 @@ def test_who_is_overdue_is_expected_to_need_as_long_again(
 def ran(crew: SimulatedLearners, cycles: int, deadline_s: float) -> list[Record]:
     """Return the records of an averaging run that carries."""
     task = task_of("csa", deadline_s, cycles=cycles, federated=True, samples=None)
-    algorithm = Averaging(crew, Carrying(), stand_ins=StandIns(5))
+    algorithm = Averaging(crew, Carrying(), merger=Merger(stand_ins=StandIns(5)))
     found, state = list[Record](), RunState()
 
     async def run() -> None:
@@ -321,10 +323,12 @@ def test_the_last_change_stands_in_with_less_weight_as_it_ages() -> None:
     kept = StandIns(staleness_at_most=3)
     kept.see(["a"], one(2.0), 1, ZERO)
     kept.see(["a"], one(3.0), 2, {"w": torch.tensor([1.0])})
-    ((stack, weight),) = kept.of(["a", "b"], 3, {"w": torch.tensor([5.0])})
-    assert stack["w"].tolist() == [[7.0]]
-    assert weight == pytest.approx(10 / 2**0.5)
-    assert list(kept.of(["a"], 6, ZERO)) == []
+    (update,) = kept.of({4: "a", 5: "b"}, 3, {"w": torch.tensor([5.0])})
+    (report,) = update.reports
+    assert update.parameters["w"].tolist() == [[7.0]]
+    assert (report.learner, report.samples, report.batches) == (4, 10, 1)
+    assert of_age(report.age) == pytest.approx(1 / 2**0.5)
+    assert list(kept.of({0: "a"}, 6, ZERO)) == []
 
 
 def test_stand_ins_go_into_a_checkpoint_and_come_back() -> None:
@@ -333,10 +337,9 @@ def test_stand_ins_go_into_a_checkpoint_and_come_back() -> None:
     kept.see(["a:b"], one(3.0, samples=7), 5, ZERO)
     again.restore({"w": torch.zeros(1)} | kept.state())
     for name in ("a", "a:b"):
-        ((mine, weight),) = kept.of([name], 6, ZERO)
-        ((same, other),) = again.of([name], 6, ZERO)
-        assert weight == other
-        assert torch.equal(mine["w"], same["w"])
+        (mine,), (same,) = (k.of({0: name}, 6, ZERO) for k in (kept, again))
+        assert mine.reports == same.reports
+        assert torch.equal(mine.parameters["w"], same.parameters["w"])
 
 
 def test_what_does_not_count_does_not_stand_in_either() -> None:
@@ -344,8 +347,8 @@ def test_what_does_not_count_does_not_stand_in_either() -> None:
     kept.see(["a"], one(2.0), 1, ZERO)
     kept.see(["a"], one(float("nan")), 2, ZERO)
     kept.see(["a"], one(3.0, samples=0), 2, ZERO)
-    ((stack, _),) = kept.of(["a"], 2, ZERO)
-    assert stack["w"].tolist() == [[2.0]]
+    (update,) = kept.of({0: "a"}, 2, ZERO)
+    assert update.parameters["w"].tolist() == [[2.0]]
 
 
 class Watched(CarryingLearners):
@@ -377,7 +380,7 @@ def test_a_learner_at_work_is_stood_in_for(most: float | None) -> None:
     )
     merging = Merging(clip=most)
     task = task_of("csa", 2.5, federated=True, samples=None, merging=merging)
-    algorithm = Averaging(crew, Carrying(), stand_ins=StandIns(5))
+    algorithm = Averaging(crew, Carrying(), merger=Merger(stand_ins=StandIns(5)))
     state, models = RunState(), [parameters_of(task.model)]
 
     async def run() -> None:
@@ -417,7 +420,7 @@ def test_there_is_a_limit_to_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
     kept = StandIns(3)
     for name in ("a", "b", "c"):
         kept.see([name], one(1.0), 1, ZERO)
-    assert len(list(kept.of(["a", "b", "c"], 2, ZERO))) == 2
+    assert len(list(kept.of(dict(enumerate("abc")), 2, ZERO))) == 2
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 from tests.benchmarks.printed import output, row
 
+from melisma.jobs.schema import Job, LearnersTable
+from melisma.launch.simulate import build
+from melisma.learning.samples import column
 from melisma.learning.settings import Late
+from melisma.system.law import Mode
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 
 def test_bench_carry_has_a_row_for_each_way(
@@ -44,3 +49,21 @@ def test_learners_differ_from_the_plan_as_the_law_says(
     # All of the cycle is waited for who hangs; the rest is done by the deadline of 1 s.
     assert setting.time_s(Late.WAIT, 0) > 10.0
     assert setting.time_s(Late.DROP, 0) == pytest.approx(1.0)
+
+
+def test_three_digits_lie_apart_on_who_is_slow() -> None:
+    names = [
+        LearnersTable(
+            name=f"l{k}", rate=SamplesPerSecond(900), bandwidth=BytesPerSecond(1e7)
+        )
+        for k in range(bench_carry.LEARNERS)
+    ]
+    job = Job(mode=Mode.FEDERATED, deadline=Deadline(3.0), learners=tuple(names))
+    crew = build(job).built.crew
+    digits = column(crew._samples, "y").numpy()
+    bench_carry.lay_apart(crew, seed=0)
+    held = [set(digits[rows].tolist()) for rows in crew._own_rows]
+    slow = bench_carry.SLOW.tolist()
+    assert [held[k] for k in range(12) if slow[k]] == [{7}, {8}, {9}]
+    assert all(held[k] == set(range(7)) for k in range(12) if not slow[k])
+    assert sum(map(len, crew._own_rows)) == len(digits)

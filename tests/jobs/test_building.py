@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -9,12 +10,19 @@ import torch
 from melisma.errors import ConfigError, DataError
 from melisma.jobs.benchmark_table import BenchmarkTable, Known
 from melisma.jobs.building import known_law, task_of, training_of, workload_of
+from melisma.jobs.families import family_of
 from melisma.jobs.files import load
 from melisma.jobs.live_task import LiveTask
-from melisma.jobs.schema import AggregationTable, Job
+from melisma.jobs.schema import AggregationTable, Job, TrainingTable
 from melisma.launch.simulate import build, simulate
 from melisma.learning.parameters import load as load_model
-from melisma.learning.settings import Hardware, Late, Precision
+from melisma.learning.settings import (
+    Hardware,
+    Late,
+    Precision,
+    ServerRule,
+    Weights,
+)
 from melisma.runs import records
 from melisma.runs.records import Aggregated, Allocated, Evaluated, Halted
 from melisma.runs.store import RunWriter
@@ -161,6 +169,69 @@ def test_shares_are_limited_where_learners_say_what_they_can_do() -> None:
         assert task.merging.most_share == 0.75
     with pytest.raises(ConfigError, match=r"most_share = 0\.2: give a share from 0\.5"):
         task_of(Job(aggregation=AggregationTable(most_share=0.2)))
+
+
+def test_updates_count_by_data_where_it_lies_on_learners() -> None:
+    def weights(job: Job) -> Weights:
+        return task_of(job).merging.weights
+
+    assert weights(Job()) == Weights.SAMPLES
+    assert weights(Job(mode=Mode.FEDERATED)) == Weights.DATA
+    # A fog moves it.
+    assert weights(Job(scheme="fog", mode=Mode.FEDERATED)) == Weights.SAMPLES
+    table = AggregationTable(weights=Weights.LEARNERS)
+    assert weights(Job(mode=Mode.FEDERATED, aggregation=table)) == Weights.LEARNERS
+
+
+def test_the_servers_step_is_as_the_job_says() -> None:
+    table = AggregationTable(server=ServerRule.YOGI, rate=0.1, beta2=0.9)
+    merging = task_of(Job(aggregation=table)).merging
+    assert (merging.server, merging.rate, merging.beta2) == (ServerRule.YOGI, 0.1, 0.9)
+    assert (merging.momentum, merging.epsilon) == (None, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Job(aggregation=AggregationTable(weights=Weights.DATA)),
+            "weights = 'data' is of data that lies on learners",
+        ),
+        (
+            lambda: AggregationTable(server=ServerRule.NESTEROV, beta2=0.9),
+            "beta2 is of server = 'adam' or 'yogi', and it is 'nesterov': leave it out",
+        ),
+        (
+            lambda: AggregationTable(epsilon=0.1),
+            "epsilon is of server = 'adagrad' or 'adam' or 'yogi', and it is 'sgd'",
+        ),
+        (
+            lambda: family_of(
+                fog := Job(
+                    scheme="fog",
+                    mode=Mode.FEDERATED,
+                    aggregation=AggregationTable(weights=Weights.FEDNOVA),
+                )
+            ).checked(fog),
+            "weights = 'fednova' is of data that stays on its learner",
+        ),
+        (
+            lambda: family_of(
+                coded := Job(scheme="coded", training=TrainingTable(proximal=0.1))
+            ).checked(coded),
+            "proximal pulls local steps back to the model, and coded workers take none",
+        ),
+        (
+            lambda: task_of(Job(training=TrainingTable(proximal=-1.0))),
+            "proximal = -1.0: give a number from 0 up",
+        ),
+    ],
+)
+def test_rules_without_effect_are_refused(
+    make: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
 
 
 def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:

@@ -142,11 +142,16 @@ TRAININGS = [
     for arguments in ({}, *several)
     for clip in (None, 0.05)
 ]
+TRAININGS += [
+    Training(proximal=0.5, rate=0.1, batch=8),
+    Training(proximal=0.5, optimiser="Adam", clip=0.05, rate=0.01, batch=8),
+]
 
 
 def told(training: Training) -> str:
     clip = "" if training.clip is None else "-clip"
-    return f"{training.optimiser}-{','.join(training.arguments)}{clip}"
+    pull = "-proximal" if training.proximal else ""
+    return f"{training.optimiser}-{','.join(training.arguments)}{clip}{pull}"
 
 
 def test_every_optimiser_that_goes_by_value_is_tried() -> None:
@@ -296,6 +301,7 @@ SOME = [
     Training(batch=8),
     Training(batch=8, optimiser="adam", rate=0.01, clip=0.05),
     Training(batch=8, arguments={"momentum": 0.9, "weight_decay": 0.1}),
+    Training(batch=8, proximal=0.5),
 ]
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from melisma.errors import ConfigError
 from melisma.learning.samples import pairs
 from melisma.learning.settings import Training
-from melisma.learning.training import batch_plan, train
+from melisma.learning.training import Session, batch_plan, train
 
 X = torch.linspace(-1, 1, 20 * 3).view(20, 3).sin()
 Y = torch.arange(20) % 2
@@ -46,6 +46,30 @@ def test_one_sgd_step_is_the_gradient_times_the_rate() -> None:
         assert before.grad is not None
         torch.testing.assert_close(moved, before - 0.5 * before.grad)
     assert trained.loss == pytest.approx(loss.item())
+
+
+def test_a_proximal_term_is_part_of_the_loss() -> None:
+    # FedProx minimises F(w) + μ/2·‖w − w⁰‖²: here by autograd, in two calls of halves.
+    model, twin = small_model(), small_model()
+    training = Training(rate=0.5, proximal=0.3, arguments={"momentum": 0.9})
+    start = [p.detach().clone() for p in twin.parameters()]
+    step = torch.optim.SGD(twin.parameters(), lr=0.5, momentum=0.9)
+    plan = np.arange(20).reshape(4, 5)
+    for rows in plan:
+        step.zero_grad()
+        away = sum(
+            (p - p0).square().sum()
+            for p, p0 in zip(twin.parameters(), start, strict=True)
+        )
+        loss = cross_entropy(twin(X[rows]), Y[rows]) + 0.3 / 2 * away
+        loss.backward()  # type: ignore[no-untyped-call]
+        step.step()
+    session = Session(model, training)
+    session.train(SAMPLES, plan[:2])
+    session.train(SAMPLES, plan[2:])
+    for moved, expected in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(moved, expected)
+    assert np.isfinite(session.trained().loss)  # which is F's alone
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam", "AdamW", "RMSprop"])

@@ -6,7 +6,7 @@ ready → allocate → order → learners download, train, halt, upload
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -16,13 +16,12 @@ from melisma.algorithms.allocating import allocate
 from melisma.algorithms.auto import Auto
 from melisma.algorithms.log import CycleLog
 from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
+from melisma.algorithms.merging import Merger
 from melisma.algorithms.promised import Observed, restore, stored
-from melisma.algorithms.standins import StandIns
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import InfeasibleError, MelismaError
-from melisma.fleets.protocols import Carries, Lost, Order, Probed, Trains, Updates
+from melisma.fleets.protocols import Order, Probed, Trains
 from melisma.learning import splits
-from melisma.learning.aggregation import aggregate, clip, of_age
 from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Ints
 from melisma.system.problem import Allocation
@@ -49,7 +48,7 @@ class Averaging:
 
     ``planner`` decides who does how much, in place of the task's scheme. ``promises``,
     by whose margins it plans, learn what the learners' cycles took. ``auto`` chooses
-    deadlines. ``stand_ins`` stand in for learners that are at work.
+    deadlines. ``merger`` makes one model of the updates.
     """
 
     def __init__(
@@ -58,10 +57,11 @@ class Averaging:
         planner: Planner | None = None,
         promises: Promises | None = None,
         auto: Auto | None = None,
-        stand_ins: StandIns | None = None,
+        merger: Merger | None = None,
     ) -> None:
         self._crew, self._planner = crew, planner or allocate
-        self._promises, self._auto, self._stand_ins = promises, auto, stand_ins
+        self._promises, self._auto = promises, auto
+        self._merger = merger or Merger()
         self._said: dict[str, str] = {}  # the last warning of each kind
 
     async def begin(self, log: CycleLog, *, patient: bool) -> Plan:
@@ -122,48 +122,22 @@ class Averaging:
         if self._promises and begun.planned_s is not None:
             seen = Observed(begun, orders, task)
             updates = seen.through(updates)
-        model = await self._merged(log, parameters, updates)
+        model = await self._merger.merge(log, self._crew, parameters, updates)
         if self._promises and seen:
             names = [self._crew.learners[k] for k in seen.learners]
             self._promises.see(names, seen.took())
         return Outcome(model, begun, idle=log.going_on > 0 or not begun.has_work)
 
-    async def _merged(
-        self,
-        log: CycleLog,
-        parameters: Parameters,
-        arriving: AsyncIterator[Updates | Lost],
-    ) -> Parameters | None:
-        """Merge updates, and what stands in for who is at work."""
-        stand_ins, crew = self._stand_ins, self._crew
-        if stand_ins is None or not isinstance(crew, Carries):
-            return await merged(log, parameters, arriving)
-
-        async def seen() -> AsyncIterator[Updates | Lost]:
-            async for updates in arriving:
-                if isinstance(updates, Updates):
-                    names = [crew.learners[r.learner] for r in updates.reports]
-                    stand_ins.see(names, updates, log.cycle, parameters)
-                yield updates
-
-        def others() -> Iterator[tuple[Parameters, float]]:
-            at_work = crew.rest_s() > 0
-            names = [n for n, busy in zip(crew.learners, at_work, strict=True) if busy]
-            return stand_ins.of(names, log.cycle, parameters)
-
-        return await merged(log, parameters, seen(), others)
-
     def state(self) -> Parameters:
-        """Return what was learnt of the learners' times, and their last changes."""
+        """Return what was learnt of the learners' times, and what merging keeps."""
         state = stored(self._promises) if self._promises else {}
-        return state | (self._stand_ins.state() if self._stand_ins else {})
+        return state | self._merger.state()
 
     def restore(self, saved: Parameters) -> None:
         """Go on with it."""
         if self._promises:
             restore(self._promises, saved)
-        if self._stand_ins:
-            self._stand_ins.restore(saved)
+        self._merger.restore(saved)
 
     def fruitless(self, log: CycleLog) -> MelismaError:
         """Return the error to raise when no update counts."""
@@ -188,37 +162,6 @@ def shortage(task: ScheduledTask, crew: Trains) -> str:
     if without:
         parts.append(f"less than a shard of {task.shard} has {', '.join(without)}")
     return "; ".join(parts)
-
-
-async def merged(
-    log: CycleLog,
-    parameters: Parameters,
-    arriving: AsyncIterator[Updates | Lost],
-    others: Callable[[], Iterable[tuple[Parameters, float]]] = tuple,
-) -> Parameters | None:
-    """Merge updates as they arrive, and record them; None if none counts.
-
-    ``others`` returns what is merged besides in the end, with weights.
-    """
-    merging = log.task.merging
-    merge = aggregate(merging.rule, merging.trim, merging.most_share)
-    async for updates in arriving:
-        if isinstance(updates, Lost):
-            log.lost(updates)
-            continue
-        stack = updates.parameters
-        if merging.clip:
-            stack, _ = clip(stack, parameters, merging.clip)
-        weights = [report.samples * of_age(report.age) for report in updates.reports]
-        refused = merge.add(stack, weights)
-        log.arrived(updates, refused)
-    if not log.counted:
-        return None
-    for stack, weight in others():
-        if merging.clip:
-            stack, _ = clip(stack, parameters, merging.clip)
-        merge.add(stack, [weight])
-    return merge.result()
 
 
 def share_out(

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from melisma.algorithms.averaging import merged
 from melisma.algorithms.log import CycleLog, RunState
 from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
+from melisma.algorithms.merging import Merger
 from melisma.algorithms.task import Plan
 from melisma.errors import InfeasibleError, MelismaError
 from melisma.fleets.moves import Done, Move, Moves
@@ -58,9 +58,14 @@ class Fog:
     """
 
     def __init__(
-        self, crew: Moves, settings: FogSettings, past: Sequence[Record] = ()
+        self,
+        crew: Moves,
+        settings: FogSettings,
+        past: Sequence[Record] = (),
+        merger: Merger | None = None,
     ) -> None:
         self._crew, self.settings, self._past = crew, settings, past
+        self._merger = merger or Merger()
         self._mover: DataMover | None = None
         self._own: dict[str, int] = {}  # samples of devices that were here
 
@@ -132,17 +137,20 @@ class Fog:
         log.allocated(plan)
         for device in lost:
             log.lost(device)
-        better = await merged(log, parameters, crew.finish(deadline_s))
+        better = await self._merger.merge(
+            log, crew, parameters, crew.finish(deadline_s)
+        )
         # A plan may discard all that is collected: then there is nothing to learn.
         idle = not lost and not plan.allocation.samples.any()
         return Outcome(better, plan, idle=idle)
 
     def state(self) -> Parameters:
-        """No state but the model and the records."""
-        return {}
+        """Return what merging keeps."""
+        return self._merger.state()
 
     def restore(self, saved: Parameters) -> None:
-        """No state but the model and the records."""
+        """Go on with it."""
+        self._merger.restore(saved)
 
     def fruitless(self, log: CycleLog) -> MelismaError:
         """Return the error to raise when no update counts."""

@@ -18,10 +18,12 @@ from melisma.algorithms.averaging import Averaging, share_out
 from melisma.algorithms.clock import ARRIVE, BEGIN, END, TaskClock
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
+from melisma.algorithms.merging import Merger
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import InfeasibleError
 from melisma.fleets.protocols import Probed, SharedCrew, Trains
 from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.servers import server_for
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs.records import Evaluated, Record, Refused
 from melisma.runs.store import RunWriter, ignore
@@ -117,7 +119,8 @@ class TaskScheduler:
             self._clock.leave(task.name)
             return None
         crew.gather = lambda: self._gather(i, entry)
-        averaging = Averaging(crew, _Planner(self, i), entry.promises)
+        merger = Merger(server_for(task.merging))
+        averaging = Averaging(crew, _Planner(self, i), entry.promises, merger=merger)
         try:
             return await train(
                 task,

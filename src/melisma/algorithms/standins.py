@@ -13,19 +13,27 @@ they computed from the present model is averaged (Rennala SGD, Tyurin and RichtÃ
 2023).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from melisma.fleets.protocols import Updates
-from melisma.learning.aggregation import of_age
+from melisma.fleets.protocols import Report, Updates
 from melisma.learning.parameters import Parameters, all_finite, from_arrays
 
 #: Before, and between, the names of a learner and a parameter in a checkpoint.
 PREFIX, BETWEEN = "stands in:", "\x1f"
-#: In place of a parameter: the cycle and the samples.
+#: In place of a parameter: the cycle, the samples and the batches.
 FACTS = ""
+#: Of a report that nobody sent.
+UNTOLD: dict[str, Any] = {
+    "downloaded_s": 0.0,
+    "trained_s": 0.0,
+    "uploaded_s": 0.0,
+    "loss": 0.0,
+    "halted": False,
+}
 #: Memory that all changes together may take.
 MOST_BYTES = 256 * 2**20
 
@@ -36,6 +44,7 @@ class Last:
 
     cycle: int  #: in which it arrived
     samples: int
+    batches: int
     change: Parameters  #: of the model that it was averaged into
 
 
@@ -48,38 +57,45 @@ class StandIns:
         self._bytes = 0
 
     def see(
-        self, names: Iterable[str], updates: Updates, cycle: int, onto: Parameters
+        self, names: Sequence[str], updates: Updates, cycle: int, onto: Parameters
     ) -> None:
-        """Keep updates that arrived; ``names`` are their learners'.
+        """Keep updates that arrived; ``names`` are the learners'.
 
         What trained nothing, or is not finite, does not count and is not kept.
         """
-        for row, name in enumerate(names):
-            rows = updates.parameters.items()
+        for row, report in enumerate(updates.reports):
+            rows, name = updates.parameters.items(), names[report.learner]
             change = {n: values[row] - onto[n] for n, values in rows}
-            if not updates.reports[row].samples or not all_finite(change):
+            if not report.samples or not all_finite(change):
                 continue
             if name not in self._last:
                 if self._bytes + size_of(change) > MOST_BYTES:
                     continue
                 self._bytes += size_of(change)
-            self._last[name] = Last(cycle, updates.reports[row].samples, change)
+            self._last[name] = Last(cycle, report.samples, report.batches, change)
 
     def of(
-        self, names: Iterable[str], cycle: int, onto: Parameters
-    ) -> Iterator[tuple[Parameters, float]]:
-        """Yield what stands in for learners at work: a stack of one, and its weight."""
-        for name in names:
+        self, names: Mapping[int, str], cycle: int, onto: Parameters
+    ) -> Iterator[Updates]:
+        """Yield what stands in for learners at work: their names, by their places."""
+        for place, name in names.items():
             last = self._last.get(name)
             if last and (age := cycle - last.cycle) <= self._at_most:
+                report = Report(
+                    learner=place,
+                    samples=last.samples,
+                    batches=last.batches,
+                    age=age,
+                    **UNTOLD,
+                )
                 stack = {n: (onto[n] + t)[None] for n, t in last.change.items()}
-                yield stack, last.samples * of_age(age)
+                yield Updates([report], stack)
 
     def state(self) -> Parameters:
         """Return them for a checkpoint."""
         saved: Parameters = {}
         for name, last in self._last.items():
-            facts = {FACTS: np.array([last.cycle, last.samples])}
+            facts = {FACTS: np.array([last.cycle, last.samples, last.batches])}
             change = from_arrays(facts) | last.change
             saved |= {PREFIX + name + BETWEEN + n: t for n, t in change.items()}
         return saved
@@ -92,8 +108,8 @@ class StandIns:
             changes.setdefault(name, {})[n] = saved[key]
         self._last = {}
         for name, change in changes.items():
-            cycle, samples = (int(fact) for fact in change.pop(FACTS))
-            self._last[name] = Last(cycle, samples, change)
+            cycle, samples, batches = (int(fact) for fact in change.pop(FACTS))
+            self._last[name] = Last(cycle, samples, batches, change)
         self._bytes = sum(size_of(last.change) for last in self._last.values())
 
 

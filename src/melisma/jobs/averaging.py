@@ -10,6 +10,7 @@ from melisma.algorithms.averaging import Averaging, Planner
 from melisma.algorithms.carrying import Carrying
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
+from melisma.algorithms.merging import Merger
 from melisma.algorithms.standins import StandIns
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import ConfigError
@@ -21,6 +22,7 @@ from melisma.jobs.building import (
     Prepared,
     cell_of,
     known_law,
+    merging_of,
     names_of,
     own_rows,
     task_on,
@@ -28,6 +30,7 @@ from melisma.jobs.building import (
 )
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job
+from melisma.learning.servers import server_for
 from melisma.learning.settings import HERE, Hardware, Late
 from melisma.schemes import AS_PRINTED, DECENTRALISED
 from melisma.system.law import Mode
@@ -49,7 +52,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
         )
 
     planner = in_cell if job.channel.changing else planner_of(job, promises)
-    algorithm = Averaging(learners, planner, promises, auto_of(job), stand_ins_of(job))
+    algorithm = Averaging(learners, planner, promises, auto_of(job), merger_of(job))
     return Prepared(job, task, learners, algorithm)
 
 
@@ -70,10 +73,14 @@ def auto_of(job: Job) -> Auto | None:
     return Auto(job.seed) if job.deadline.is_auto else None
 
 
-def stand_ins_of(job: Job) -> StandIns | None:
-    """Return what stands in for learners at work, where data lies on learners."""
+def merger_of(job: Job) -> Merger:
+    """Return what makes one model of updates.
+
+    Where data lies on learners, those that are at work are stood in for.
+    """
     carries = job.late == Late.CARRY and job.mode == Mode.FEDERATED
-    return StandIns(job.staleness_at_most) if carries else None
+    stand_ins = StandIns(job.staleness_at_most) if carries else None
+    return Merger(server_for(merging_of(job)), stand_ins)
 
 
 def averaging_of(job: Job, crew: Trains) -> Averaging:
@@ -88,7 +95,7 @@ def averaging_of(job: Job, crew: Trains) -> Averaging:
         )
     promises = promises_of(job)
     planner = planner_of(job, promises)
-    return Averaging(crew, planner, promises, auto_of(job), stand_ins_of(job))
+    return Averaging(crew, planner, promises, auto_of(job), merger_of(job))
 
 
 def learners_of(

@@ -16,6 +16,7 @@ from melisma.algorithms.task import ScheduledTask
 from melisma.errors import ConfigError
 from melisma.jobs.benchmark_table import Known
 from melisma.jobs.channel_table import Placement
+from melisma.jobs.families import family_of
 from melisma.jobs.schema import (
     Job,
     LearnersTable,
@@ -30,7 +31,7 @@ from melisma.learning.losses import loss_of, transform_of
 from melisma.learning.optimisers import check_optimiser
 from melisma.learning.parameters import Model, with_buffers
 from melisma.learning.samples import Arrays, Transformed, transformed
-from melisma.learning.settings import Hardware, Merging, Training
+from melisma.learning.settings import Hardware, Merging, Training, Weights
 from melisma.learning.task import Task, find
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs.store import RunWriter
@@ -88,17 +89,21 @@ def task_of(job: Job) -> ScheduledTask:
         least=job.least,
         most=job.most,
         learners_at_most=job.learners_at_most,
-        merging=Merging(
-            rule=job.aggregation.rule,
-            trim=job.aggregation.trim,
-            clip=job.aggregation.clip,
-            most_share=(
-                1.0
-                if job.aggregation.most_share is None
-                else job.aggregation.most_share
-            ),
-        ),
+        merging=merging_of(job),
     )
+
+
+def merging_of(job: Job) -> Merging:
+    """Return how updates become a model.
+
+    Where data lies on learners, each counts by what it has: weights by samples would
+    fit the model to the data of fast devices. What a fog moves is nobody's own.
+    """
+    own = job.mode == Mode.FEDERATED and not family_of(job).moves_data
+    said: dict[str, Any] = {"weights": Weights.DATA if own else Weights.SAMPLES}
+    table = msgspec.structs.asdict(job.aggregation)
+    said |= {key: value for key, value in table.items() if value is not None}
+    return Merging(**said)
 
 
 def stops_of(job: Job) -> tuple[str, ...]:

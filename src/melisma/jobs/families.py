@@ -20,7 +20,7 @@ from melisma.jobs.benchmark_table import Known
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.fog_table import Moving
 from melisma.jobs.schema import Job, tasks_of
-from melisma.learning.settings import Late
+from melisma.learning.settings import Late, Weights
 from melisma.schemes import DECENTRALISED, SCHEMES, find, summary
 from melisma.system.law import Mode
 from melisma.units import Deadline
@@ -181,6 +181,11 @@ def check_coded(job: Job) -> None:
     if job.mode != Mode.PARALLEL:
         raise ConfigError("coded training needs mode 'parallel': shards have copies")
     _check_planned_exactly(job, "coded training")
+    if job.training.proximal:
+        raise ConfigError(
+            "proximal pulls local steps back to the model, and coded workers take "
+            "none: leave it out"
+        )
     if job.stragglers is not None and job.stragglers < 0:
         raise ConfigError(f"stragglers = {job.stragglers}: give 0 or more")
     if isinstance(job.first, int) and job.first < 1:
@@ -228,6 +233,12 @@ def check_fog(job: Job) -> None:
             "give mode = 'federated'"
         )
     _check_planned_exactly(job, "a fog")
+    if job.aggregation.weights in (Weights.DATA, Weights.FEDNOVA):
+        raise ConfigError(
+            f"[aggregation] weights = {job.aggregation.weights.value!r} is of data "
+            "that stays on its learner, and a fog moves it: give 'samples' or "
+            "'learners'"
+        )
     if job.checks:
         raise ConfigError(
             "checks redo work, and the data of a fog stays on its devices: use "

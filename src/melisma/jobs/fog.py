@@ -28,6 +28,7 @@ from melisma.fog.topologies import (
     scale_free,
     social,
 )
+from melisma.jobs.averaging import merger_of
 from melisma.jobs.building import (
     Prepared,
     names_of,
@@ -203,7 +204,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
         seed=job.seed,
         hardware=hardware,
     )
-    return Prepared(job, task, crew, Fog(crew, settings))
+    return Prepared(job, task, crew, Fog(crew, settings, merger=merger_of(job)))
 
 
 def services(job: Job) -> list[object]:
@@ -224,7 +225,7 @@ async def live(
     crew = LiveDevices(roster, live_task.served, relay, began_s=live_task.began_s)
     # Benchmarks use shards, but single samples are moved.
     task = replace(live_task.task, shard=1)
-    algorithm = Fog(crew, settings_of(job), live_task.run.past)
+    algorithm = Fog(crew, settings_of(job), live_task.run.past, merger_of(job))
     await train(task, crew, algorithm, live_task.run, patient=True, control=control)
 
 

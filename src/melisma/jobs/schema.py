@@ -17,7 +17,15 @@ from melisma.jobs.fog_table import FogTable
 from melisma.jobs.table import Table
 from melisma.jobs.transmission_table import TransmissionTable
 from melisma.learner.background import Activity
-from melisma.learning.settings import Argument, Buffers, Late, Rule, Schedule
+from melisma.learning.settings import (
+    Argument,
+    Buffers,
+    Late,
+    Rule,
+    Schedule,
+    ServerRule,
+    Weights,
+)
 from melisma.registry import reference
 from melisma.schemes import name_of
 from melisma.system.law import Mode
@@ -64,6 +72,7 @@ class TrainingTable(Table, frozen=True, kw_only=True):
     batch: int | None = None
     momentum: float | None = None  #: the optimiser's
     clip: float | None = None  #: largest norm of a batch's gradient
+    proximal: float | None = None  #: μ of FedProx: pull back to the cycle's model
     schedule: Schedule | None = None  #: of the rate, over cycles
     warmup: int | None = None  #: cycles over which the rate rises to its full value
     floor: float | None = None  #: share of the rate that is left in the end
@@ -87,6 +96,23 @@ class AggregationTable(Table, frozen=True, kw_only=True):
     trim: float = 0.1  #: share that the trimmed mean leaves out at either end
     clip: float | None = None  #: farthest that an update may lead from the model (L2)
     most_share: float | None = None  #: of the mean, that one update may have
+    weights: Weights | None = None  #: of updates; None: as the mode has it
+    server: ServerRule = ServerRule.SGD  #: how the model moves along the mean change
+    rate: float | None = None  #: of the server; None: its own
+    momentum: float | None = None  #: of the server; None: its own
+    beta2: float | None = None  #: by which squares fade (adam, yogi)
+    epsilon: float | None = None  #: added to their roots (adagrad, adam, yogi)
+
+    def _check(self) -> None:
+        fading = (ServerRule.ADAM, ServerRule.YOGI)
+        keys = {"beta2": fading, "epsilon": (ServerRule.ADAGRAD, *fading)}
+        for key, servers in keys.items():
+            if getattr(self, key) is not None and self.server not in servers:
+                names = " or ".join(repr(server.value) for server in servers)
+                raise ConfigError(
+                    f"[aggregation] {key} is of server = {names}, and it is "
+                    f"{self.server.value!r}: leave it out"
+                )
 
 
 class WorkloadTable(Table, frozen=True, kw_only=True):
@@ -309,6 +335,11 @@ class Job(Table, frozen=True, kw_only=True):
             raise ConfigError(
                 "checks redo work, and in federated mode its data stays on the "
                 "learners: use checks = 0, or [aggregation] against false updates"
+            )
+        if self.aggregation.weights == Weights.DATA and self.mode == Mode.PARALLEL:
+            raise ConfigError(
+                "[aggregation] weights = 'data' is of data that lies on learners (mode "
+                "'federated'): give 'samples', 'learners' or 'fednova'"
             )
         if not self.learners:
             raise ConfigError("no learners: give at least one [[learners]] table")

@@ -114,12 +114,37 @@ def goes_by_value(training: Training) -> bool:
     return training.optimiser != OWN and named(training.optimiser) in BY_VALUE
 
 
+class Pull:
+    """FedProx: adds μ·(w − w⁰) to gradients, w⁰ being where training began.
+
+    It is the gradient of μ/2·‖w − w⁰‖², which keeps what learners do apart from leading
+    far from the model that they share.
+
+    Paper: T. Li et al., "Federated Optimization in Heterogeneous Networks",
+    arXiv:1812.06127.
+    """
+
+    def __init__(self, start: Iterable[Tensor], proximal: float) -> None:
+        self._proximal = proximal
+        self._start = [value.detach().clone() for value in start] if proximal else []
+
+    def add(self, values: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> None:
+        """Add the pull to gradients, in place."""
+        if not self._proximal:
+            return
+        for value, gradient, start in zip(values, gradients, self._start, strict=True):
+            if gradient is not None:
+                gradient.add_(value.detach() - start, alpha=self._proximal)
+
+
 class StackOptimiser:
     """Moves the first rows of a stack, fewer and fewer, as one optimiser each would."""
 
     def __init__(self, stack: Parameters, training: Training) -> None:
         self._stack, self._training, self._rows = stack, training, -1
         self._values: list[Tensor] = []
+        # All learners begin with the same values.
+        self._pull = Pull((value[:1] for value in stack.values()), training.proximal)
         self._optimiser: torch.optim.Optimizer | None = None
 
     def step(self, rows: int, gradients: Parameters) -> None:
@@ -130,6 +155,7 @@ class StackOptimiser:
             return
         if rows != self._rows:
             self._cut(rows)
+        self._pull.add(self._values, gradients.values())
         if self._training.clip is not None:
             gradients = _clipped(gradients, self._training.clip)
         for value, gradient in zip(self._values, gradients.values(), strict=True):

@@ -16,6 +16,25 @@ class Rule(StrEnum):
     TRIMMED = "trimmed-mean"  #: of each coordinate, without its extremes
 
 
+class Weights(StrEnum):
+    """What each update counts in the mean."""
+
+    SAMPLES = "samples"  #: that it was trained on
+    DATA = "data"  #: that lies on its learner (FedAvg)
+    LEARNERS = "learners"  #: the same for everyone
+    FEDNOVA = "fednova"  #: data, of changes per step
+
+
+class ServerRule(StrEnum):
+    """How the orchestrator steps along the mean change."""
+
+    SGD = "sgd"  #: with momentum, if that is given; else the mean is the model
+    NESTEROV = "nesterov"  #: as DiLoCo's outer step
+    ADAGRAD = "adagrad"  #: adaptive, as the next two (FedOpt)
+    ADAM = "adam"
+    YOGI = "yogi"
+
+
 #: Times that a benchmark is repeated at most.
 MOST_REPEATS = 100
 
@@ -91,6 +110,7 @@ class Training:
     arguments: dict[str, Argument] = field(default_factory=dict)  #: the optimiser's
     loss: str = "cross-entropy"  #: a name in `learning.losses.LOSSES`
     clip: float | None = None  #: largest norm of a batch's gradient
+    proximal: float = 0.0  #: μ of FedProx: pulls each step back to the cycle's model
     schedule: Schedule = Schedule.CONSTANT
     cycles: int = 1  #: of the whole run, over which the rate falls
     warmup: int = 0  #: cycles over which the rate rises to its full value
@@ -105,6 +125,8 @@ class Training:
             raise ConfigError(f"batch of {self.batch} samples: give at least 1")
         if self.clip is not None and not 0 < self.clip < math.inf:
             raise ConfigError(f"clip = {self.clip}: give a finite number above 0")
+        if not 0 <= self.proximal < math.inf:
+            raise ConfigError(f"proximal = {self.proximal}: give a number from 0 up")
         if not 0 <= self.floor <= 1:
             raise ConfigError(f"floor = {self.floor}: give a share from 0 to 1")
         if not 0 < self.decay <= 1:
@@ -145,7 +167,7 @@ class Training:
     def is_plain_sgd(self) -> bool:
         """Whether a step is w ← w − rate·gradient and nothing else."""
         plain = self.optimiser.lower() == "sgd" and not any(self.arguments.values())
-        return plain and self.clip is None
+        return plain and self.clip is None and not self.proximal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,10 +178,24 @@ class Merging:
     trim: float = 0.1  #: share that the trimmed mean leaves out at either end
     clip: float | None = None  #: farthest that an update may lead from the model (L2)
     most_share: float = 1.0  #: of the mean, that one update may have
+    weights: Weights = Weights.SAMPLES
+    server: ServerRule = ServerRule.SGD
+    rate: float | None = None  #: η of the server; None: its own
+    momentum: float | None = None  #: β of the server; None: its own
+    beta2: float = 0.99  #: by which squares fade (adam, yogi)
+    epsilon: float = 1e-3  #: added to their roots (adagrad, adam, yogi)
 
     def __post_init__(self) -> None:
         if not 0 <= self.trim < 0.5:
             raise ConfigError(f"trim = {self.trim}: give a share from 0 to below 0.5")
+        if self.rate is not None and not 0 < self.rate < math.inf:
+            raise ConfigError(f"server's rate {self.rate}: give a number above 0")
+        for name in ("momentum", "beta2"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ConfigError(f"{name} = {value}: give a number from 0 to below 1")
+        if not 0 < self.epsilon < math.inf:
+            raise ConfigError(f"epsilon = {self.epsilon}: give a number above 0")
         if not 0.5 <= self.most_share <= 1:
             raise ConfigError(
                 f"most_share = {self.most_share}: give a share from 0.5 to 1"

@@ -12,7 +12,7 @@ from torch import nn
 from melisma.learning.devices import synchronise
 from melisma.learning.kernels import fast_kernels
 from melisma.learning.losses import mean_loss, precision_of, to_train
-from melisma.learning.optimisers import optimiser_for
+from melisma.learning.optimisers import Pull, optimiser_for
 from melisma.learning.samples import Batch, Samples, length
 from melisma.learning.settings import Precision, Training
 from melisma.maths.arrays import Ints
@@ -56,6 +56,7 @@ class Session:
     def __init__(self, model: nn.Module, training: Training) -> None:
         self._model, self._clip = model, training.clip
         self._trained = [p for p in model.parameters() if p.requires_grad]
+        self._proximal, self._pull = training.proximal, Pull((), 0.0)
         self._step = optimiser_for(self._trained, training)
         self._loss_of = to_train(training)
         # In bfloat16 the products are oneDNN's.
@@ -71,6 +72,8 @@ class Session:
     ) -> None:
         """Train on the rows of ``plan``; ask ``halt`` before each batch."""
         self._model.train()
+        if not self._due:  # which is when the model is in place
+            self._pull = Pull(self._trained, self._proximal)
         self._due += len(plan)
         batches = 0
         with nullcontext() if self._half else fast_kernels(self._model):
@@ -86,6 +89,7 @@ class Session:
         self._step.zero_grad()
         loss = mean_loss(self._loss_of, self._model, batch)
         loss.backward()  # type: ignore[no-untyped-call]
+        self._pull.add(self._trained, [p.grad for p in self._trained])
         if self._clip is not None:
             nn.utils.clip_grad_norm_(self._trained, self._clip)
         self._step.step()

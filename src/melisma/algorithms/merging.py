@@ -1,0 +1,134 @@
+"""Merging the updates of a cycle into one model.
+
+clip → weigh → aggregate → the server's step
+"""
+
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+
+import numpy as np
+
+from melisma.algorithms.log import CycleLog
+from melisma.algorithms.standins import StandIns
+from melisma.algorithms.task import ScheduledTask
+from melisma.fleets.protocols import Carries, Crew, Lost, Report, Updates
+from melisma.learning.aggregation import aggregate, clip, of_age
+from melisma.learning.parameters import Parameters, trained
+from melisma.learning.servers import Server
+from melisma.learning.weights import weighting
+
+
+class Merger:
+    """Makes the model of a cycle from its updates, cycle by cycle.
+
+    ``server`` steps along the mean change; without one, the mean is the model.
+    ``stand_ins`` stand in for learners that are at work.
+    """
+
+    def __init__(
+        self, server: Server | None = None, stand_ins: StandIns | None = None
+    ) -> None:
+        self._server, self._stand_ins = server, stand_ins
+
+    async def merge(
+        self,
+        log: CycleLog,
+        crew: Crew,
+        parameters: Parameters,
+        arriving: AsyncIterator[Updates | Lost],
+    ) -> Parameters | None:
+        """Merge updates as they arrive, and record them; None if none counts."""
+        mean = _Mean(log.task, log.cycle, parameters, crew.own_samples)
+        async for updates in arriving:
+            if isinstance(updates, Lost):
+                log.lost(updates)
+                continue
+            refused = mean.add(updates)
+            log.arrived(updates, refused)
+            if self._stand_ins:
+                self._stand_ins.see(crew.learners, updates, log.cycle, parameters)
+        if not log.counted:
+            return None
+        for update in self._standing_in(crew, log.cycle, parameters):
+            mean.add(update)
+        merged = mean.result()
+        if self._server is None:
+            return merged
+        return self._server.step(parameters, merged, mean.moving)
+
+    def _standing_in(
+        self, crew: Crew, cycle: int, parameters: Parameters
+    ) -> Iterable[Updates]:
+        """Return what is merged in place of learners at work."""
+        if self._stand_ins is None or not isinstance(crew, Carries):
+            return ()
+        at_work = np.flatnonzero(crew.rest_s() > 0).tolist()
+        names = {k: crew.learners[k] for k in at_work}
+        return self._stand_ins.of(names, cycle, parameters)
+
+    def state(self) -> Parameters:
+        """Return the server's moments, and learners' last changes."""
+        parts = [part for part in (self._server, self._stand_ins) if part is not None]
+        return {name: t for part in parts for name, t in part.state().items()}
+
+    def restore(self, saved: Parameters) -> None:
+        """Go on with them."""
+        for part in (self._server, self._stand_ins):
+            if part is not None:
+                part.restore(saved)
+
+
+class _Mean:
+    """The mean of a cycle's updates, each clipped and weighed by the task's rules."""
+
+    def __init__(
+        self,
+        task: ScheduledTask,
+        cycle: int,
+        before: Parameters,
+        own: Sequence[int] | None,
+    ) -> None:
+        rules = self._rules = task.merging
+        self._before, self._own = before, own
+        self.moving: Collection[str] = trained(task.model).keys()
+        self._weighting = weighting(rules.weights, task.training.at(cycle))
+        self._merge = aggregate(rules.rule, rules.trim, rules.most_share)
+        self._weight = self._length = 0.0  # Σ wₖ and Σ wₖ·‖aₖ‖
+
+    def add(self, updates: Updates) -> list[int]:
+        """Add updates; return the rows that are refused."""
+        stack, reports = updates.parameters, updates.reports
+        if self._rules.clip:
+            stack, _ = clip(stack, self._before, self._rules.clip)
+        weights = [self._weight_of(report) for report in reports]
+        lengths = [self._weighting.length(report) for report in reports]
+        refused = self._merge.add(self._scaled(stack, lengths), weights)
+        for row, weight in enumerate(weights):
+            if row not in refused:
+                self._weight += weight
+                self._length += weight * lengths[row]
+        return refused
+
+    def _weight_of(self, report: Report) -> float:
+        own = report.samples if self._own is None else self._own[report.learner]
+        return self._weighting.weight(report, own) * of_age(report.age)
+
+    def _scaled(self, stack: Parameters, lengths: Sequence[float]) -> Parameters:
+        """Return updates with what they change divided by their lengths."""
+        if all(length == 1 for length in lengths):
+            return stack
+        scaled = dict(stack)
+        for name in self.moving:
+            before, rows = self._before[name], stack[name]
+            by = rows.new_tensor(lengths).view(-1, *[1] * before.ndim)
+            scaled[name] = before + (rows - before) / by
+        return scaled
+
+    def result(self) -> Parameters:
+        """Return the mean, whose change is as long as they are on average."""
+        mean, length = self._merge.result(), self._length / self._weight
+        if length == 1:
+            return mean
+        for name in self.moving:
+            before = self._before[name]
+            mean[name] = before + length * (mean[name] - before)
+        return mean
