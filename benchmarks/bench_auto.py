@@ -38,7 +38,7 @@ from rich.table import Table
 from torch import nn
 
 from melisma.algorithms.allocating import allocate
-from melisma.algorithms.auto import shortest_s
+from melisma.algorithms.auto import Work, shortest_s
 from melisma.algorithms.task import Plan
 from melisma.jobs.averaging import learners_of
 from melisma.jobs.schema import DataTable, Job, LearnersTable, Split, TrainingTable
@@ -208,7 +208,7 @@ def deadlines_s(setting: Setting, number: int, folder: Path) -> list[float]:
             return await allocate(replace(task, deadline_s=deadline_s), crew)
 
         samples = task.cycle_samples(crew.own_samples) // task.shard
-        return asyncio.run(shortest_s(planned, samples))
+        return asyncio.run(shortest_s(planned, Work(samples)))
 
     first_s = max(shortest(seed) for seed in range(SEEDS))
     return [float(f"{first_s * LONGER**n:.4g}") for n in range(number)]

@@ -7,13 +7,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tests.algorithms.resuming import whole_and_resumed
 from tests.fleets.learners import Steady, changed, live, of
 
 from melisma.algorithms import auto as module
-from melisma.algorithms.auto import Auto, Belief, shortest_s, way_of, ways_of
+from melisma.algorithms.auto import (
+    Auto,
+    Belief,
+    Work,
+    shortest_s,
+    way_of,
+    ways_of,
+)
 from melisma.algorithms.control import Control
 from melisma.algorithms.task import Plan
 from melisma.errors import ConfigError, InfeasibleError
@@ -21,7 +29,7 @@ from melisma.jobs.families import family_of
 from melisma.jobs.files import dump, load
 from melisma.jobs.schema import Job, LearnersTable, TaskTable
 from melisma.launch.api import resume, simulate
-from melisma.runs.records import Aggregated, Evaluated, Record, Steered, read
+from melisma.runs.records import Aggregated, Allocated, Evaluated, Record, Steered, read
 from melisma.system.law import Mode
 from melisma.system.problem import Allocation
 from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
@@ -124,7 +132,7 @@ class Curve:
                 state.passes[len(state.passes) + 1] = passes
 
             log: Any = SimpleNamespace(cycle=cycle, state=state, steered=steered)
-            asyncio.run(auto.choose(log, 10, self.planned))
+            asyncio.run(auto.choose(log, Work(10), self.planned))
             loss -= 0.05 * 0.97**cycle * self.progress(state.passes[cycle])
             noisy = math.exp(loss + 0.02 * rng.standard_normal())
             state.evaluations.append(SimpleNamespace(cycle=cycle, loss=noisy))
@@ -165,10 +173,10 @@ def test_the_shortest_deadline_is_what_a_scan_finds(fixed_s: float) -> None:
         return Plan(one, np.array([fixed_s]))
 
     scan_s = next(s for s in np.geomspace(1e-5, 1e5, 100_000) if s >= fixed_s)
-    shortest = asyncio.run(shortest_s(planned, 1))
+    shortest = asyncio.run(shortest_s(planned, Work(1)))
     assert scan_s <= shortest * 1.001
     assert shortest <= 1.025 * scan_s
-    ways = asyncio.run(ways_of(planned, 1))
+    ways = asyncio.run(ways_of(planned, Work(1)))
     assert ways[0].deadline_s == shortest
     assert len(ways) == module.DOUBLINGS * module.TO_A_DOUBLING + 1
 
@@ -178,7 +186,7 @@ def test_where_no_deadline_is_long_enough_the_plan_says_why() -> None:
         raise InfeasibleError("nobody is there")
 
     with pytest.raises(InfeasibleError, match="nobody is there"):
-        asyncio.run(shortest_s(planned, 1))
+        asyncio.run(shortest_s(planned, Work(1)))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +202,7 @@ def test_a_slow_minority_is_waited_for_within_reason(
         given = Allocation(samples=np.array([9, able]), steps=np.array([1, able]))
         return Plan(given, np.array([1.0, slow_s if able else 0.0]))
 
-    found = asyncio.run(shortest_s(planned, 10))
+    found = asyncio.run(shortest_s(planned, Work(10)))
     assert shortest <= found <= 1.025 * shortest
 
 
@@ -203,8 +211,39 @@ def test_work_that_is_not_done_by_the_deadline_is_no_progress() -> None:
         given = Allocation(samples=np.array([5, 5]), steps=np.array([2, 1]))
         return Plan(given, np.array([1.0, 9.0]))
 
-    way = asyncio.run(way_of(planned, 10, 2.0))
+    way = asyncio.run(way_of(planned, Work(10), 2.0))
     assert (way.lasts_s, way.passes, way.share) == (2.0, 1.0, 0.5)
+
+
+def test_data_on_slow_learners_is_waited_for_though_fewer_samples_would_do() -> None:
+    # The fast one alone could train on the ten samples of a cycle, of its thirty.
+    async def planned(deadline_s: float) -> Plan:
+        able = deadline_s >= 4.0
+        given = Allocation(samples=np.array([10 - able, able]), steps=np.array([1, 1]))
+        return Plan(given, np.array([min(deadline_s, 1.0), 4.0 * able]))
+
+    found = asyncio.run(shortest_s(planned, Work(10, own=[30, 30])))
+    assert 4.0 <= found <= 1.025 * 4.0
+    assert asyncio.run(shortest_s(planned, Work(10))) < 1.1
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_simulated_learner_that_is_too_slow_for_a_chosen_deadline_sits_out(
+    mode: Mode,
+) -> None:
+    slow = LearnersTable(
+        name="slow", rate=SamplesPerSecond(500), bandwidth=BytesPerSecond(1e3)
+    )
+    job = msgspec.structs.replace(
+        JOB, mode=mode, cycles=2, learners=(*JOB.learners * 2, slow)
+    )
+    found = list[Record]()
+    simulate(job, runs=None, watch=found.append)
+    given = [r.samples for r in found if isinstance(r, Allocated)]
+    assert given[4::5] == [0, 0]
+    assert all(given[0::5])
+    if mode == Mode.FEDERATED:  # all others' data has a part
+        assert given.count(0) == 2
 
 
 @pytest.mark.parametrize(

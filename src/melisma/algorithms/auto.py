@@ -23,7 +23,7 @@ on with the deadlines it would have had.
 """
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -32,7 +32,7 @@ import numpy as np
 from melisma.algorithms.log import ROUNDING, CycleLog
 from melisma.algorithms.task import Plan
 from melisma.errors import InfeasibleError
-from melisma.maths.arrays import Floats
+from melisma.maths.arrays import Floats, Ints
 from melisma.system.streams import Stream
 
 #: Hypotheses: X in passes over a cycle's samples, p, and σ of ln loss.
@@ -52,7 +52,7 @@ STRAY = 0.02
 TO_A_DOUBLING, DOUBLINGS = 4, 7
 #: Deadlines thought of, in seconds.
 LEAST_S, MOST_S = 1e-6, 1e9
-#: Share of the samples that is enough, where all would take so many times as long.
+#: Share of the data that is enough, where all would take so many times as long.
 MOST, PATIENCE = 0.8, 8
 #: Progress a second that may be lost for the sake of learning more, as a share.
 NEARLY = 0.08
@@ -104,7 +104,26 @@ class Way:
     deadline_s: float
     lasts_s: float  #: until the last learner is done
     passes: float  #: over the cycle's samples
-    share: float = 1.0  #: of the samples that are trained on at all
+    share: float = 1.0  #: of the data that has a part
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a cycle is to train on, in shards."""
+
+    samples: int
+    own: Sequence[int] | None = None  #: on each learner, where data lies on them
+
+    def share(self, given: Ints) -> float:
+        """Return the share of the data that has a part where so much is given.
+
+        Where data lies on learners it is that of all who have anything to do: a cycle's
+        samples may be fewer than there are.
+        """
+        if self.own is None:
+            return float(given.sum()) / self.samples
+        own = np.asarray(self.own)
+        return float(own[given > 0].sum()) / float(own.sum())
 
 
 class Auto:
@@ -113,13 +132,13 @@ class Auto:
     def __init__(self, seed: int) -> None:
         self._seed, self._belief, self._seen = seed, Belief(), 0
 
-    async def choose(self, log: CycleLog, samples: int, planned: Planned) -> None:
+    async def choose(self, log: CycleLog, work: Work, planned: Planned) -> None:
         """Give the cycle its deadline; ``planned`` returns the plan for one.
 
         Raises InfeasibleError if there is a plan for none.
         """
         self._learn(log)
-        ways = await ways_of(planned, samples)
+        ways = await ways_of(planned, work)
         passes = np.array([way.passes for way in ways])
         lasts_s = np.array([way.lasts_s for way in ways])
         falls = self._belief.falls(passes)
@@ -151,18 +170,18 @@ def _losses(log: CycleLog) -> dict[int, float | None]:
     return {tested.cycle: tested.loss for tested in log.state.evaluations}
 
 
-async def ways_of(planned: Planned, samples: int) -> list[Way]:
+async def ways_of(planned: Planned, work: Work) -> list[Way]:
     """Return deadlines with a plan, from the shortest up.
 
     Raises InfeasibleError if there is none.
     """
-    shortest = await shortest_s(planned, samples)
+    shortest = await shortest_s(planned, work)
     longer = [2 ** (n / TO_A_DOUBLING) for n in range(DOUBLINGS * TO_A_DOUBLING + 1)]
-    ways = [await way_of(planned, samples, shortest * times) for times in longer]
+    ways = [await way_of(planned, work, shortest * times) for times in longer]
     return [way for way in ways if way.passes]
 
 
-async def way_of(planned: Planned, samples: int, deadline_s: float) -> Way:
+async def way_of(planned: Planned, work: Work, deadline_s: float) -> Way:
     """Return what can be done by a deadline: nothing where there is no plan."""
     try:
         plan = await planned(deadline_s)
@@ -172,20 +191,20 @@ async def way_of(planned: Planned, samples: int, deadline_s: float) -> Way:
     assert times_s is not None
     in_time = times_s <= deadline_s * (1 + ROUNDING)
     given = plan.allocation.samples * in_time
-    passes = float((given * plan.allocation.steps).sum()) / samples
+    passes = float((given * plan.allocation.steps).sum()) / work.samples
     lasts_s = min(float(times_s.max()), deadline_s)
-    return Way(deadline_s, lasts_s, passes, float(given.sum()) / samples)
+    return Way(deadline_s, lasts_s, passes, work.share(given))
 
 
-async def shortest_s(planned: Planned, samples: int) -> float:
-    """Return the shortest deadline by which all samples are trained on, within 2 %.
+async def shortest_s(planned: Planned, work: Work) -> float:
+    """Return the shortest deadline by which all data has a part, within 2 %.
 
-    Or MOST of them, where all would take more than PATIENCE times as long: one learner
+    Or MOST of it, where all would take more than PATIENCE times as long: one learner
     that is slow, or says so, with data of its own does not stop all others.
     """
 
     async def covers(deadline_s: float, share: float) -> bool:
-        way = await way_of(planned, samples, deadline_s)
+        way = await way_of(planned, work, deadline_s)
         return way.share >= share * (1 - ROUNDING)
 
     async def within(high: float, share: float) -> float:

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from melisma.algorithms.allocating import allocate
-from melisma.algorithms.auto import Auto
+from melisma.algorithms.auto import Auto, Work
 from melisma.algorithms.log import CycleLog
 from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
 from melisma.algorithms.merging import Merger
@@ -80,7 +80,11 @@ class Averaging:
             try:
                 if self._auto and not log.state.by_hand:
                     await self._choose_deadline(self._auto, log)
-                plan = await self._planner(log.task, crew, log.cycle, only_able=patient)
+                # Deadlines are chosen by plans in which too slow learners sit out.
+                only_able = patient or self._auto is not None
+                plan = await self._planner(
+                    log.task, crew, log.cycle, only_able=only_able
+                )
             except InfeasibleError as error:
                 if self._promises and relaxed < RELAXED:
                     relaxed += 1
@@ -102,8 +106,10 @@ class Averaging:
             task = replace(log.task, deadline_s=deadline_s)
             return await self._planner(task, crew, log.cycle, only_able=True)
 
-        samples = log.task.cycle_samples(crew.own_samples) // log.task.shard
-        await auto.choose(log, samples, planned)
+        own, shard = crew.own_samples, log.task.shard
+        samples = log.task.cycle_samples(own) // shard
+        work = Work(samples, None if own is None else [n // shard for n in own])
+        await auto.choose(log, work, planned)
 
     def _say(self, kind: str, warning: str) -> None:
         """Log a warning, unless it was the last one of its kind."""
