@@ -11,12 +11,16 @@ from tests.fleets.learners import Steady, changed, live, of
 
 from melisma.errors import DataError
 from melisma.fleets.messages import Ready, TaskSpec, TrainRequest, Update
+from melisma.jobs.building import task_of
+from melisma.jobs.schema import AggregationTable
 from melisma.launch.local import own_data, run_locally
 from melisma.learner.learner import Learner
 from melisma.learner.source import Caller, RpcSource
 from melisma.learner.training import LocalTraining
 from melisma.learning.data import Dataset, load
+from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.samples import Arrays, Part, pairs
+from melisma.learning.settings import Correction
 from melisma.runs import records
 from melisma.system.law import Mode
 from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
@@ -55,6 +59,65 @@ def test_no_data_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(RpcSource, "_function", noted)
     live(JOB, tmp_path, [owner("a", range(500), Steady)])
     assert asked == {"filler", "parameters"}
+
+
+class Kept(Steady):
+    """Keeps its first update."""
+
+    first: Update | None = None
+
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        update = super().train(request, caller)
+        self.first = self.first or update
+        return update
+
+
+def test_learners_fetch_what_corrects_their_gradients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[tuple[int, Parameters]] = []
+    fetch = RpcSource.correction
+
+    def noted(
+        self: RpcSource, task: str, cycle: int, within_s: float | None = None
+    ) -> Parameters:
+        correction = fetch(self, task, cycle, within_s)
+        fetched.append((cycle, correction))
+        return correction
+
+    monkeypatch.setattr(RpcSource, "correction", noted)
+    learners = [owner("a", range(100), Kept), owner("b", range(100, 150), Kept)]
+    job = changed(
+        JOB,
+        scheme="csa",
+        cycles=3,
+        deadline=Deadline(8.0),
+        aggregation=AggregationTable(correction=Correction.SCAFFOLD),
+    )
+    happened = live(job, tmp_path, learners)
+    assert not of(records.Dropped, happened)
+    assert sorted(cycle for cycle, _ in fetched) == [2, 2, 3, 3]
+    # c − cₖ, of mean gradients (x − y)/(η·K)
+    task, gradients = task_of(job), []
+    start = parameters_of(task.model)
+    for learner in learners:
+        steps = learner.first.batches * task.training.rate
+        gradients.append(
+            {n: (x - learner.first.parameters[n]) / steps for n, x in start.items()}
+        )
+    for correction in (c for cycle, c in fetched if cycle == 2):
+        own = min(gradients, key=lambda g: _apart(g, gradients, correction))
+        assert _apart(own, gradients, correction) < 1e-5
+
+
+def _apart(
+    own: Parameters, gradients: list[Parameters], correction: Parameters
+) -> float:
+    """Return how far a correction is from that of who has these gradients."""
+    return max(
+        float((sum(g[n] for g in gradients) / len(gradients) - own[n] - h).abs().max())
+        for n, h in correction.items()
+    )
 
 
 def test_part_of_the_data_is_another_part_in_each_cycle(

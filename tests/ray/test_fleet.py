@@ -274,11 +274,11 @@ def test_a_model_is_put_once_a_cycle(cluster: Raylets) -> None:
     with joined(cluster.address):
         models = Models([one])
         one.renew(1, one.parameters)
-        first, second = models.of((request,)), models.of((request,))
+        first, second = models.of("a", (request,)), models.of("a", (request,))
         one.renew(2, one.parameters)
-        third = models.of((request,))
+        third = models.of("a", (request,))
         assert first == second != third
-        assert models.of(("a task",)) == []
+        assert models.of("a", ("a task",)) == []
         found = ray.get(third[0])
     assert all(torch.equal(found[name], t) for name, t in one.parameters.items())
 

@@ -122,7 +122,8 @@ class Averaging:
     ) -> Outcome:
         """Have the plan's orders trained, and merge the updates."""
         own, task = self._crew.own_samples, log.task
-        orders = share_out(task, begun.allocation, log.cycle, own, begun.probed)
+        shared = share_out(task, begun.allocation, log.cycle, own, begun.probed)
+        orders = self._merger.corrected(shared, self._crew)
         updates = self._crew.train(orders, parameters, task.deadline_s)
         seen = None
         if self._promises and begun.planned_s is not None:

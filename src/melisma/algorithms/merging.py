@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 
 import numpy as np
 
+from melisma.algorithms.controls import Controls
 from melisma.algorithms.log import CycleLog
 from melisma.algorithms.standins import StandIns
 from melisma.algorithms.task import ScheduledTask
-from melisma.fleets.protocols import Carries, Crew, Lost, Report, Updates
+from melisma.fleets.protocols import Carries, Crew, Lost, Order, Report, Updates
 from melisma.learning.aggregation import aggregate, clip, of_age
 from melisma.learning.parameters import Parameters, trained
 from melisma.learning.servers import Server
@@ -21,13 +22,24 @@ class Merger:
     """Makes the model of a cycle from its updates, cycle by cycle.
 
     ``server`` steps along the mean change; without one, the mean is the model.
-    ``stand_ins`` stand in for learners that are at work.
+    ``stand_ins`` stand in for learners that are at work. ``controls`` correct what
+    learners do by what updates show.
     """
 
     def __init__(
-        self, server: Server | None = None, stand_ins: StandIns | None = None
+        self,
+        server: Server | None = None,
+        stand_ins: StandIns | None = None,
+        controls: Controls | None = None,
     ) -> None:
         self._server, self._stand_ins = server, stand_ins
+        self._controls = controls
+
+    def corrected(self, orders: Sequence[Order], crew: Crew) -> Sequence[Order]:
+        """Return orders with corrections of their learners' gradients, if any."""
+        if self._controls is None:
+            return orders
+        return self._controls.corrected(orders, crew.learners)
 
     async def merge(
         self,
@@ -44,6 +56,11 @@ class Merger:
                 continue
             refused = mean.add(updates)
             log.arrived(updates, refused)
+            if self._controls:
+                training = log.task.training.at(log.cycle)
+                self._controls.see(
+                    crew.learners, updates, refused, parameters, training
+                )
             if self._stand_ins:
                 self._stand_ins.see(crew.learners, updates, log.cycle, parameters)
         if not log.counted:
@@ -66,15 +83,18 @@ class Merger:
         return self._stand_ins.of(names, cycle, parameters)
 
     def state(self) -> Parameters:
-        """Return the server's moments, and learners' last changes."""
-        parts = [part for part in (self._server, self._stand_ins) if part is not None]
-        return {name: t for part in parts for name, t in part.state().items()}
+        """Return the server's moments, learners' last changes, and their controls."""
+        return {name: t for part in self._parts for name, t in part.state().items()}
 
     def restore(self, saved: Parameters) -> None:
         """Go on with them."""
-        for part in (self._server, self._stand_ins):
-            if part is not None:
-                part.restore(saved)
+        for part in self._parts:
+            part.restore(saved)
+
+    @property
+    def _parts(self) -> "list[Server | StandIns | Controls]":
+        parts = (self._server, self._stand_ins, self._controls)
+        return [part for part in parts if part is not None]
 
 
 class _Mean:

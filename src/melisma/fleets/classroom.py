@@ -1,6 +1,7 @@
 """How simulated learners are trained together, and what each keeps to itself."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from melisma.fleets.buffers import LocalBuffers
 from melisma.learning.batched import Chunk, choice_for, train_many
@@ -27,9 +28,11 @@ class Classroom:
         cycle: int,
         names: Sequence[str],
         plans: Sequence[Ints],
+        corrections: Sequence[Parameters] | None = None,
     ) -> Iterator[tuple[Chunk, Parameters]]:
         """Train learners by their plans; yield some at a time, and what travels."""
         lesson = self._lesson(parameters, cycle, names)
+        lesson = replace(lesson, corrections=corrections)
         for chunk in train_many(lesson, plans, self._hardware.threads):
             whose = [names[place] for place in chunk.learners]
             yield chunk, self._buffers.keep(whose, chunk.parameters)

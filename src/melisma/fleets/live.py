@@ -130,8 +130,10 @@ class LiveLearners(LiveCrew):
         late: Late = Late.HALT,
         audit: Audit | None = None,
         began_s: float = 0.0,
+        transfers: float = 1.0,
     ) -> None:
         super().__init__(roster, served, began_s=began_s)
+        self._transfers = transfers  # of models, over those of a benchmark
         #: Returns before each cycle who takes part in it; None: all learners.
         self.gather: Callable[[], Awaitable[Ints]] | None = None
         self.members: Ints = np.zeros(0, dtype=np.int64)  #: places in the roster
@@ -156,7 +158,7 @@ class LiveLearners(LiveCrew):
     async def law(self) -> DelayLaw:
         """The learners' delay laws, as far as they are believed."""
         if self._believed is None:
-            claimed = await super().law()
+            claimed = (await super().law()).slowed(network=self._transfers)
             self._believed = self._claims.law(self.learners, claimed, self._deadline_s)
         return self._believed
 
@@ -307,6 +309,9 @@ class LiveLearners(LiveCrew):
         Gigabytes take seconds to hash, once: the loop answers pings meanwhile.
         """
         cycle = self._served.cycle
+        if order.correction is not None:
+            name = self.learners[order.learner]
+            self._served.corrections[name] = order.correction
         if order.rows is not None:
             await asyncio.to_thread(self._served.store.keys, order.rows)
         left_s = max(LEAST_S, deadline_s - (time.monotonic() - began))

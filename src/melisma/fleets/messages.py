@@ -19,6 +19,7 @@ The orchestrator calls a learner:
 A learner calls the orchestrator:
 
     parameters(task, cycle)   the model of that cycle
+    correction(task, cycle)   what is added to this learner's gradients (SCAFFOLD)
     frozen(task)              the parameters that no cycle changes
     bundle(hash)              source files of the job's own modules
     shards(task, keys)        data, by the hash of its content
@@ -105,6 +106,7 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float  #: from now until the update must have arrived
     late: Late  #: what to do if that cannot be met
     first: int = 0  #: samples of it that a probe has trained on
+    corrected: bool = False  #: there is a correction of its gradients to be fetched
 
 
 @rpc.register

@@ -31,6 +31,7 @@ class Order:
     rows: Ints | None = None  #: of the training set; None: of the learner's own data
     begun: int = 0  #: samples of it that were dispatched by a probe already
     waits_s: float = 0.0  #: idle after a probe, until this order comes (simulated)
+    correction: Parameters | None = None  #: added to every gradient (SCAFFOLD)
 
 
 class Report(Trained, frozen=True, kw_only=True):

@@ -27,6 +27,8 @@ class ServedTask:
     kept: int = 1  #: cycles whose models are served
     frozen: Parameters = field(default_factory=dict)  #: that no cycle changes
     models: dict[int, Parameters] = field(default_factory=dict)  #: by cycle
+    #: Of this cycle's gradients, by learner.
+    corrections: dict[str, Parameters] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.models[self.cycle] = self.parameters
@@ -40,6 +42,7 @@ class ServedTask:
         """Serve the model of a new cycle, and of as many before it as are kept."""
         self.cycle, self.parameters = cycle, parameters
         self.models[cycle] = parameters
+        self.corrections = {}
         for old in [n for n in self.models if n <= cycle - self.kept]:
             del self.models[old]
 
@@ -56,6 +59,7 @@ class ServedTask:
             deadline_s=deadline_s,
             late=late,
             first=order.begun,
+            corrected=order.correction is not None,
         )
 
 
@@ -77,6 +81,14 @@ class ModelServer:
         if cycle not in served.models:
             raise TrainingError(f"cycle {cycle} is over: this is cycle {served.cycle}")
         return served.models[cycle]
+
+    @rpc.expose(idempotent=True)
+    def correction(self, task: str, cycle: int) -> Parameters:
+        """Return what the caller adds to its gradients; TrainingError if nothing."""
+        served, name = self._of(task), rpc.current().caller
+        if cycle != served.cycle or name not in served.corrections:
+            raise TrainingError(f"{name} has no correction in cycle {cycle}")
+        return served.corrections[name]
 
     @rpc.expose(idempotent=True)
     def frozen(self, task: str) -> Parameters:

@@ -10,7 +10,7 @@ from melisma.fleets.classroom import Classroom
 from melisma.fleets.drifting import Careful, DriftingLearners, PromisedLearners
 from melisma.fleets.prices import Prices
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Probed, Updates
-from melisma.learning.parameters import Model, Parameters
+from melisma.learning.parameters import Model, Parameters, zeros_like
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
 from melisma.learning.training import batch_plan
@@ -242,7 +242,10 @@ class SimulatedLearners:
             yield _unlearnt(prices, orders, arrival, parameters)
             return
         names = [self.learners[orders[i].learner] for i in arrival.tolist()]
-        together = self._classroom.train(parameters, self._cycle, names, plans)
+        corrections = [orders[i].correction for i in arrival.tolist()]
+        together = self._classroom.train(
+            parameters, self._cycle, names, plans, _whole(corrections, parameters)
+        )
         for chunk, stack in together:
             reports = [
                 prices.report(i, orders[i].learner, loss)
@@ -380,6 +383,16 @@ def _unlearnt(
     return Updates(
         reports, {n: t.expand(*shape, *t.shape) for n, t in parameters.items()}
     )
+
+
+def _whole(
+    corrections: Sequence[Parameters | None], parameters: Parameters
+) -> list[Parameters] | None:
+    """Return everybody's correction, if anybody has one: that of the others is 0."""
+    if not any(corrections):
+        return None
+    none = zeros_like(parameters)
+    return [none if one is None else one for one in corrections]
 
 
 def _drawn(rows: Ints, number: int, rng: np.random.Generator) -> Ints:

@@ -13,6 +13,7 @@ from flwr.common.config import unflatten_dict
 from melisma.errors import ConfigError
 from melisma.jobs import files as config
 from melisma.jobs.schema import Job
+from melisma.learning.settings import Correction
 
 WHERE = "[tool.flwr.app.config]"
 
@@ -33,4 +34,9 @@ def configured(run_config: UserConfig) -> RunConfig:
     if not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1:
         raise ConfigError(f"{WHERE}: nodes = {nodes!r}: give a whole number from 1 up")
     job = config.job_of(raw, WHERE)
+    if job.aggregation.correction != Correction.NONE:
+        raise ConfigError(
+            f"{WHERE}: [aggregation] correction, which no message has room for: leave "
+            "it out"
+        )
     return RunConfig(job=job, nodes=nodes, runs=Path(str(runs)))

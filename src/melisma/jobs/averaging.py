@@ -9,6 +9,7 @@ from melisma.algorithms.auto import Auto
 from melisma.algorithms.averaging import Averaging, Planner
 from melisma.algorithms.carrying import Carrying
 from melisma.algorithms.control import Control
+from melisma.algorithms.controls import Controls
 from melisma.algorithms.loop import train
 from melisma.algorithms.merging import Merger
 from melisma.algorithms.standins import StandIns
@@ -31,7 +32,7 @@ from melisma.jobs.building import (
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job
 from melisma.learning.servers import server_for
-from melisma.learning.settings import HERE, Hardware, Late
+from melisma.learning.settings import HERE, Correction, Hardware, Late
 from melisma.schemes import AS_PRINTED, DECENTRALISED
 from melisma.system.law import Mode
 from melisma.system.promise import Promises
@@ -80,7 +81,9 @@ def merger_of(job: Job) -> Merger:
     """
     carries = job.late == Late.CARRY and job.mode == Mode.FEDERATED
     stand_ins = StandIns(job.staleness_at_most) if carries else None
-    return Merger(server_for(merging_of(job)), stand_ins)
+    merging = merging_of(job)
+    corrects = merging.correction == Correction.SCAFFOLD
+    return Merger(server_for(merging), stand_ins, Controls() if corrects else None)
 
 
 def averaging_of(job: Job, crew: Trains) -> Averaging:

@@ -31,7 +31,7 @@ from melisma.learning.losses import loss_of, transform_of
 from melisma.learning.optimisers import check_optimiser
 from melisma.learning.parameters import Model, with_buffers
 from melisma.learning.samples import Arrays, Transformed, transformed
-from melisma.learning.settings import Hardware, Merging, Training, Weights
+from melisma.learning.settings import Correction, Hardware, Merging, Training, Weights
 from melisma.learning.task import Task, find
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs.store import RunWriter
@@ -62,6 +62,12 @@ def task_of(job: Job) -> ScheduledTask:
     training, dataset = training_of(job), dataset_of(job)
     model = with_buffers(given.build(job.seed), training.buffers)
     check_optimiser(training, model)
+    merging = merging_of(job)
+    if merging.correction != Correction.NONE and training.optimiser.lower() != "sgd":
+        raise ConfigError(
+            f"[aggregation] correction with optimiser {training.optimiser!r}, whose "
+            "steps do not show what the gradients were: use sgd"
+        )
     models.check_fits(model, dataset, training)
     transform, metrics = transform_of(training), given.judges()
     # A metric that fails does so before the first cycle.
@@ -89,8 +95,16 @@ def task_of(job: Job) -> ScheduledTask:
         least=job.least,
         most=job.most,
         learners_at_most=job.learners_at_most,
-        merging=merging_of(job),
+        merging=merging,
     )
+
+
+def transfers_of(job: Job) -> float:
+    """Return how many times what one model takes there and back is transferred.
+
+    A correction travels as a model does, to learners alone.
+    """
+    return 1.0 if job.aggregation.correction == Correction.NONE else 1.5
 
 
 def merging_of(job: Job) -> Merging:
@@ -190,6 +204,7 @@ def workload_of(job: Job, model: Model, dataset: Dataset) -> Workload:
         cycles = float(models.cycles_per_sample(model, dataset.input_shape))
     sample_bytes = table.sample_size or float(dataset.sample_bytes)
     model_bytes = table.model_size or float(models.model_bytes(model))
+    model_bytes *= transfers_of(job)
     return Workload(
         sample_bits=8 * sample_bytes,
         model_bits=8 * model_bytes,

@@ -20,7 +20,7 @@ from melisma.jobs.benchmark_table import Known
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.fog_table import Moving
 from melisma.jobs.schema import Job, tasks_of
-from melisma.learning.settings import Late, Weights
+from melisma.learning.settings import Correction, Late, Weights
 from melisma.schemes import DECENTRALISED, SCHEMES, find, summary
 from melisma.system.law import Mode
 from melisma.units import Deadline
@@ -73,6 +73,7 @@ class Family(NamedTuple):
                 "late = 'carry' is for one task whose updates are averaged, in a cell "
                 "that does not change: give 'halt', 'drop' or 'wait'"
             )
+        self._check_correction(job)
         if job.learners_at_most is not None and self.name:
             raise ConfigError(
                 "learners_at_most is for one task whose updates are averaged: leave it "
@@ -81,6 +82,19 @@ class Family(NamedTuple):
         if live:
             self.check_live(job)
         return self.as_meant(job)
+
+    def _check_correction(self, job: Job) -> None:
+        """Raise ConfigError if gradients cannot be corrected."""
+        corrections = {task.aggregation.correction for task in tasks_of(job)}
+        if corrections == {Correction.NONE}:
+            return
+        allocates = not self.name and job.scheme not in DECENTRALISED
+        if not allocates or job.mode != Mode.FEDERATED or job.late == Late.CARRY:
+            raise ConfigError(
+                "[aggregation] correction is for one task whose work is allocated and "
+                "whose updates are averaged (scheme 'csa'), of data that lies on "
+                "learners (mode 'federated'), and not with late = 'carry': leave it out"
+            )
 
     def _check_promise(self, job: Job) -> None:
         """Raise ConfigError if lateness cannot be limited under the job's scheme."""

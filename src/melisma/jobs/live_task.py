@@ -12,7 +12,7 @@ from melisma.fleets.messages import TaskSpec
 from melisma.fleets.roster import Announcement, Roster
 from melisma.fleets.served import ServedTask
 from melisma.jobs.benchmark_table import Known
-from melisma.jobs.building import task_of
+from melisma.jobs.building import task_of, transfers_of
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job
 from melisma.learning.parameters import digest, frozen_of, parameters_of
@@ -126,5 +126,10 @@ class LiveTask:
                 staleness_at_most=job.staleness_at_most,
             )
         return LiveLearners(
-            roster, self.served, late=job.late, audit=audit, began_s=began_s
+            roster,
+            self.served,
+            late=job.late,
+            audit=audit,
+            began_s=began_s,
+            transfers=transfers_of(job),
         )

@@ -20,6 +20,7 @@ from melisma.learner.background import Activity
 from melisma.learning.settings import (
     Argument,
     Buffers,
+    Correction,
     Late,
     Rule,
     Schedule,
@@ -102,6 +103,7 @@ class AggregationTable(Table, frozen=True, kw_only=True):
     momentum: float | None = None  #: of the server; None: its own
     beta2: float | None = None  #: by which squares fade (adam, yogi)
     epsilon: float | None = None  #: added to their roots (adagrad, adam, yogi)
+    correction: Correction = Correction.NONE  #: of learners' gradients
 
     def _check(self) -> None:
         fading = (ServerRule.ADAM, ServerRule.YOGI)

@@ -12,7 +12,7 @@ from melisma.learner.background import BackgroundLoad
 from melisma.learner.bases import complete
 from melisma.learner.battery import Battery
 from melisma.learner.energy import Meter, PowerSupply
-from melisma.learner.source import Source
+from melisma.learner.source import Corrections, Source
 from melisma.learner.speed import Speed
 from melisma.learner.throttle import Throttle
 from melisma.learning.data import Dataset
@@ -128,6 +128,15 @@ class Link:
         return self._timed(
             lambda: self._source.parameters(self._task, cycle, within_s),
             lambda model: check_of(self._model, model),
+        )
+
+    def correction(
+        self, source: Corrections, cycle: int, within_s: float | None = None
+    ) -> Parameters:
+        """Fetch what is added to gradients; CallTimeout if that takes too long."""
+        return self._timed(
+            lambda: source.correction(self._task, cycle, within_s),
+            lambda correction: check_of(self._model, correction),
         )
 
     def _complete(self, within_s: float | None) -> None:

@@ -113,6 +113,7 @@ def _check_training(training: object) -> None:
         _check_number(name, getattr(training, name), least=-1.0, most=1.0)
     if training.clip is not None:
         _check_number("clip", training.clip)
+    _check_number("proximal", training.proximal, least=-1.0)
     _check_number("learning rate", training.rate, most=float(np.finfo("f4").max))
     _check_whole("batch", training.batch, 1, MOST_BATCH)
     check_flag("shuffle", training.shuffle)
@@ -138,6 +139,7 @@ def check_train(request: TrainRequest, spec: TaskSpec, own: int | None) -> None:
     shards = len(_checked_keys(request.keys))
     _check_whole("samples", request.samples, 1, MOST_PASSES)
     _check_whole("first", request.first, 0, request.samples)
+    check_flag("corrected", request.corrected)
     _check_whole("steps", request.steps, 1, MOST_PASSES)
     _check_number("deadline_s", request.deadline_s, most=LONGEST_S)
     if request.late not in list(Late):

@@ -52,6 +52,15 @@ class Relay(Protocol):
         """Deliver samples to a device by way of the orchestrator."""
 
 
+class Corrections(Protocol):
+    """What is added to a learner's gradients."""
+
+    def correction(
+        self, task: str, cycle: int, within_s: float | None = None
+    ) -> Parameters:
+        """Fetch the caller's correction of a cycle."""
+
+
 class Air(Protocol):
     """Channels that workers share."""
 
@@ -78,6 +87,7 @@ class Caller:
     source: Source
     gave_up: Callable[[], bool] = never  #: whether nobody waits for the answer any more
     air: Air | None = None  #: where answers share channels
+    corrections: Corrections | None = None  #: where gradients are corrected
 
 
 class RpcSource:
@@ -92,6 +102,13 @@ class RpcSource:
         """Fetch the model of a cycle."""
         model: Parameters = self._function("parameters", within_s)(task, cycle)
         return model
+
+    def correction(
+        self, task: str, cycle: int, within_s: float | None = None
+    ) -> Parameters:
+        """Fetch what is added to gradients in a cycle."""
+        correction: Parameters = self._function("correction", within_s)(task, cycle)
+        return correction
 
     def frozen(self, task: str, within_s: float | None = None) -> Parameters:
         """Fetch the parameters that no cycle changes."""

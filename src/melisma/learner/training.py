@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from melisma.errors import ConfigError
 from melisma.fleets.batches import batch_order
 from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.learner.device import Device, Link, WarmTask
@@ -40,6 +41,9 @@ class LocalTraining:
         )
         self._rng = batch_order(task.spec.seed, request.cycle, device.name)
         self.cancelled = caller.gave_up  #: asked before each batch
+        if request.corrected and caller.corrections is None:
+            raise ConfigError("gradients cannot be corrected here: there is no source")
+        self._corrections = caller.corrections if request.corrected else None
         self._session = Session(task.model, task.training.at(request.cycle))
         self._training_s = 0.0
         self._fetched_bytes: list[int] = []
@@ -53,6 +57,12 @@ class LocalTraining:
             lambda within_s: self._link.parameters(cycle, within_s), size_bytes
         )
         self._task.load(model, cycle)
+        if (source := self._corrections) is not None:
+            correction = self._fetch(
+                lambda within_s: self._link.correction(source, cycle, within_s),
+                size_bytes,
+            )
+            self._session.correct(correction)
 
     def examples(self, keys: list[str], samples: int) -> Samples:
         """Return data to train on: these shards, or some of the device's own."""

@@ -128,6 +128,9 @@ def _chunk(
     half = lesson.precision == Precision.BF16
     if lesson.own:
         lesson = replace(lesson, own=[lesson.own[k] for k in learners])
+    if lesson.corrections:
+        corrections = [lesson.corrections[k] for k in learners]
+        lesson = replace(lesson, corrections=corrections)
     with nullcontext() if half else fast_kernels(lesson.model):
         return Chunk(learners, *engine(lesson, [plans[k] for k in learners]))
 
@@ -161,7 +164,7 @@ _HOW = {
 }
 
 #: What was chosen for a model, and for which training.
-_chosen: WeakKeyDictionary[nn.Module, tuple[Training, Precision, Choice]]
+_chosen: WeakKeyDictionary[nn.Module, tuple[Training, Precision, bool, Choice]]
 _chosen = WeakKeyDictionary()
 
 
@@ -176,11 +179,12 @@ def engine_for(lesson: Lesson) -> Engine:
 def choice_for(lesson: Lesson) -> Choice:
     """Return the engine of `engine_for`, and why it is that one; remembered."""
     # The rate changes from cycle to cycle, and decides nothing here.
-    key = replace(lesson.training, rate=1.0), lesson.precision
+    corrected = lesson.corrections is not None
+    key = replace(lesson.training, rate=1.0), lesson.precision, corrected
     known = _chosen.get(lesson.model)
-    if known is None or known[:2] != key:
+    if known is None or known[:3] != key:
         known = _chosen[lesson.model] = *key, _choice(lesson)
-    return known[2]
+    return known[3]
 
 
 def _choice(lesson: Lesson) -> Choice:
@@ -191,7 +195,8 @@ def _choice(lesson: Lesson) -> Choice:
     every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     whole = set(trained(model)) == every  # nothing is frozen, and nothing tied
     by_class = whole and loss is LOSSES["cross-entropy"]
-    if by_class and training.is_plain_sgd and not in_half and _is_flat(lesson):
+    plain = training.is_plain_sgd and not lesson.corrections
+    if by_class and plain and not in_half and _is_flat(lesson):
         return Choice(perceptrons)
     in_layers = whole and isinstance(loss, Supervised) and by_value
     if lesson.own is not None:
@@ -218,6 +223,7 @@ def _is_flat(lesson: Lesson) -> bool:
 def _mapped(lesson: Lesson) -> Choice:
     """Choose torch.func if it takes the model and the loss: a batch of two learners."""
     few = np.arange(min(2, len(lesson.samples)))[None]
+    lesson = replace(lesson, corrections=None)
     try:
         functional(lesson, [few, few])
     except MelismaError:

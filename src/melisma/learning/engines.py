@@ -43,6 +43,8 @@ class Lesson:
     precision: Precision = Precision.FP32
     #: Buffers that each learner keeps, in the order of plans; None: nothing stays.
     own: Sequence[Parameters] | None = None
+    #: Of each learner's gradients, in the order of plans; None: of nobody's.
+    corrections: Sequence[Parameters] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -197,12 +199,22 @@ def _perceptron_step(
     return loss
 
 
+def _corrections(lesson: Lesson, moved: Parameters) -> Parameters | None:
+    """Return the corrections of all learners, in one stack for each parameter."""
+    if not lesson.corrections:
+        return None
+    return {
+        name: torch.stack([one[name].to(value) for one in lesson.corrections])
+        for name, value in moved.items()
+    }
+
+
 def layered(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     """Layer by layer, all learners at once; the gradient by torch's own autograd."""
     half = lesson.precision == Precision.BF16
     loss_of_outputs = _of_outputs(lesson.loss)
     stack = _stacked(lesson.parameters, len(plans))
-    step = StackOptimiser(stack, lesson.training)
+    step = StackOptimiser(stack, lesson.training, _corrections(lesson, stack))
     mean = _MeanLoss(len(plans), lesson.device)
     for batch in _batches(plans, lesson.device):
         theta = {n: v[: batch.active].requires_grad_() for n, v in stack.items()}
@@ -265,7 +277,7 @@ def functional(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Float
     gradient: Callable[..., Any] = vmap(grad_and_value(loss_of_one))
     stack = _stacked(lesson.parameters, len(plans))
     moved = {name: stack[name] for name in moving}
-    step = StackOptimiser(moved, lesson.training)
+    step = StackOptimiser(moved, lesson.training, _corrections(lesson, moved))
     mean = _MeanLoss(len(plans), lesson.device)
     for batch in _batches(plans, lesson.device):
         active = {name: value[: batch.active] for name, value in moved.items()}
@@ -288,7 +300,9 @@ def one_by_one(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Float
     stack, losses = _stacked(lesson.parameters | own[0], len(plans)), []
     for k, plan in enumerate(plans):
         _copy(start | own[k], state)
-        losses.append(train(model, lesson.samples, plan, training).loss)
+        correction = lesson.corrections[k] if lesson.corrections else None
+        done = train(model, lesson.samples, plan, training, correction=correction)
+        losses.append(done.loss)
         _copy({n: state[n] for n in stack}, {n: v[k] for n, v in stack.items()})
     return stack, np.array(losses)
 

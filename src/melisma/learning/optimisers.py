@@ -115,41 +115,62 @@ def goes_by_value(training: Training) -> bool:
 
 
 class Pull:
-    """FedProx: adds μ·(w − w⁰) to gradients, w⁰ being where training began.
+    """What is added to gradients: μ·(w − w⁰), w⁰ being where training began, and h.
 
-    It is the gradient of μ/2·‖w − w⁰‖², which keeps what learners do apart from leading
-    far from the model that they share.
+    The first is the gradient of μ/2·‖w − w⁰‖², which keeps what learners do apart from
+    leading far from the model that they share (FedProx). The second is given
+    (SCAFFOLD, in `algorithms.controls`).
 
     Paper: T. Li et al., "Federated Optimization in Heterogeneous Networks",
     arXiv:1812.06127.
     """
 
-    def __init__(self, start: Iterable[Tensor], proximal: float) -> None:
-        self._proximal = proximal
+    def __init__(
+        self,
+        start: Iterable[Tensor],
+        proximal: float,
+        correction: Sequence[Tensor] | None = None,
+    ) -> None:
+        self._proximal, self._correction = proximal, correction
         self._start = [value.detach().clone() for value in start] if proximal else []
 
     def add(self, values: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> None:
-        """Add the pull to gradients, in place."""
-        if not self._proximal:
-            return
-        for value, gradient, start in zip(values, gradients, self._start, strict=True):
+        """Add it to gradients, in place: of one learner, or of the first of many."""
+        gradients = list(gradients)
+        if self._proximal:
+            for value, gradient, start in zip(
+                values, gradients, self._start, strict=True
+            ):
+                if gradient is not None:
+                    gradient.add_(value.detach() - start, alpha=self._proximal)
+        for correction, gradient in zip(
+            self._correction or (), gradients, strict=self._correction is not None
+        ):
             if gradient is not None:
-                gradient.add_(value.detach() - start, alpha=self._proximal)
+                alone = correction.shape == gradient.shape
+                gradient.add_(correction if alone else correction[: len(gradient)])
 
 
 class StackOptimiser:
     """Moves the first rows of a stack, fewer and fewer, as one optimiser each would."""
 
-    def __init__(self, stack: Parameters, training: Training) -> None:
+    def __init__(
+        self, stack: Parameters, training: Training, corrections: Parameters | None
+    ) -> None:
         self._stack, self._training, self._rows = stack, training, -1
         self._values: list[Tensor] = []
         # All learners begin with the same values.
-        self._pull = Pull((value[:1] for value in stack.values()), training.proximal)
+        self._pull = Pull(
+            (value[:1] for value in stack.values()),
+            training.proximal,
+            [corrections[name] for name in stack] if corrections else None,
+        )
+        self._plain = training.is_plain_sgd and not corrections
         self._optimiser: torch.optim.Optimizer | None = None
 
     def step(self, rows: int, gradients: Parameters) -> None:
         """Move the first ``rows`` learners along their gradients."""
-        if self._training.is_plain_sgd:
+        if self._plain:
             for name, gradient in gradients.items():
                 self._stack[name][:rows].sub_(gradient, alpha=self._training.rate)
             return

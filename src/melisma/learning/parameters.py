@@ -47,6 +47,11 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
+def zeros_like(parameters: Parameters) -> Parameters:
+    """Return as many zeros, of the same names and shapes."""
+    return {name: torch.zeros_like(value) for name, value in parameters.items()}
+
+
 def parameters_of(model: nn.Module) -> Parameters:
     """Return copies of what travels: what is trained, and buffers to be averaged."""
     return {name: value.detach().clone() for name, value in _travelling(model).items()}

@@ -35,6 +35,13 @@ class ServerRule(StrEnum):
     YOGI = "yogi"
 
 
+class Correction(StrEnum):
+    """How learners' gradients are corrected by what updates have shown."""
+
+    NONE = "none"
+    SCAFFOLD = "scaffold"  #: by how each one's gradients differ from everybody's
+
+
 #: Times that a benchmark is repeated at most.
 MOST_REPEATS = 100
 
@@ -184,6 +191,7 @@ class Merging:
     momentum: float | None = None  #: β of the server; None: its own
     beta2: float = 0.99  #: by which squares fade (adam, yogi)
     epsilon: float = 1e-3  #: added to their roots (adagrad, adam, yogi)
+    correction: Correction = Correction.NONE
 
     def __post_init__(self) -> None:
         if not 0 <= self.trim < 0.5:

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from melisma.learning.devices import synchronise
 from melisma.learning.kernels import fast_kernels
 from melisma.learning.losses import mean_loss, precision_of, to_train
 from melisma.learning.optimisers import Pull, optimiser_for
+from melisma.learning.parameters import Parameters, trained
 from melisma.learning.samples import Batch, Samples, length
 from melisma.learning.settings import Precision, Training
 from melisma.maths.arrays import Ints
@@ -55,14 +56,20 @@ class Session:
 
     def __init__(self, model: nn.Module, training: Training) -> None:
         self._model, self._clip = model, training.clip
-        self._trained = [p for p in model.parameters() if p.requires_grad]
+        self._trained = list(trained(model).values())
         self._proximal, self._pull = training.proximal, Pull((), 0.0)
+        self._correction: list[Tensor] | None = None
         self._step = optimiser_for(self._trained, training)
         self._loss_of = to_train(training)
         # In bfloat16 the products are oneDNN's.
         self._half = precision_of(training) == Precision.BF16
         self._loss, self._passes = torch.tensor(0.0), 0
         self._batches, self._samples, self._due = 0, 0, 0
+
+    def correct(self, correction: Parameters) -> None:
+        """Add this to the gradient of every batch from now on, by name."""
+        moving = trained(self._model)
+        self._correction = [correction[n].to(p.device) for n, p in moving.items()]
 
     def train(
         self,
@@ -73,7 +80,7 @@ class Session:
         """Train on the rows of ``plan``; ask ``halt`` before each batch."""
         self._model.train()
         if not self._due:  # which is when the model is in place
-            self._pull = Pull(self._trained, self._proximal)
+            self._pull = Pull(self._trained, self._proximal, self._correction)
         self._due += len(plan)
         batches = 0
         with nullcontext() if self._half else fast_kernels(self._model):
@@ -119,12 +126,15 @@ def train(
     plan: Ints,
     training: Training,
     halt: Callable[[], bool] = lambda: False,
+    correction: Parameters | None = None,
 ) -> Trained:
     """Train ``model`` in place on the rows of ``plan``; ask ``halt`` before each batch.
 
     A halted model keeps what it has learnt: its update is partial, not lost.
     """
     session = Session(model, training)
+    if correction:
+        session.correct(correction)
     session.train(samples, plan, halt)
     return session.trained()
 

@@ -43,8 +43,10 @@ class Models:
         self._served = {task.task: task for task in served}
         self._put: dict[str, tuple[int, Any]] = {}  # cycle and reference, by task
 
-    def of(self, args: tuple[Any, ...]) -> list[Any]:
+    def of(self, name: str, args: tuple[Any, ...]) -> list[Any]:
         """Return a reference to the model of a request, if that is the argument.
+
+        And one to the learner's correction, if it has one.
 
         In a list it is the learner that fetches it, on its own clock, and not Ray
         before the learner is called.
@@ -56,7 +58,8 @@ class Models:
                 if cycle != served.cycle:
                     reference = ray.put(served.parameters)
                     self._put[request.task] = served.cycle, reference
-                return [reference]
+                correction = served.corrections.get(name)
+                return [reference, *([ray.put(correction)] if correction else [])]
         return []
 
 
@@ -111,7 +114,7 @@ class Nodes:
         """
         if (node := self._nodes.get(name)) is None:
             raise TransportError(f"{function}: no node has the learner {name}")
-        models = self._models.of(args)
+        models = self._models.of(name, args)
         reference = node.actor.answer.remote(function, args, models, within_s)
         try:
             async with asyncio.timeout(within_s):

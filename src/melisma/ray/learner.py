@@ -52,7 +52,10 @@ class Actor:
         ``models`` holds a reference to the cycle's parameters, where there are any.
         """
         gave_up, timer = threading.Event(), None
-        caller = Caller(RaySource(self._model_server, models), gave_up.is_set)
+        source = RaySource(self._model_server, models)
+        caller = Caller(
+            source, gave_up.is_set, corrections=source if models[1:] else None
+        )
         if within_s is not None:
             loop = asyncio.get_running_loop()
             timer = loop.call_later(within_s, gave_up.set)
@@ -80,9 +83,15 @@ class RaySource:
         self, task: str, cycle: int, within_s: float | None = None
     ) -> Parameters:
         """Fetch the model that came with the call, which is its cycle's."""
-        (reference,) = self.models
-        model: Parameters = _fetched("parameters", reference, within_s)
+        model: Parameters = _fetched("parameters", self.models[0], within_s)
         return model
+
+    def correction(
+        self, task: str, cycle: int, within_s: float | None = None
+    ) -> Parameters:
+        """Fetch the correction that came with the call."""
+        correction: Parameters = _fetched("correction", self.models[1], within_s)
+        return correction
 
     def frozen(self, task: str, within_s: float | None = None) -> Parameters:
         """Fetch the parameters that no cycle changes."""
