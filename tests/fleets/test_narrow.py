@@ -8,7 +8,12 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "melisma"
 #: The adapters that may ask which call they answer.
-ADAPTERS = {"learner/service.py", "fleets/live_fog.py", "fleets/live_air.py"}
+ADAPTERS = {
+    "learner/service.py",
+    "fleets/live_fog.py",
+    "fleets/live_air.py",
+    "fleets/served.py",
+}
 
 
 def trees(*rooms: str) -> Iterator[tuple[str, ast.Module]]:

@@ -27,6 +27,7 @@ logger = logging.getLogger("melisma.orchestrator")
 TOO_SLOW = "it cannot do its least by the deadline"
 MANY, HINDRANCE = "others are faster", "it would hold the others back"
 FEW, NO_TURN = "there are too few samples for all", "it has no turn in this cycle"
+NOT_CHOSEN = "it was not chosen for this cycle"
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -43,6 +44,7 @@ async def allocate(
     *,
     only_able: bool = False,
     on_air: Bools | None = None,
+    among: Bools | None = None,
     promises: Promises | None = None,
     rest_s: Floats | None = None,
 ) -> Plan:
@@ -51,18 +53,22 @@ async def allocate(
     Under a decentralised scheme the learners bid, and keep their speeds to themselves.
     With ``only_able``, learners that cannot do ``task.least`` shards by the deadline,
     or do not have them, get nothing, and all get less if there is less data. Nor do
-    those get anything that are not ``on_air``, where that is given, and all get less if
-    the others cannot train on so much once. With ``promises``, the law is multiplied by
-    the learners' margins, and those get nothing who cannot promise to be in time.
+    those get anything that are not ``on_air`` and ``among`` those chosen, where that is
+    given, and all get less if the others cannot train on so much once. With
+    ``promises``, the law is multiplied by the learners' margins, and those get nothing
+    who cannot promise to be in time.
     ``rest_s`` is how long each learner is at work on an earlier order, where learners
     may be: it begins then, if that leaves it the time.
     """
     own = crew.own_samples
     if task.scheme in DECENTRALISED:
-        return await _by_bids(task, crew, rest_s)
+        return await _by_bids(task, crew, rest_s, among)
+    turn = on_air if among is None else among if on_air is None else among & on_air
     told = await crew.law()
     expected, planned = _careful(told, crew, promises, rest_s)
-    only_able = only_able or promises is not None or rest_s is not None
+    only_able = (
+        only_able or promises is not None or rest_s is not None or among is not None
+    )
     law = planned.per_shard(task.shard)
     if only_able and own is not None:
         own = _within_reach(own, law, task)
@@ -71,7 +77,7 @@ async def allocate(
     if only_able:
         least = np.full(len(most), task.least)
         has = most >= max(1, task.least)
-        has = has if on_air is None else has & on_air
+        has = has if turn is None else has & turn
         able = has & (law.seconds(least, np.ones_like(least)) <= task.deadline_s)
         if not able.any():  # then the scheme's own error says why
             able = has if has.any() else ~able
@@ -84,11 +90,13 @@ async def allocate(
         least=task.least,
         most=most[able],
     )
-    if on_air is not None or promises or rest_s is not None:
+    if turn is not None or promises or rest_s is not None:
         at_most, quiet = task.learners_at_most, promises is not None or on_air is None
         problem = _fitting(problem, cycle, at_most, quiet=quiet)
     who = _who(task, problem)
     why = _reasons(task, problem, able, who, on_air)
+    if among is not None:
+        why = [w if asked else NOT_CHOSEN for w, asked in zip(why, among, strict=True)]
     able[able] = who
     problem = _of_some(task, problem, who)
     allocation = find(task.scheme)(problem)
@@ -118,7 +126,7 @@ def _careful(
 
 
 async def _by_bids(
-    task: ScheduledTask, crew: Trains, rest_s: Floats | None = None
+    task: ScheduledTask, crew: Trains, rest_s: Floats | None, among: Bools | None
 ) -> Plan:
     """Shards that each learner takes, by what it alone knows."""
     most = task.most_shards(len(crew.learners), crew.own_samples)
@@ -128,6 +136,8 @@ async def _by_bids(
     shards = np.minimum(bids, most)
     if rest_s is not None:
         shards[rest_s > 0] = 0
+    if among is not None:
+        shards[~among] = 0
     if task.learners_at_most is not None:  # who takes most does most
         shards[np.argsort(-shards, kind="stable")[task.learners_at_most :]] = 0
     if not shards.any():
@@ -137,7 +147,8 @@ async def _by_bids(
             "extend it, or use smaller shards or fewer steps"
         )
     allocation = Allocation(samples=shards, steps=(shards > 0) * task.steps)
-    return Plan(allocation, predicted_s=None)
+    why = [] if among is None else ["" if asked else NOT_CHOSEN for asked in among]
+    return Plan(allocation, predicted_s=None, why=why)
 
 
 def _who(task: ScheduledTask, problem: Problem) -> Bools:

@@ -17,13 +17,14 @@ from melisma.algorithms.auto import Auto, Work
 from melisma.algorithms.log import CycleLog
 from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
 from melisma.algorithms.merging import Merger
+from melisma.algorithms.participating import Participation
 from melisma.algorithms.promised import Observed, restore, stored
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import InfeasibleError, MelismaError
 from melisma.fleets.protocols import Order, Probed, Trains
 from melisma.learning import splits
 from melisma.learning.parameters import Parameters
-from melisma.maths.arrays import Ints
+from melisma.maths.arrays import Bools, Ints
 from melisma.system.problem import Allocation
 from melisma.system.promise import Promises
 from melisma.system.streams import Stream
@@ -38,9 +39,18 @@ class Planner(Protocol):
     """Allocates the work of a cycle."""
 
     async def __call__(
-        self, task: ScheduledTask, crew: Trains, cycle: int, *, only_able: bool
+        self,
+        task: ScheduledTask,
+        crew: Trains,
+        cycle: int,
+        *,
+        only_able: bool,
+        among: Bools | None = None,
     ) -> Plan:
-        """Plan for the learners present; ``only_able``: too slow ones sit out."""
+        """Plan for the learners present; ``only_able``: too slow ones sit out.
+
+        All do that are not ``among`` those chosen, where some are.
+        """
 
 
 class Averaging:
@@ -48,7 +58,8 @@ class Averaging:
 
     ``planner`` decides who does how much, in place of the task's scheme. ``promises``,
     by whose margins it plans, learn what the learners' cycles took. ``auto`` chooses
-    deadlines. ``merger`` makes one model of the updates.
+    deadlines. ``merger`` makes one model of the updates. ``participation`` says who
+    takes part in a cycle.
     """
 
     def __init__(
@@ -58,10 +69,11 @@ class Averaging:
         promises: Promises | None = None,
         auto: Auto | None = None,
         merger: Merger | None = None,
+        participation: Participation | None = None,
     ) -> None:
         self._crew, self._planner = crew, planner or allocate
         self._promises, self._auto = promises, auto
-        self._merger = merger or Merger()
+        self._merger, self._participation = merger or Merger(), participation
         self._said: dict[str, str] = {}  # the last warning of each kind
 
     async def begin(self, log: CycleLog, *, patient: bool) -> Plan:
@@ -77,13 +89,16 @@ class Averaging:
             await crew.ready()
             if patient:
                 self._say("shortage", shortage(log.task, crew))
+            among = None
+            if self._participation:
+                among = await self._participation.who(log, crew)
             try:
                 if self._auto and not log.state.by_hand:
-                    await self._choose_deadline(self._auto, log)
+                    await self._choose_deadline(self._auto, log, among)
                 # Deadlines are chosen by plans in which too slow learners sit out.
                 only_able = patient or self._auto is not None
                 plan = await self._planner(
-                    log.task, crew, log.cycle, only_able=only_able
+                    log.task, crew, log.cycle, only_able=only_able, among=among
                 )
             except InfeasibleError as error:
                 if self._promises and relaxed < RELAXED:
@@ -98,17 +113,24 @@ class Averaging:
                 log.allocated(plan)
                 return plan
 
-    async def _choose_deadline(self, auto: Auto, log: CycleLog) -> None:
+    async def _choose_deadline(
+        self, auto: Auto, log: CycleLog, among: Bools | None
+    ) -> None:
         """Have the deadline of this cycle chosen by what can be planned for each."""
         crew = self._crew
 
         async def planned(deadline_s: float) -> Plan:
             task = replace(log.task, deadline_s=deadline_s)
-            return await self._planner(task, crew, log.cycle, only_able=True)
+            return await self._planner(
+                task, crew, log.cycle, only_able=True, among=among
+            )
 
         own, shard = crew.own_samples, log.task.shard
         samples = log.task.cycle_samples(own) // shard
-        work = Work(samples, None if own is None else [n // shard for n in own])
+        there = None if own is None else np.asarray(own) // shard
+        if there is not None and among is not None:
+            there = there * among
+        work = Work(samples, None if there is None else there.tolist())
         await auto.choose(log, work, planned)
 
     def _say(self, kind: str, warning: str) -> None:

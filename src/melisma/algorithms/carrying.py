@@ -30,7 +30,13 @@ class Carrying:
     promises: Promises | None = None
 
     async def __call__(
-        self, task: ScheduledTask, crew: Trains, cycle: int, *, only_able: bool
+        self,
+        task: ScheduledTask,
+        crew: Trains,
+        cycle: int,
+        *,
+        only_able: bool,
+        among: Bools | None = None,
     ) -> Plan:
         """Allocate by the time that each learner has, and to slow ones besides.
 
@@ -40,9 +46,10 @@ class Carrying:
         rest_s, shards = crew.rest_s(), np.zeros(len(crew.learners), dtype=np.int64)
         if self.promises is None and task.scheme not in DECENTRALISED:
             shards = await _slowly(task, crew, rest_s, crew.staleness_at_most)
+            shards = shards if among is None else shards * among
         try:
             plan = await allocate(
-                task, crew, cycle, promises=self.promises, rest_s=rest_s
+                task, crew, cycle, promises=self.promises, rest_s=rest_s, among=among
             )
         except InfeasibleError:
             if not rest_s.any() and not shards.any():

@@ -26,6 +26,7 @@ from melisma.learning.evaluation import Scores
 from melisma.learning.parameters import all_finite
 from melisma.maths.arrays import Floats
 from melisma.runs import records
+from melisma.schemes.participation import Seen
 from melisma.system.metrics import (
     cycle_s,
     max_staleness,
@@ -44,6 +45,8 @@ ROUNDING = 1e-9
 NOTHING = "nothing trained by the deadline"
 #: Refused answers after which a learner is expelled.
 OFFENCES = 3
+#: A learner that has not taken part.
+UNSEEN = Seen(cycles=0, last=0, samples=0, loss=0.0, seconds=0.0)
 
 
 class RunState:
@@ -64,6 +67,8 @@ class RunState:
         self.evaluations: list[records.Evaluated] = []  #: one a cycle
         self.stopped = False  #: before its last cycle
         self.broken = False  #: the model's loss was not finite after the last cycle
+        self.seen: dict[str, Seen] = {}  #: what learners have shown, by name
+        self._began_s: dict[str, float] = {}  # of each learner's last cycle
         for record in past:
             self.see(record)
 
@@ -81,6 +86,19 @@ class RunState:
                 self.offences.pop(name, None)
             case records.Dropped(learner=name, offence=True):
                 self.offences[name] += 1
+            case records.Allocated(learner=name, time_s=time_s):
+                self._began_s[name] = time_s
+            case records.Trained() | records.Halted():
+                before = self.seen.get(record.learner, UNSEEN)
+                self.seen[record.learner] = before._replace(
+                    cycles=before.cycles + 1,
+                    last=record.cycle,
+                    samples=record.samples,
+                    loss=record.loss or 0.0,
+                )
+            case records.Uploaded(learner=name, time_s=time_s) if name in self.seen:
+                took_s = time_s - self._began_s[name]
+                self.seen[name] = self.seen[name]._replace(seconds=took_s)
             case records.Steered(cycle=number, deadline_s=deadline_s, passes=passes):
                 self.deadline_s, self.by_hand = deadline_s, not record.why
                 if passes is not None:

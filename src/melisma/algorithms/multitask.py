@@ -24,7 +24,7 @@ from melisma.errors import InfeasibleError
 from melisma.fleets.protocols import Probed, SharedCrew, Trains
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.servers import server_for
-from melisma.maths.arrays import Floats, Ints
+from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.runs.records import Evaluated, Record, Refused
 from melisma.runs.store import RunWriter, ignore
 from melisma.system.law import DelayLaw
@@ -205,7 +205,13 @@ class _Planner:
         self._scheduler, self._i = scheduler, i
 
     async def __call__(
-        self, task: ScheduledTask, crew: Trains, cycle: int, *, only_able: bool
+        self,
+        task: ScheduledTask,
+        crew: Trains,
+        cycle: int,
+        *,
+        only_able: bool,
+        among: Bools | None = None,
     ) -> Plan:
         return await self._scheduler.plan(self._i, cycle)
 

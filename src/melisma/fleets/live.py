@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -15,6 +16,7 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
+from contextlib import aclosing
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,14 @@ from melisma.fleets.judge import (
     wrong_speeds,
 )
 from melisma.fleets.messages import Speeds, TrainRequest
-from melisma.fleets.protocols import Complaint, Lost, Order, Probed, Updates
+from melisma.fleets.protocols import (
+    NOT_NEEDED,
+    Complaint,
+    Lost,
+    Order,
+    Probed,
+    Updates,
+)
 from melisma.fleets.roster import Roster, law_of, while_they_come
 from melisma.fleets.served import ServedTask
 from melisma.learning.parameters import Parameters
@@ -134,6 +143,7 @@ class LiveLearners(LiveCrew):
     ) -> None:
         super().__init__(roster, served, began_s=began_s)
         self._transfers = transfers  # of models, over those of a benchmark
+        self.enough: int | None = None  #: updates that end a cycle; None: all
         #: Returns before each cycle who takes part in it; None: all learners.
         self.gather: Callable[[], Awaitable[Ints]] | None = None
         self.members: Ints = np.zeros(0, dtype=np.int64)  #: places in the roster
@@ -204,13 +214,13 @@ class LiveLearners(LiveCrew):
         began, self._probed = self._probed, None
         if began is None:
             began = self._begin(parameters)
-        return as_they_arrive(
-            [
-                self._train(order, parameters, deadline_s, began)
-                for order in orders
-                if order.samples
-            ]
+        given = [order for order in orders if order.samples]
+        arriving = as_they_arrive(
+            [self._train(order, parameters, deadline_s, began) for order in given]
         )
+        if self.enough is None:
+            return arriving
+        return until_enough(arriving, [o.learner for o in given], self.enough, began)
 
     async def probe(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
@@ -318,9 +328,30 @@ class LiveLearners(LiveCrew):
         return self._served.request(order, left_s, self._late, cycle)
 
 
+async def until_enough(
+    arriving: AsyncGenerator[Updates | Lost],
+    learners: Sequence[int],
+    enough: int,
+    began: float,
+) -> AsyncGenerator[Updates | Lost]:
+    """Yield results until so many updates are there; the rest is lost, and stopped."""
+    waiting, left = set(learners), enough
+    async with aclosing(arriving):
+        async for result in arriving:
+            found = result.reports if isinstance(result, Updates) else [result]
+            waiting -= {one.learner for one in found}
+            left -= isinstance(result, Updates)
+            yield result
+            if not left:
+                break
+    after_s = time.monotonic() - began
+    for learner in sorted(waiting):
+        yield Lost(learner=learner, reason=NOT_NEEDED, after_s=after_s)
+
+
 async def as_they_arrive(
     work: Sequence[Coroutine[Any, Any, Updates | Lost]],
-) -> AsyncIterator[Updates | Lost]:
+) -> AsyncGenerator[Updates | Lost]:
     """Yield results in the order of arrival; cancel the rest when nobody listens."""
     tasks = [asyncio.create_task(asking) for asking in work]
     try:

@@ -58,3 +58,19 @@ def _over(took_s: Floats, predicted_s: Floats) -> Floats:
     ratio: Floats = np.full(len(took_s), np.nan)
     np.divide(took_s, predicted_s, out=ratio, where=predicted_s > 0)
     return ratio
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chance:
+    """The random draws of one cycle."""
+
+    states: Ints | None  #: in which it begins
+    through: DelayLaw  #: on the whole, where states change in between
+    slower: Floats  #: how much slower compute and network are
+
+    def phases_s(self, who: Ints, samples: Ints, passes: Ints) -> Floats:
+        """Seconds of download, of training on so many samples, and of upload."""
+        law, (compute, network) = self.through.only(who), self.slower[:, who]
+        half_s = law.fixed_s / 2
+        download_s = (law.sample_s * samples + half_s) * network
+        return np.stack([download_s, law.step_s * compute * passes, half_s * network])

@@ -19,6 +19,8 @@ from melisma.system.law import DelayLaw
 NOT_FINITE = "not finite"
 #: Why a learner's work is lost at the deadline.
 NOT_THERE = "not there by the deadline"
+#: Why an update does not count that came too late for a cycle that others had ended.
+NOT_NEEDED = "not needed: enough others were there before"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,6 +136,13 @@ class Carries(Protocol):
     @property
     def staleness_at_most(self) -> int:
         """Cycles that an update is waited for."""
+
+
+@runtime_checkable
+class EndsEarly(Protocol):
+    """A crew whose cycles may end before the deadline, at so many updates."""
+
+    enough: int | None  #: so many; None: all that come by the deadline
 
 
 class Trains(Crew, Protocol):

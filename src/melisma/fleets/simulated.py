@@ -8,8 +8,8 @@ import numpy as np
 from melisma.errors import ConfigError
 from melisma.fleets.classroom import Classroom
 from melisma.fleets.drifting import Careful, DriftingLearners, PromisedLearners
-from melisma.fleets.prices import Prices
-from melisma.fleets.protocols import NOT_THERE, Lost, Order, Probed, Updates
+from melisma.fleets.prices import Chance, Prices
+from melisma.fleets.protocols import NOT_NEEDED, NOT_THERE, Lost, Order, Probed, Updates
 from melisma.learning.parameters import Model, Parameters, zeros_like
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
@@ -82,6 +82,7 @@ class SimulatedLearners:
         hardware: Hardware = HERE,
         cell: RadioCell | None = None,
     ) -> None:
+        self.enough: int | None = None  #: updates that end a cycle; None: all
         #: Returns before each cycle the learners that take part; None: all of them.
         self.gather: Callable[[], Awaitable[Ints]] | None = None
         self._names = names
@@ -91,7 +92,7 @@ class SimulatedLearners:
         self._law, self._known, self._cell = law, known or law, cell
         #: Compute gradients; else time passes and models stay as they are.
         self.learning = not (conditions and conditions.timing)
-        self._coming: _Chance | None = None
+        self._coming: Chance | None = None
         self._samples, self._training = samples, training
         self._classroom = Classroom(model, samples, training, hardware)
         self._conditions = conditions or Conditions()
@@ -152,7 +153,7 @@ class SimulatedLearners:
         """The same law, as far as it is known."""
         return self._in(self._known, self._next().states)
 
-    def _next(self) -> "_Chance":
+    def _next(self) -> Chance:
         """Return the draws of the next cycle, which are made once."""
         if self._coming is None:
             self._coming = self._chance()
@@ -211,15 +212,20 @@ class SimulatedLearners:
         elif self._conditions.late == Late.HALT:  # who cannot send anything in time
             late = prices.uploaded_s > deadline_s * (1 + 1e-9)
         arrival, cut_off = arrival[~late[arrival]], arrival[late[arrival]]
+        ends_s = float(deadline_s if cut_off.size else prices.uploaded_s.max(initial=0))
+        reason = NOT_THERE
+        if self.enough is not None and len(arrival) >= self.enough:
+            cut_off = np.concatenate([arrival[self.enough :], cut_off])
+            arrival, reason = arrival[: self.enough], NOT_NEEDED
+            ends_s = float(prices.uploaded_s[arrival].max())
         plans = []
         if not self._conditions.timing:
             plans = [self._plan(orders[i])[: prices.batches[i]] for i in arrival]
         async for updates in self._trained(orders, prices, arrival, plans, parameters):
             yield updates
         for i in cut_off.tolist():
-            yield Lost(learner=orders[i].learner, reason=NOT_THERE, after_s=deadline_s)
-        ended_s = prices.uploaded_s[arrival].max(initial=0.0)
-        self._now_s += float(deadline_s if cut_off.size else ended_s)
+            yield Lost(learner=orders[i].learner, reason=reason, after_s=ends_s)
+        self._now_s += ends_s
 
     async def _observe(
         self, careful: Careful, orders: Sequence[Order], prices: Prices
@@ -327,7 +333,7 @@ class SimulatedLearners:
             late=late,
         )
 
-    def _chance(self) -> "_Chance":
+    def _chance(self) -> Chance:
         """Draw this cycle's states and noise."""
         K, sigma = len(self._names), self._conditions.noise
         states = self._draw_states()
@@ -343,7 +349,7 @@ class SimulatedLearners:
             slower = self._conditions.slower(self._drawn)
         else:
             slower = np.exp(sigma * self._rng.standard_normal((2, K)))
-        return _Chance(states, through, slower)
+        return Chance(states, through, slower)
 
     def _draw_states(self) -> Ints | None:
         """Draw a state for each learner; None where they have no states."""
@@ -356,22 +362,6 @@ class SimulatedLearners:
     def _in(self, law: DelayLaw, states: Ints | None) -> DelayLaw:
         """Return a law of all learners, each in its state."""
         return law if states is None else law.at(np.arange(len(self._names)), states)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Chance:
-    """The random draws of one cycle."""
-
-    states: Ints | None  #: in which it begins
-    through: DelayLaw  #: on the whole, where states change in between
-    slower: Floats  #: how much slower compute and network are
-
-    def phases_s(self, who: Ints, samples: Ints, passes: Ints) -> Floats:
-        """Seconds of download, of training on so many samples, and of upload."""
-        law, (compute, network) = self.through.only(who), self.slower[:, who]
-        half_s = law.fixed_s / 2
-        download_s = (law.sample_s * samples + half_s) * network
-        return np.stack([download_s, law.step_s * compute * passes, half_s * network])
 
 
 def _unlearnt(

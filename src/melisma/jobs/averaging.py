@@ -12,11 +12,12 @@ from melisma.algorithms.control import Control
 from melisma.algorithms.controls import Controls
 from melisma.algorithms.loop import train
 from melisma.algorithms.merging import Merger
+from melisma.algorithms.participating import Participation
 from melisma.algorithms.standins import StandIns
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import ConfigError
 from melisma.fleets.carrying import CarryingLearners
-from melisma.fleets.protocols import Carries, Trains
+from melisma.fleets.protocols import Carries, EndsEarly, Trains
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.jobs.building import (
@@ -33,7 +34,9 @@ from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job
 from melisma.learning.servers import server_for
 from melisma.learning.settings import HERE, Correction, Hardware, Late
+from melisma.maths.arrays import Bools
 from melisma.schemes import AS_PRINTED, DECENTRALISED
+from melisma.schemes.participation import TakesPart
 from melisma.system.law import Mode
 from melisma.system.promise import Promises
 
@@ -44,16 +47,26 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     promises = promises_of(job)
 
     async def in_cell(
-        task: ScheduledTask, crew: Trains, cycle: int, *, only_able: bool
+        task: ScheduledTask,
+        crew: Trains,
+        cycle: int,
+        *,
+        only_able: bool,
+        among: Bools | None = None,
     ) -> Plan:
         """Allocate by a cycle's channel: who cannot take part in it sits out."""
-        on_air = learners.on_air()
         return await allocate(
-            task, crew, cycle, only_able=True, on_air=on_air, promises=promises
+            task,
+            crew,
+            cycle,
+            only_able=True,
+            on_air=learners.on_air(),
+            among=among,
+            promises=promises,
         )
 
     planner = in_cell if job.channel.changing else planner_of(job, promises)
-    algorithm = Averaging(learners, planner, promises, auto_of(job), merger_of(job))
+    algorithm = _averaging(job, learners, planner, promises)
     return Prepared(job, task, learners, algorithm)
 
 
@@ -97,8 +110,31 @@ def averaging_of(job: Job, crew: Trains) -> Averaging:
             "or 'wait'"
         )
     promises = promises_of(job)
-    planner = planner_of(job, promises)
-    return Averaging(crew, planner, promises, auto_of(job), merger_of(job))
+    return _averaging(job, crew, planner_of(job, promises), promises)
+
+
+def _averaging(
+    job: Job, crew: Trains, planner: Planner, promises: Promises | None
+) -> Averaging:
+    participation = participation_of(job)
+    if participation and participation.enough is not None:
+        if not isinstance(crew, EndsEarly):
+            raise ConfigError(
+                f"[participation] rule = {job.participation.rule.value!r} ends cycles "
+                "at so many updates, which these learners cannot: give another"
+            )
+        crew.enough = participation.enough
+    auto, merger = auto_of(job), merger_of(job)
+    return Averaging(crew, planner, promises, auto, merger, participation)
+
+
+def participation_of(job: Job) -> Participation | None:
+    """Return who takes part, where that is not everybody."""
+    table = job.participation
+    if table.rule == TakesPart.ALL:
+        return None
+    assert table.learners is not None  # the table has seen to it
+    return Participation(table.rule, table.learners, over=table.over, seed=job.seed)
 
 
 def learners_of(

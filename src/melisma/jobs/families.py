@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from melisma.errors import ConfigError, unknown
+from melisma.jobs.averaged import check_averaged
 from melisma.jobs.benchmark_table import Known
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.fog_table import Moving
 from melisma.jobs.schema import Job, tasks_of
-from melisma.learning.settings import Correction, Late, Weights
-from melisma.schemes import DECENTRALISED, SCHEMES, find, summary
+from melisma.learning.settings import Weights
+from melisma.schemes import SCHEMES, find, summary
 from melisma.system.law import Mode
 from melisma.units import Deadline
 
@@ -67,34 +68,10 @@ class Family(NamedTuple):
                 "updates are averaged (scheme 'csa'): leave them out"
             )
         self._check_promise(job)
-        self._check_auto(job)
-        if job.late == Late.CARRY and (self.name or keys):
-            raise ConfigError(
-                "late = 'carry' is for one task whose updates are averaged, in a cell "
-                "that does not change: give 'halt', 'drop' or 'wait'"
-            )
-        self._check_correction(job)
-        if job.learners_at_most is not None and self.name:
-            raise ConfigError(
-                "learners_at_most is for one task whose updates are averaged: leave it "
-                "out"
-            )
+        check_averaged(job, averages=not self.name)
         if live:
             self.check_live(job)
         return self.as_meant(job)
-
-    def _check_correction(self, job: Job) -> None:
-        """Raise ConfigError if gradients cannot be corrected."""
-        corrections = {task.aggregation.correction for task in tasks_of(job)}
-        if corrections == {Correction.NONE}:
-            return
-        allocates = not self.name and job.scheme not in DECENTRALISED
-        if not allocates or job.mode != Mode.FEDERATED or job.late == Late.CARRY:
-            raise ConfigError(
-                "[aggregation] correction is for one task whose work is allocated and "
-                "whose updates are averaged (scheme 'csa'), of data that lies on "
-                "learners (mode 'federated'), and not with late = 'carry': leave it out"
-            )
 
     def _check_promise(self, job: Job) -> None:
         """Raise ConfigError if lateness cannot be limited under the job's scheme."""
@@ -106,17 +83,6 @@ class Family(NamedTuple):
             f"late_at_most under {job.scheme!r}, which does not plan by margins: "
             f"{others}leave it out"
         )
-
-    def _check_auto(self, job: Job) -> None:
-        """Raise ConfigError if the run cannot choose its deadline."""
-        if all(not task.deadline.is_auto for task in tasks_of(job)):
-            return
-        if self.name or job.scheme in DECENTRALISED:
-            raise ConfigError(
-                f"deadline = 'auto' under {job.scheme!r}: a run chooses it for one "
-                "task whose work it allocates and whose updates are averaged (scheme "
-                "'csa'): give a time"
-            )
 
     @property
     def builder(self) -> Any:

@@ -29,6 +29,7 @@ from melisma.learning.settings import (
 )
 from melisma.registry import reference
 from melisma.schemes import name_of
+from melisma.schemes.participation import TakesPart
 from melisma.system.law import Mode
 from melisma.system.promise import Promises
 from melisma.system.states import heated
@@ -115,6 +116,30 @@ class AggregationTable(Table, frozen=True, kw_only=True):
                     f"[aggregation] {key} is of server = {names}, and it is "
                     f"{self.server.value!r}: leave it out"
                 )
+
+
+class ParticipationTable(Table, frozen=True, kw_only=True):
+    """Who takes part in a cycle."""
+
+    rule: TakesPart = TakesPart.ALL
+    learners: int | None = None  #: how many do; of no use where all do
+    over: float = 1.3  #: times as many are asked (over-commit)
+
+    def _check(self) -> None:
+        if (self.rule == TakesPart.ALL) != (self.learners is None):
+            raise ConfigError(
+                f"[participation] rule = {self.rule.value!r} with learners = "
+                f"{self.learners}: give a number of learners and a rule by which they "
+                "are chosen"
+            )
+        if self.learners is not None and self.learners < 1:
+            raise ConfigError(
+                f"[participation] learners = {self.learners}: give 1 or more"
+            )
+        if not 1 <= self.over < math.inf:
+            raise ConfigError(
+                f"[participation] over = {self.over}: give a number from 1 up"
+            )
 
 
 class WorkloadTable(Table, frozen=True, kw_only=True):
@@ -291,6 +316,7 @@ class Job(Table, frozen=True, kw_only=True):
     data: DataTable = DataTable()
     training: TrainingTable = TrainingTable()
     aggregation: AggregationTable = AggregationTable()
+    participation: ParticipationTable = ParticipationTable()
     workload: WorkloadTable = WorkloadTable()
     channel: ChannelTable = ChannelTable()
     benchmark: BenchmarkTable = BenchmarkTable()

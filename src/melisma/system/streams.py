@@ -20,3 +20,4 @@ class Stream(IntEnum):
     BENCHMARK = 5  #: in which state a learner was benchmarked
     TRANSMISSION = 10  #: what batteries harvest
     DEADLINE = 14  #: of a cycle, where the run chooses it
+    PARTICIPATION = 15  #: who takes part in a cycle, where some are drawn

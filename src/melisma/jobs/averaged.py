@@ -1,0 +1,66 @@
+"""Keys of a job that only one task whose updates are averaged can have."""
+
+from melisma.errors import ConfigError
+from melisma.jobs.schema import Job, tasks_of
+from melisma.learning.settings import Correction, Late
+from melisma.schemes import DECENTRALISED
+from melisma.schemes.participation import enough
+from melisma.system.law import Mode
+
+
+def check_averaged(job: Job, *, averages: bool) -> None:
+    """Raise ConfigError for keys that a job cannot have; ``averages``: it is such."""
+    _check_auto(job, averages=averages)
+    if job.late == Late.CARRY and (job.channel.changing or not averages):
+        raise ConfigError(
+            "late = 'carry' is for one task whose updates are averaged, in a cell that "
+            "does not change: give 'halt', 'drop' or 'wait'"
+        )
+    _check_correction(job, averages=averages)
+    _check_participation(job, averages=averages)
+    if job.learners_at_most is not None and not averages:
+        raise ConfigError(
+            "learners_at_most is for one task whose updates are averaged: leave it out"
+        )
+
+
+def _check_auto(job: Job, *, averages: bool) -> None:
+    """Raise ConfigError if the run cannot choose its deadline."""
+    if all(not task.deadline.is_auto for task in tasks_of(job)):
+        return
+    if not averages or job.scheme in DECENTRALISED:
+        raise ConfigError(
+            f"deadline = 'auto' under {job.scheme!r}: a run chooses it for one task "
+            "whose work it allocates and whose updates are averaged (scheme 'csa'): "
+            "give a time"
+        )
+
+
+def _check_correction(job: Job, *, averages: bool) -> None:
+    """Raise ConfigError if gradients cannot be corrected."""
+    corrections = {task.aggregation.correction for task in tasks_of(job)}
+    if corrections == {Correction.NONE}:
+        return
+    allocates = averages and job.scheme not in DECENTRALISED
+    if not allocates or job.mode != Mode.FEDERATED or job.late == Late.CARRY:
+        raise ConfigError(
+            "[aggregation] correction is for one task whose work is allocated and "
+            "whose updates are averaged (scheme 'csa'), of data that lies on learners "
+            "(mode 'federated'), and not with late = 'carry': leave it out"
+        )
+
+
+def _check_participation(job: Job, *, averages: bool) -> None:
+    """Raise ConfigError if it cannot be chosen who takes part."""
+    rule, learners = job.participation.rule, job.participation.learners
+    if learners is None:
+        return
+    if not averages:
+        raise ConfigError(
+            "[participation] is for one task whose updates are averaged: leave it out"
+        )
+    if job.late == Late.CARRY and enough(rule, learners) is not None:
+        raise ConfigError(
+            f"[participation] rule = {rule.value!r} ends cycles early, and late = "
+            "'carry' lets learners go on: give another of either"
+        )
