@@ -5,6 +5,7 @@ begin: roster, plan → cycle: learners work, results are merged
 """
 
 import math
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -193,13 +194,17 @@ async def replay(
 
     Everything but the gradients is computed again, in the same order and from the same
     random numbers. So clocks, learner states, queues and histories are as they were,
-    and checkpoints need not hold them. The model and the algorithm's state are restored
-    from the checkpoint afterwards.
+    and checkpoints need not hold them. Losses, by which some choose, are those of the
+    records. The model and the algorithm's state are restored from the checkpoint
+    afterwards.
     """
     state, parameters = RunState(), parameters_of(task.model)
     expelled = [record for record in past if isinstance(record, Expelled)]
     steered = {r.cycle: r for r in past if isinstance(r, Steered) and not r.why}
     evaluated = {r.cycle: r for r in past if isinstance(r, Evaluated)}
+    told, recorded = RunState(), defaultdict[int, list[Record]](list)
+    for record in past:
+        recorded[record.cycle].append(record)
     learning, crew.learning = crew.learning, False
     for number in range(1, RunState(past).done + 1):
         if by_hand := steered.get(number):
@@ -210,6 +215,9 @@ async def replay(
         outcome = await algorithm.cycle(log, begun, parameters)
         log.aggregated(outcome.plan, outcome.error)
         state.evaluations.append(evaluated[number])
+        for record in recorded[number]:
+            told.see(record)
+        state.seen = dict(told.seen)
         for record in expelled:
             if record.cycle == number:
                 crew.expel(record.learner, record.reason)
