@@ -150,16 +150,21 @@ def test_where_it_cannot_be_chosen_that_is_said(job: Job, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "table",
+    ("table", "message"),
     [
-        {"rule": TakesPart.RANDOM},
-        {"learners": 3},
-        {"rule": TakesPart.OORT, "learners": 0},
-        {"rule": TakesPart.OVER_COMMIT, "learners": 2, "over": 0.5},
+        ({"rule": TakesPart.RANDOM}, "rule = 'random' with learners = None: give"),
+        ({"learners": 3}, "rule = 'all' with learners = 3: give"),
+        ({"rule": TakesPart.OORT, "learners": 0}, "learners = 0: give 1 or more"),
+        (
+            {"rule": TakesPart.OVER_COMMIT, "learners": 2, "over": 0.5},
+            "over = 0.5: give a number from 1 up",
+        ),
     ],
 )
-def test_a_number_and_a_rule_go_together(table: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=r"\[participation\]"):
+def test_a_number_and_a_rule_go_together(
+    table: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
         ParticipationTable(**table)  # type: ignore[arg-type]
 
 

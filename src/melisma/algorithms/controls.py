@@ -23,12 +23,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from melisma.fleets.protocols import Order, Updates
-from melisma.learning.parameters import Parameters, zeros_like
+from melisma.learning.parameters import Parameters, packed, unpacked, zeros_like
 from melisma.learning.settings import Training
 from melisma.learning.weights.fednova import FedNova
 
-#: Before, and between, the names of a learner and a parameter in a checkpoint.
-PREFIX, BETWEEN = "control:", "\x1f"
+#: Before the name of a learner in a checkpoint.
+PREFIX = "control:"
 
 
 class Controls:
@@ -86,15 +86,8 @@ class Controls:
 
     def state(self) -> Parameters:
         """Return them for a checkpoint."""
-        return {
-            PREFIX + name + BETWEEN + n: tensor
-            for name, own in self._own.items()
-            for n, tensor in own.items()
-        }
+        return packed(PREFIX, self._own)
 
     def restore(self, saved: Parameters) -> None:
         """Go on with those of a checkpoint."""
-        self._own = {}
-        for key in (key for key in saved if key.startswith(PREFIX)):
-            name, _, n = key.removeprefix(PREFIX).partition(BETWEEN)
-            self._own.setdefault(name, {})[n] = saved[key]
+        self._own = unpacked(PREFIX, saved)

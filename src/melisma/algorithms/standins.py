@@ -20,10 +20,16 @@ from typing import Any
 import numpy as np
 
 from melisma.fleets.protocols import Report, Updates
-from melisma.learning.parameters import Parameters, all_finite, from_arrays
+from melisma.learning.parameters import (
+    Parameters,
+    all_finite,
+    from_arrays,
+    packed,
+    unpacked,
+)
 
-#: Before, and between, the names of a learner and a parameter in a checkpoint.
-PREFIX, BETWEEN = "stands in:", "\x1f"
+#: Before the name of a learner in a checkpoint.
+PREFIX = "stands in:"
 #: In place of a parameter: the cycle, the samples and the batches.
 FACTS = ""
 #: Of a report that nobody sent.
@@ -93,21 +99,16 @@ class StandIns:
 
     def state(self) -> Parameters:
         """Return them for a checkpoint."""
-        saved: Parameters = {}
+        owned = {}
         for name, last in self._last.items():
             facts = {FACTS: np.array([last.cycle, last.samples, last.batches])}
-            change = from_arrays(facts) | last.change
-            saved |= {PREFIX + name + BETWEEN + n: t for n, t in change.items()}
-        return saved
+            owned[name] = from_arrays(facts) | last.change
+        return packed(PREFIX, owned)
 
     def restore(self, saved: Parameters) -> None:
         """Go on with those of a checkpoint."""
-        changes: dict[str, Parameters] = {}
-        for key in (key for key in saved if key.startswith(PREFIX)):
-            name, _, n = key.removeprefix(PREFIX).partition(BETWEEN)
-            changes.setdefault(name, {})[n] = saved[key]
         self._last = {}
-        for name, change in changes.items():
+        for name, change in unpacked(PREFIX, saved).items():
             cycle, samples, batches = (int(fact) for fact in change.pop(FACTS))
             self._last[name] = Last(cycle, samples, batches, change)
         self._bytes = sum(size_of(last.change) for last in self._last.values())

@@ -10,11 +10,11 @@ import numpy as np
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Report, Updates
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.fleets.underway import NOT_BEGUN, TOO_OLD, UnderWay, expected_s, rests_s
-from melisma.learning.parameters import Parameters, from_arrays
+from melisma.learning.parameters import Parameters, from_arrays, packed, unpacked
 from melisma.maths.arrays import Bools, Floats, Ints
 
-#: Before, and between, the names of a learner and a parameter in a checkpoint.
-PREFIX, BETWEEN = "carried:", "\x1f"
+#: Before the name of a learner in a checkpoint.
+PREFIX = "carried:"
 #: In place of a parameter: the loss that the learner reported.
 LOSS = ""
 
@@ -166,22 +166,20 @@ class CarryingLearners(SimulatedLearners):
 
     def state(self) -> Parameters:
         """Return what learners keep to themselves, and updates on their way."""
-        carried: Parameters = {}
+        owned = {}
         for name, update in self._under_way.items():
             loss = from_arrays({LOSS: np.array([update.report.loss])})
-            change = (loss | update.change).items()
-            carried |= {PREFIX + name + BETWEEN + n: tensor for n, tensor in change}
-        return super().state() | carried
+            owned[name] = loss | update.change
+        return super().state() | packed(PREFIX, owned)
 
     def restore(self, saved: Parameters) -> None:
         """Restore them. What else there is of updates on their way, a replay knows."""
         super().restore(saved)
+        owned = unpacked(PREFIX, saved)
         for name, update in self._under_way.items():
-            own = PREFIX + name + BETWEEN
-            report = msgspec.structs.replace(
-                update.report, loss=float(saved[own + LOSS])
-            )
-            change = {n: saved[own + n] for n in update.change}
+            change = owned[name]
+            loss = float(change.pop(LOSS))
+            report = msgspec.structs.replace(update.report, loss=loss)
             self._under_way[name] = replace(update, report=report, change=change)
 
 

@@ -113,7 +113,7 @@ class AggregationTable(Table, frozen=True, kw_only=True):
             if getattr(self, key) is not None and self.server not in servers:
                 names = " or ".join(repr(server.value) for server in servers)
                 raise ConfigError(
-                    f"[aggregation] {key} is of server = {names}, and it is "
+                    f"{key} is of server = {names}, and it is "
                     f"{self.server.value!r}: leave it out"
                 )
 
@@ -128,18 +128,14 @@ class ParticipationTable(Table, frozen=True, kw_only=True):
     def _check(self) -> None:
         if (self.rule == TakesPart.ALL) != (self.learners is None):
             raise ConfigError(
-                f"[participation] rule = {self.rule.value!r} with learners = "
+                f"rule = {self.rule.value!r} with learners = "
                 f"{self.learners}: give a number of learners and a rule by which they "
                 "are chosen"
             )
         if self.learners is not None and self.learners < 1:
-            raise ConfigError(
-                f"[participation] learners = {self.learners}: give 1 or more"
-            )
+            raise ConfigError(f"learners = {self.learners}: give 1 or more")
         if not 1 <= self.over < math.inf:
-            raise ConfigError(
-                f"[participation] over = {self.over}: give a number from 1 up"
-            )
+            raise ConfigError(f"over = {self.over}: give a number from 1 up")
 
 
 class WorkloadTable(Table, frozen=True, kw_only=True):

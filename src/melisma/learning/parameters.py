@@ -47,6 +47,29 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
+#: Between the name of who has them and that of a parameter, in a checkpoint.
+_BETWEEN = "\x1f"
+
+
+def packed(prefix: str, owned: Mapping[str, Parameters]) -> Parameters:
+    """Return what several have, under names that tell whose it is, for a checkpoint."""
+    return {
+        prefix + name + _BETWEEN + n: tensor
+        for name, own in owned.items()
+        for n, tensor in own.items()
+    }
+
+
+def unpacked(prefix: str, saved: Parameters) -> dict[str, Parameters]:
+    """Return what several have, by their names, of a checkpoint that may have more."""
+    owned: dict[str, Parameters] = {}
+    for key, tensor in saved.items():
+        if key.startswith(prefix):
+            name, _, n = key.removeprefix(prefix).partition(_BETWEEN)
+            owned.setdefault(name, {})[n] = tensor
+    return owned
+
+
 def zeros_like(parameters: Parameters) -> Parameters:
     """Return as many zeros, of the same names and shapes."""
     return {name: torch.zeros_like(value) for name, value in parameters.items()}
