@@ -224,7 +224,7 @@ class Frozen(Steady):
 @pytest.mark.alone
 def test_at_the_deadline_the_cycle_goes_on_without_the_missing(tmp_path: Path) -> None:
     frozen = Frozen(name="b")
-    job = changed(deadline=Deadline(3.0), samples=100)
+    job = changed(deadline=Deadline(8.0), samples=100)
     happened = live(job, tmp_path, [Steady(name="a"), frozen])
     (dropped,) = of(records.Dropped, happened)
     assert (dropped.learner, dropped.cycle) == ("b", 1)
