@@ -37,7 +37,8 @@ from torch import nn
 
 from melisma.algorithms.allocating import allocate
 from melisma.algorithms.averaging import Averaging
-from melisma.algorithms.log import CycleLog, RunState
+from melisma.algorithms.log import CycleLog
+from melisma.algorithms.state import RunState
 from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.learning.data import Dataset

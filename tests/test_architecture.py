@@ -228,7 +228,7 @@ def source_of(module: str) -> str:
 
 def test_families_are_told_apart_by_their_table_alone() -> None:
     """No module but the table's asks what a scheme's name begins with."""
-    prefixes = {"coded", "fog", "coded:", "fog:"}
+    prefixes = {"coded", "fog", "async", "coded:", "fog:", "async:"}
     found = {
         str(source.relative_to(PACKAGE))
         for source in PACKAGE.rglob("*.py")

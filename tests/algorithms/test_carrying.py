@@ -17,9 +17,10 @@ from tests.fleets.learners import changed
 from melisma.algorithms import standins
 from melisma.algorithms.averaging import Averaging
 from melisma.algorithms.carrying import AT_WORK, Carrying
-from melisma.algorithms.log import CycleLog, RunState
+from melisma.algorithms.log import CycleLog
 from melisma.algorithms.merging import Merger
 from melisma.algorithms.standins import StandIns
+from melisma.algorithms.state import RunState
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets import underway
 from melisma.fleets.carrying import CarryingLearners

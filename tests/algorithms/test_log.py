@@ -3,7 +3,8 @@ import pytest
 import torch
 from tests.fleets.fleets import fleet_of, law, task_of
 
-from melisma.algorithms.log import OFFENCES, CycleLog, RunState
+from melisma.algorithms.log import OFFENCES, CycleLog
+from melisma.algorithms.state import RunState
 from melisma.algorithms.task import Plan
 from melisma.fleets.protocols import Report, Updates
 from melisma.runs.records import Dropped, Evaluated, Expelled, Record

@@ -9,7 +9,7 @@ from tests.algorithms.resuming import whole_and_resumed
 from tests.fleets.learners import Steady, changed, live, of
 
 from melisma.algorithms.allocating import NOT_CHOSEN
-from melisma.algorithms.log import RunState
+from melisma.algorithms.state import RunState
 from melisma.errors import ConfigError
 from melisma.fleets.messages import TrainRequest, Update
 from melisma.fleets.protocols import NOT_NEEDED

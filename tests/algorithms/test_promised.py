@@ -13,8 +13,9 @@ from tests.fleets.fleets import fleet_of, law, small_model, task_of
 
 from melisma.algorithms.allocating import allocate
 from melisma.algorithms.averaging import Averaging
-from melisma.algorithms.log import CycleLog, RunState
+from melisma.algorithms.log import CycleLog
 from melisma.algorithms.promised import Observed
+from melisma.algorithms.state import RunState
 from melisma.algorithms.task import Plan
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Report, Updates

@@ -179,6 +179,27 @@ def test_each_learners_gradients_are_corrected_by_its_own(momentum: float) -> No
         assert_as_one_by_one(engine, replace(shared, corrections=corrections))
 
 
+@pytest.mark.parametrize("proximal", [0.0, 0.5])
+def test_each_learner_may_start_from_a_model_of_its_own(proximal: float) -> None:
+    training = Training(rate=0.1, batch=8, proximal=proximal)
+    plain = [(perceptron, engines.perceptrons)] if not proximal else []
+    for make, engine in (
+        *plain,
+        (smooth, engines.functional),
+        (convolution, engines.layered),
+    ):
+        shared = lesson(seeded(make), training)
+        source = torch.Generator().manual_seed(1)
+        starts = [
+            {
+                n: v + 0.1 * torch.randn(v.shape, generator=source)
+                for n, v in shared.parameters.items()
+            }
+            for _ in unlike_plans(training)
+        ]
+        assert_as_one_by_one(engine, replace(shared, starts=starts))
+
+
 def test_a_correction_is_added_to_every_gradient() -> None:
     # A constant slope h beside the loss: F(w) + h·w.
     model, twin = seeded(smooth), seeded(smooth)

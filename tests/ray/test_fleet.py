@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 import torch
 from ray.cluster_utils import Cluster
@@ -276,7 +277,8 @@ def test_a_model_is_put_once_a_cycle(cluster: Raylets) -> None:
         one.renew(1, one.parameters)
         first, second = models.of("a", (request,)), models.of("a", (request,))
         one.renew(2, one.parameters)
-        third = models.of("a", (request,))
+        later = msgspec.structs.replace(request, cycle=2)
+        third = models.of("a", (later,))
         assert first == second != third
         assert models.of("a", ("a task",)) == []
         found = ray.get(third[0])

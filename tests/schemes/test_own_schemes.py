@@ -48,7 +48,7 @@ def test_a_scheme_may_be_registered_again_and_no_other_by_its_name() -> None:
         scheme("csa")(fastest)
 
 
-@pytest.mark.parametrize("name", ["coded", "fog"])
+@pytest.mark.parametrize("name", ["coded", "fog", "async"])
 def test_names_of_other_ways_to_train_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"'{name}' is another way to train"):
         scheme(name)(fastest)

@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from melisma.algorithms.log import CycleLog, RunState
+from melisma.algorithms.log import CycleLog
 from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
 from melisma.algorithms.merging import Merger
+from melisma.algorithms.state import RunState
 from melisma.algorithms.task import Plan
 from melisma.errors import InfeasibleError, MelismaError
 from melisma.fleets.moves import Done, Move, Moves

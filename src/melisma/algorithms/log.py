@@ -1,14 +1,15 @@
-"""Writes the records of a cycle, and restores the run's state from past records."""
+"""Writes the records of a cycle."""
 
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
+from melisma.algorithms.state import RunState
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import TrainingError
 from melisma.fleets.protocols import (
@@ -26,7 +27,6 @@ from melisma.learning.evaluation import Scores
 from melisma.learning.parameters import all_finite
 from melisma.maths.arrays import Floats
 from melisma.runs import records
-from melisma.schemes.participation import Seen
 from melisma.system.metrics import (
     cycle_s,
     max_staleness,
@@ -45,69 +45,6 @@ ROUNDING = 1e-9
 NOTHING = "nothing trained by the deadline"
 #: Refused answers after which a learner is expelled.
 OFFENCES = 3
-#: A learner that has not taken part.
-UNSEEN = Seen(cycles=0, last=0, samples=0, loss=0.0, seconds=0.0)
-
-
-class RunState:
-    """Learners present, offences of each, learners expelled, cycles done.
-
-    It is restored from records alone, so a run that was cut short goes on with it.
-    """
-
-    def __init__(self, past: Iterable[records.Record] = ()) -> None:
-        self.there: set[str] = set()
-        self.expelled: dict[str, str] = {}
-        self.offences: Counter[str] = Counter()
-        self.deadline_s: float | None = None  #: if it was changed
-        self.by_hand = False  #: it was, and not by the run itself
-        self.passes: dict[int, float] = {}  #: planned, where the run chose a deadline
-        self.began = False  #: there are records
-        self.done = 0  #: cycles
-        self.evaluations: list[records.Evaluated] = []  #: one a cycle
-        self.stopped = False  #: before its last cycle
-        self.broken = False  #: the model's loss was not finite after the last cycle
-        self.seen: dict[str, Seen] = {}  #: what learners have shown, by name
-        self._began_s: dict[str, float] = {}  # of each learner's last cycle
-        for record in past:
-            self.see(record)
-
-    def see(self, record: records.Record) -> None:
-        """Apply a record."""
-        self.began = True
-        match record:
-            case records.Joined(learner=name):
-                self.there.add(name)
-            case records.Left(learner=name):
-                self.there.discard(name)
-            case records.Expelled(learner=name, reason=reason):
-                self.expelled[name] = reason
-                # Who has the name afterwards has another token: it starts anew.
-                self.offences.pop(name, None)
-            case records.Dropped(learner=name, offence=True):
-                self.offences[name] += 1
-            case records.Allocated(learner=name, time_s=time_s):
-                self._began_s[name] = time_s
-            case records.Trained() | records.Halted():
-                before = self.seen.get(record.learner, UNSEEN)
-                self.seen[record.learner] = before._replace(
-                    cycles=before.cycles + 1,
-                    last=record.cycle,
-                    samples=record.samples,
-                    loss=record.loss or 0.0,
-                )
-            case records.Uploaded(learner=name, time_s=time_s) if name in self.seen:
-                took_s = time_s - self._began_s[name]
-                self.seen[name] = self.seen[name]._replace(seconds=took_s)
-            case records.Steered(cycle=number, deadline_s=deadline_s, passes=passes):
-                self.deadline_s, self.by_hand = deadline_s, not record.why
-                if passes is not None:
-                    self.passes[number] = passes
-            case records.Evaluated(cycle=number, loss=loss):
-                self.done, self.broken = number, loss is None
-                self.evaluations.append(record)
-            case records.Stopped():
-                self.stopped = True
 
 
 class CycleLog:
@@ -243,6 +180,53 @@ class CycleLog:
             weight=of_age(report.age),
         )
 
+    def begin_answers(self) -> None:
+        """Begin a cycle in which updates come as they come."""
+        self._seconds = np.zeros(len(self._crew.learners))
+
+    def answered(
+        self,
+        report: Report,
+        began_s: float,
+        predicted_s: float,
+        steps: int,
+        *,
+        age: int,
+        weight: float,
+        reason: str,
+    ) -> None:
+        """Record an order and its update, which arrived now; ``reason`` it is refused.
+
+        All of it is of this cycle, whenever the order was given.
+        """
+        name = self._crew.learners[report.learner]
+        self._seconds[report.learner] = report.uploaded_s
+        after_s = began_s - self.began_s
+        work = {
+            "samples": report.samples,
+            "batches": report.batches,
+            "loss": _finite(report.loss),
+        }
+        self._learner(
+            records.Allocated,
+            name,
+            after_s,
+            samples=report.samples,
+            steps=steps,
+            predicted_s=predicted_s,
+        )
+        self._learner(records.Downloaded, name, after_s + report.downloaded_s)
+        self._learner(records.Trained, name, after_s + report.trained_s, **work)
+        arrived_s = after_s + report.uploaded_s
+        self._learner(records.Uploaded, name, arrived_s)
+        if reason:
+            self._drop(name, arrived_s, reason)
+            return
+        self.counted.append(report.samples)
+        if age:
+            facts = {"age": age, "weight": weight}
+            self._learner(records.Carried, name, arrived_s, **work, **facts)
+
     def lost(self, lost: Lost) -> None:
         """Record work that did not arrive, or does not count, or not yet."""
         name = self._crew.learners[lost.learner]
@@ -305,8 +289,17 @@ class CycleLog:
             f"{self.task.deadline_s:.6g} s, or lower the learning rate"
         )
 
-    def aggregated(self, plan: Plan, error: float | None = None) -> None:
-        """Record the cycle's totals; ``error`` is that of a decoded gradient."""
+    def aggregated(
+        self,
+        plan: Plan,
+        error: float | None = None,
+        ages: Sequence[int] | None = None,
+    ) -> None:
+        """Record the cycle's totals; ``error`` is that of a decoded gradient.
+
+        Staleness is how many steps learners are apart, or, where ``ages`` of updates
+        are given, how many versions of the model they are behind.
+        """
         steps = plan.allocation.steps[plan.allocation.samples > 0]
         deadline_s = self.task.deadline_s
         self._cycle_wide(
@@ -314,8 +307,12 @@ class CycleLog:
             learners=len(self.counted),
             samples=sum(self.counted),
             cycle_s=cycle_s(self._seconds),
-            max_staleness=max_staleness(steps),
-            mean_staleness=mean_staleness(steps),
+            max_staleness=max_staleness(steps)
+            if ages is None
+            else max(ages, default=0),
+            mean_staleness=(
+                mean_staleness(steps) if ages is None else float(np.mean(ages or [0]))
+            ),
             truancy=truancy(self._seconds, deadline_s),
             utilisation=utilisation(self._seconds, deadline_s),
             error=error,

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from melisma.algorithms.control import Control, CycleUnderWay
-from melisma.algorithms.log import CycleLog, RunState, Sink
+from melisma.algorithms.log import CycleLog, Sink
+from melisma.algorithms.state import RunState
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import MelismaError
 from melisma.fleets.protocols import Crew
@@ -44,6 +45,7 @@ class Outcome(NamedTuple):
     plan: Plan
     error: float | None = None  #: of a decoded gradient
     idle: bool = False  #: the plan gave no learner anything to train on
+    ages: Sequence[int] | None = None  #: of updates, where nobody waits for others
 
 
 class Algorithm(Protocol[Begun]):
@@ -144,7 +146,7 @@ async def train(
             parameters = outcome.parameters
         if not scores and not outcome.idle and (not patient or fruitless == FRUITLESS):
             raise algorithm.fruitless(log)
-        log.aggregated(outcome.plan, outcome.error)
+        log.aggregated(outcome.plan, outcome.error, outcome.ages)
         log.evaluated(scores or _scores(task, parameters) or _unknown(task))
         kept = crew.state() if isinstance(crew, Keeps) else {}
         cycles.end(log, parameters | algorithm.state() | kept)
@@ -213,7 +215,7 @@ async def replay(
         log = CycleLog(task, crew, observe, state, number)
         begun = await algorithm.begin(log, patient=False)
         outcome = await algorithm.cycle(log, begun, parameters)
-        log.aggregated(outcome.plan, outcome.error)
+        log.aggregated(outcome.plan, outcome.error, outcome.ages)
         state.evaluations.append(evaluated[number])
         for record in recorded[number]:
             told.see(record)

@@ -29,10 +29,11 @@ class Classroom:
         names: Sequence[str],
         plans: Sequence[Ints],
         corrections: Sequence[Parameters] | None = None,
+        starts: Sequence[Parameters] | None = None,
     ) -> Iterator[tuple[Chunk, Parameters]]:
         """Train learners by their plans; yield some at a time, and what travels."""
         lesson = self._lesson(parameters, cycle, names)
-        lesson = replace(lesson, corrections=corrections)
+        lesson = replace(lesson, corrections=corrections, starts=starts)
         for chunk in train_many(lesson, plans, self._hardware.threads):
             whose = [names[place] for place in chunk.learners]
             yield chunk, self._buffers.keep(whose, chunk.parameters)

@@ -311,6 +311,10 @@ class LiveLearners(LiveCrew):
             )
         return outcome
 
+    def _cycle_of(self, order: Order) -> int:
+        """Return the cycle under which an order's model is served."""
+        return self._served.cycle
+
     async def _request(
         self, order: Order, deadline_s: float, began: float
     ) -> TrainRequest:
@@ -318,7 +322,7 @@ class LiveLearners(LiveCrew):
 
         Gigabytes take seconds to hash, once: the loop answers pings meanwhile.
         """
-        cycle = self._served.cycle
+        cycle = self._cycle_of(order)
         if order.correction is not None:
             name = self.learners[order.learner]
             self._served.corrections[name] = order.correction

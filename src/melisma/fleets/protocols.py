@@ -160,6 +160,22 @@ class Trains(Crew, Protocol):
         """
 
 
+class Flows(Crew, Protocol):
+    """A crew whose learners work each in its own time."""
+
+    def idle(self) -> list[int]:
+        """Return the places of learners that have no order."""
+
+    def order(self, order: Order, parameters: Parameters) -> None:
+        """Give a learner its next order: to train this model."""
+
+    async def arrival(self) -> Updates | Lost | None:
+        """Wait for what arrives next; None if nobody is at work."""
+
+    def stop(self) -> None:
+        """Stop all who are at work."""
+
+
 class SharedCrew(Trains, Protocol):
     """Learners that several tasks share."""
 

@@ -21,7 +21,7 @@ from melisma.jobs.benchmark_table import Known
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.fog_table import Moving
 from melisma.jobs.schema import Job, tasks_of
-from melisma.learning.settings import Weights
+from melisma.learning.settings import Late, Weights
 from melisma.schemes import SCHEMES, find, summary
 from melisma.system.law import Mode
 from melisma.units import Deadline
@@ -263,6 +263,29 @@ def fog_as_meant(job: Job) -> Job:
     )
 
 
+ASYNC = "async"
+FEDASYNC, FEDBUFF, RINGMASTER = "async:fedasync", "async:fedbuff", "async:ringmaster"
+_ASYNC = {
+    FEDASYNC: "Mixes each update into the model as it comes, the less the older.",
+    FEDBUFF: "Moves along the mean of a buffer of updates, once it is full.",
+    RINGMASTER: "Adds each update's change as it comes, unless it is too old.",
+}
+
+
+def check_async(job: Job) -> None:
+    """Raise ConfigError for what asynchronous training cannot do."""
+    if job.scheme not in _ASYNC:
+        raise unknown("scheme", job.scheme, _ASYNC)
+    _check_planned_exactly(job, "asynchronous training")
+    if job.late != Late.HALT:
+        raise ConfigError(
+            f"late = {job.late.value!r}: in asynchronous training nobody is: leave "
+            "it out"
+        )
+    if job.checks:
+        raise ConfigError("checks are not for asynchronous training: leave them out")
+
+
 #: Schemes for several tasks.
 TASKS = {
     "med": "Assigns learners to tasks by the delays expected over their states.",
@@ -340,6 +363,17 @@ FAMILIES = {
             simulated_only=CENTRAL,
         ),
         Family(
+            name=ASYNC,
+            kind="single",
+            title="Asynchronous (docs/asynchronous.md)",
+            needs="one task",
+            module="melisma.jobs.asynchronous",
+            schemes=lambda: _ASYNC,
+            usual=(FEDASYNC, FEDBUFF, RINGMASTER),
+            check=check_async,
+            fixed="nobody waits for a deadline: begin another run",
+        ),
+        Family(
             name="tasks",
             kind="tasks",
             title="Several tasks (docs/multitask.md)",
@@ -357,4 +391,4 @@ FAMILIES = {
 }
 
 #: What a scheme's name may begin with.
-_PREFIXES = (CODED, FOG)
+_PREFIXES = (CODED, FOG, ASYNC)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from melisma.algorithms.log import RunState
+from melisma.algorithms.state import RunState
 from melisma.algorithms.task import ScheduledTask
 from melisma.bundles.bundle import Bundle
 from melisma.fleets.audit import Audit

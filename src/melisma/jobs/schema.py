@@ -11,6 +11,7 @@ import msgspec
 from melisma.coding import CODES
 from melisma.coding.two_stage import First, Helpers
 from melisma.errors import ConfigError, unknown
+from melisma.jobs.asynchronous_table import AsynchronousTable
 from melisma.jobs.benchmark_table import BenchmarkTable
 from melisma.jobs.channel_table import ChannelTable
 from melisma.jobs.fog_table import FogTable
@@ -313,6 +314,7 @@ class Job(Table, frozen=True, kw_only=True):
     training: TrainingTable = TrainingTable()
     aggregation: AggregationTable = AggregationTable()
     participation: ParticipationTable = ParticipationTable()
+    asynchronous: AsynchronousTable = AsynchronousTable()
     workload: WorkloadTable = WorkloadTable()
     channel: ChannelTable = ChannelTable()
     benchmark: BenchmarkTable = BenchmarkTable()

@@ -131,6 +131,8 @@ def _chunk(
     if lesson.corrections:
         corrections = [lesson.corrections[k] for k in learners]
         lesson = replace(lesson, corrections=corrections)
+    if lesson.starts:
+        lesson = replace(lesson, starts=[lesson.starts[k] for k in learners])
     with nullcontext() if half else fast_kernels(lesson.model):
         return Chunk(learners, *engine(lesson, [plans[k] for k in learners]))
 
@@ -223,7 +225,7 @@ def _is_flat(lesson: Lesson) -> bool:
 def _mapped(lesson: Lesson) -> Choice:
     """Choose torch.func if it takes the model and the loss: a batch of two learners."""
     few = np.arange(min(2, len(lesson.samples)))[None]
-    lesson = replace(lesson, corrections=None)
+    lesson = replace(lesson, corrections=None, starts=None)
     try:
         functional(lesson, [few, few])
     except MelismaError:

@@ -6,7 +6,7 @@
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,8 @@ class Lesson:
     own: Sequence[Parameters] | None = None
     #: Of each learner's gradients, in the order of plans; None: of nobody's.
     corrections: Sequence[Parameters] | None = None
+    #: From which each learner starts, in the order of plans; None: from the same.
+    starts: Sequence[Parameters] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -134,16 +136,20 @@ class _MeanLoss:
         return mean
 
 
-def _stacked(parameters: Parameters, learners: int) -> Parameters:
+def _stacked(lesson: Lesson, learners: int) -> Parameters:
+    """Return what each learner starts from, a row each."""
+    if lesson.starts:
+        starts = lesson.starts
+        return {n: torch.stack([one[n] for one in starts]) for n in lesson.parameters}
     return {
         name: value.expand(learners, *value.shape).clone()
-        for name, value in parameters.items()
+        for name, value in lesson.parameters.items()
     }
 
 
 def perceptrons(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     """Batched matrix products; each layer's gradient goes straight into its weights."""
-    stack = _stacked(lesson.parameters, len(plans))
+    stack = _stacked(lesson, len(plans))
     layers = [
         (stack[f"{name}.weight"], stack[f"{name}.bias"])
         for name in linear_layers(lesson.model)
@@ -213,7 +219,7 @@ def layered(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     """Layer by layer, all learners at once; the gradient by torch's own autograd."""
     half = lesson.precision == Precision.BF16
     loss_of_outputs = _of_outputs(lesson.loss)
-    stack = _stacked(lesson.parameters, len(plans))
+    stack = _stacked(lesson, len(plans))
     step = StackOptimiser(stack, lesson.training, _corrections(lesson, stack))
     mean = _MeanLoss(len(plans), lesson.device)
     for batch in _batches(plans, lesson.device):
@@ -275,7 +281,7 @@ def functional(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Float
         return loss
 
     gradient: Callable[..., Any] = vmap(grad_and_value(loss_of_one))
-    stack = _stacked(lesson.parameters, len(plans))
+    stack = _stacked(lesson, len(plans))
     moved = {name: stack[name] for name in moving}
     step = StackOptimiser(moved, lesson.training, _corrections(lesson, moved))
     mean = _MeanLoss(len(plans), lesson.device)
@@ -297,9 +303,11 @@ def one_by_one(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Float
     others = {n: v.clone() for n, v in state.items() if n not in lesson.parameters}
     start = others | lesson.parameters
     own = lesson.own or [{}] * len(plans)
-    stack, losses = _stacked(lesson.parameters | own[0], len(plans)), []
+    whole = replace(lesson, parameters=lesson.parameters | own[0], starts=None)
+    stack, losses = _stacked(whole, len(plans)), []
     for k, plan in enumerate(plans):
-        _copy(start | own[k], state)
+        at = lesson.starts[k] if lesson.starts else {}
+        _copy(start | at | own[k], state)
         correction = lesson.corrections[k] if lesson.corrections else None
         done = train(model, lesson.samples, plan, training, correction=correction)
         losses.append(done.loss)

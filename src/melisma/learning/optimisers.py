@@ -142,13 +142,18 @@ class Pull:
                 values, gradients, self._start, strict=True
             ):
                 if gradient is not None:
-                    gradient.add_(value.detach() - start, alpha=self._proximal)
+                    away = value.detach() - _first(start, value)
+                    gradient.add_(away, alpha=self._proximal)
         for correction, gradient in zip(
             self._correction or (), gradients, strict=self._correction is not None
         ):
             if gradient is not None:
-                alone = correction.shape == gradient.shape
-                gradient.add_(correction if alone else correction[: len(gradient)])
+                gradient.add_(_first(correction, gradient))
+
+
+def _first(rows: Tensor, some: Tensor) -> Tensor:
+    """Return the rows of those who go on; all where it is one learner's."""
+    return rows if rows.shape == some.shape else rows[: len(some)]
 
 
 class StackOptimiser:
@@ -159,9 +164,8 @@ class StackOptimiser:
     ) -> None:
         self._stack, self._training, self._rows = stack, training, -1
         self._values: list[Tensor] = []
-        # All learners begin with the same values.
         self._pull = Pull(
-            (value[:1] for value in stack.values()),
+            stack.values(),
             training.proximal,
             [corrections[name] for name in stack] if corrections else None,
         )

@@ -55,9 +55,9 @@ class Models:
             case (TrainRequest() | GradientRequest() as request,):
                 served = self._served[request.task]
                 cycle, reference = self._put.get(request.task, (None, None))
-                if cycle != served.cycle:
-                    reference = ray.put(served.parameters)
-                    self._put[request.task] = served.cycle, reference
+                if cycle != request.cycle:
+                    reference = ray.put(served.models[request.cycle])
+                    self._put[request.task] = request.cycle, reference
                 correction = served.corrections.get(name)
                 return [reference, *([ray.put(correction)] if correction else [])]
         return []

@@ -47,7 +47,7 @@ DECENTRALISED = frozenset({"dab", "dab-adaptive"})
 AS_PRINTED = frozenset({"dab"})
 
 #: What a job's scheme says where no Problem is allocated at all.
-RESERVED = frozenset({"coded", "fog"})
+RESERVED = frozenset({"coded", "fog", "async"})
 
 
 def scheme(name: str) -> Callable[[AnyScheme], AnyScheme]:

@@ -1,0 +1,131 @@
+"""Simulated learners that work each in its own time, on one queue of arrivals."""
+
+import heapq
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from melisma.fleets.protocols import Order, Report, Updates
+from melisma.fleets.simulated import SimulatedLearners
+from melisma.learning.parameters import Parameters, from_arrays, packed, unpacked
+from melisma.maths.arrays import Ints
+
+#: Before the name of a learner in a checkpoint.
+PREFIX = "on its way:"
+#: In place of a parameter: the loss that the learner reports.
+LOSS = ""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class OnItsWay:
+    """An order, and the update that comes of it."""
+
+    report: Report  #: without its loss, until it is trained
+    start: Parameters
+    plan: Ints  #: its batches
+    result: Parameters | None = None  #: once it is trained
+
+
+class SimulatedFlow(SimulatedLearners):
+    """Learners that are given orders one by one, and answer in their own time.
+
+    What comes of an order follows from the model that it starts from, so it can be
+    computed at any time: orders are trained many at once, when the first of them is
+    needed.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._queue: list[tuple[float, int, str]] = []  # arrivals, in order
+        self._orders = 0  # given so far: ties arrive in this order
+        self._on_their_way: dict[str, OnItsWay] = {}
+
+    def idle(self) -> list[int]:
+        """Places of the learners that have no order."""
+        return [k for k, n in enumerate(self.learners) if n not in self._on_their_way]
+
+    def order(self, order: Order, parameters: Parameters) -> None:
+        """Give a learner its next order: to train this model."""
+        name, k = self.learners[order.learner], int(self.members[order.learner])
+        spread = self._conditions.noise * self._rng.standard_normal(2)
+        compute, network = np.exp(spread).tolist()
+        half_s = float(self._law.fixed_s[k]) / 2 * network
+        downloaded_s = half_s + float(self._law.sample_s[k]) * order.samples * network
+        passes = order.samples * order.steps
+        trained_s = downloaded_s + float(self._law.step_s[k]) * passes * compute
+        plan = self._plan(order)
+        self._on_their_way[name] = OnItsWay(
+            report=Report(
+                learner=order.learner,
+                downloaded_s=downloaded_s,
+                trained_s=trained_s,
+                uploaded_s=trained_s + half_s,
+                samples=order.samples,
+                batches=len(plan),
+                loss=0.0,
+                halted=False,
+            ),
+            start=parameters,
+            plan=plan,
+        )
+        self._orders += 1
+        arrives_s = self._now_s + trained_s + half_s
+        heapq.heappush(self._queue, (arrives_s, self._orders, name))
+
+    async def arrival(self) -> Updates | None:
+        """Return the update that arrives next; the clock is there then."""
+        if not self._queue:
+            return None
+        self._now_s, _, name = heapq.heappop(self._queue)
+        if self._on_their_way[name].result is None:
+            self._train()
+        done = self._on_their_way.pop(name)
+        assert done.result is not None
+        report = msgspec.structs.replace(done.report, learner=self.learners.index(name))
+        return Updates([report], {n: t[None] for n, t in done.result.items()})
+
+    def stop(self) -> None:
+        """Nobody works but on the queue."""
+
+    def _train(self) -> None:
+        """Train all orders that are not trained yet."""
+        todo = {n: o for n, o in self._on_their_way.items() if o.result is None}
+        if not self.learning:
+            for one in todo.values():
+                one.result = one.start
+            return
+        names, orders = list(todo), list(todo.values())
+        together = self._classroom.train(
+            orders[0].start,
+            self._cycle,
+            names,
+            [one.plan for one in orders],
+            starts=[one.start for one in orders],
+        )
+        for chunk, stack in together:
+            losses = chunk.loss.tolist()
+            for row, k in enumerate(chunk.learners):
+                one = orders[k]
+                one.result = {n: values[row].clone() for n, values in stack.items()}
+                one.report = msgspec.structs.replace(one.report, loss=losses[row])
+
+    def state(self) -> Parameters:
+        """Return what learners keep to themselves, and updates on their way."""
+        self._train()
+        owned = {}
+        for name, one in self._on_their_way.items():
+            assert one.result is not None
+            loss = from_arrays({LOSS: np.array([one.report.loss])})
+            owned[name] = loss | one.result
+        return super().state() | packed(PREFIX, owned)
+
+    def restore(self, saved: Parameters) -> None:
+        """Restore them; what else there is of them, a replay knows."""
+        super().restore(saved)
+        for name, result in unpacked(PREFIX, saved).items():
+            one = self._on_their_way[name]
+            loss = float(result.pop(LOSS))
+            one.report = msgspec.structs.replace(one.report, loss=loss)
+            one.result = result

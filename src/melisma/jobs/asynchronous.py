@@ -1,0 +1,109 @@
+"""Asynchronous training from a job: simulated and live."""
+
+from melisma.algorithms.asynchronous import Asynchronous, Rule
+from melisma.algorithms.asynchronous.fedasync import FedAsync
+from melisma.algorithms.asynchronous.fedbuff import FedBuff
+from melisma.algorithms.asynchronous.ringmaster import Ringmaster
+from melisma.algorithms.control import Control
+from melisma.algorithms.loop import train
+from melisma.algorithms.task import ScheduledTask
+from melisma.errors import ConfigError
+from melisma.fleets.flow import SimulatedFlow
+from melisma.fleets.live_flow import LiveFlow
+from melisma.fleets.protocols import Flows
+from melisma.fleets.roster import Roster
+from melisma.fleets.simulated import Conditions
+from melisma.jobs.building import (
+    Prepared,
+    known_law,
+    names_of,
+    own_rows,
+    task_on,
+    workload_of,
+)
+from melisma.jobs.families import FEDASYNC, FEDBUFF
+from melisma.jobs.live_task import LiveTask
+from melisma.jobs.schema import Job
+from melisma.learning.parameters import trained
+from melisma.learning.servers import server_for
+from melisma.learning.settings import HERE, Hardware, Schedule
+
+#: Updates in FedBuff's buffer.
+BUFFER = 10
+
+
+def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
+    """Load, build and price what a job describes; ConfigError or DataError if wrong."""
+    task = task_on(hardware, job)
+    true, _, gamma = known_law(job, workload_of(job, task.model, task.data))
+    if gamma.shape[1] > 1:
+        raise ConfigError(
+            "learners with states are not for asynchronous training: give a rate and a "
+            "bandwidth"
+        )
+    crew = SimulatedFlow(
+        names_of(job),
+        true.expected(gamma),
+        model=task.model,
+        samples=task.taken.train,
+        training=task.training,
+        seed=job.seed,
+        conditions=Conditions(noise=job.noise),
+        own_rows=own_rows(job, task.data),
+        hardware=hardware,
+    )
+    task.cycle_samples(crew.own_samples)  # asking for too many samples fails here
+    return Prepared(job, task, crew, algorithm_of(job, task, crew))
+
+
+def algorithm_of(job: Job, task: ScheduledTask, crew: Flows) -> Asynchronous:
+    """Return the algorithm of a job; ConfigError for what has no meaning in it."""
+    training, table = task.training, job.asynchronous
+    if training.schedule != Schedule.CONSTANT or training.warmup:
+        raise ConfigError(
+            "schedule and warmup are of cycles in which all train together: leave them "
+            "out"
+        )
+    return Asynchronous(
+        crew,
+        rule_of(job, task),
+        updates=table.updates or (BUFFER if job.scheme == FEDBUFF else None),
+        staleness_at_most=table.staleness_at_most,
+    )
+
+
+async def live(
+    job: Job,
+    tasks: list[LiveTask],
+    roster: Roster,
+    control: Control,
+    services: list[object],
+) -> None:
+    """Train with the learners that joined."""
+    (live_task,) = tasks
+    crew = LiveFlow(
+        roster,
+        live_task.served,
+        late=job.late,
+        began_s=live_task.began_s,
+        order_s=float(job.deadline),
+    )
+    algorithm = algorithm_of(job, live_task.task, crew)
+    await train(
+        live_task.task, crew, algorithm, live_task.run, patient=True, control=control
+    )
+
+
+def services(job: Job) -> list[object]:
+    """Return what learners may call beside the model server: nothing."""
+    return []
+
+
+def rule_of(job: Job, task: ScheduledTask) -> Rule:
+    """Return how updates become models."""
+    table = job.asynchronous
+    if job.scheme == FEDASYNC:
+        return FedAsync(table.mixing, table.exponent)
+    if job.scheme == FEDBUFF:
+        return FedBuff(server_for(task.merging), trained(task.model).keys())
+    return Ringmaster(1.0 if task.merging.rate is None else task.merging.rate)

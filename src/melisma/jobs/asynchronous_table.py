@@ -1,0 +1,27 @@
+"""The table of asynchronous training."""
+
+from melisma.errors import ConfigError
+from melisma.jobs.table import Table
+
+
+class AsynchronousTable(Table, frozen=True, kw_only=True):
+    """How updates that come one by one become models."""
+
+    updates: int | None = None  #: of a cycle; 10 for FedBuff, else one for each learner
+    staleness_at_most: int | None = (
+        None  #: versions of the model; no limit if not given
+    )
+    mixing: float = 0.6  #: α of FedAsync
+    exponent: float = 0.5  #: a of FedAsync, by which weights fall with age
+
+    def _check(self) -> None:
+        if self.updates is not None and self.updates < 1:
+            raise ConfigError(f"updates = {self.updates}: give 1 or more")
+        if self.staleness_at_most is not None and self.staleness_at_most < 0:
+            raise ConfigError(
+                f"staleness_at_most = {self.staleness_at_most}: give 0 or more"
+            )
+        if not 0 < self.mixing <= 1:
+            raise ConfigError(f"mixing = {self.mixing}: give a share above 0, up to 1")
+        if not 0 <= self.exponent < float("inf"):
+            raise ConfigError(f"exponent = {self.exponent}: give a number from 0 up")

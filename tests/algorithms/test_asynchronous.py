@@ -1,0 +1,239 @@
+"""Asynchronous training: against a plain queue of learners, and across a resume."""
+
+import asyncio
+import copy
+import heapq
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from tests.algorithms.resuming import whole_and_resumed
+from tests.fleets.fleets import law, small_data, small_model, task_of
+
+from melisma.algorithms.asynchronous import TOO_OLD, Asynchronous, Rule
+from melisma.algorithms.asynchronous.fedasync import FedAsync
+from melisma.algorithms.asynchronous.fedbuff import FedBuff
+from melisma.algorithms.asynchronous.ringmaster import Ringmaster
+from melisma.algorithms.loop import train as loop
+from melisma.errors import ConfigError
+from melisma.fleets.flow import SimulatedFlow
+from melisma.jobs.asynchronous_table import AsynchronousTable
+from melisma.jobs.families import family_of
+from melisma.jobs.schema import DataTable, Job, LearnersTable, Split, StateTable
+from melisma.launch.api import simulate
+from melisma.learning.parameters import Parameters, parameters_of, put, trained
+from melisma.learning.servers import server_for
+from melisma.learning.settings import Late, Merging, Training
+from melisma.learning.training import batch_plan, train
+from melisma.runs import records
+from melisma.runs.records import Record
+from melisma.runs.store import RunWriter
+from melisma.system.law import Mode
+from melisma.units import BytesPerSecond, SamplesPerSecond
+
+OWN = [np.arange(0, 8), np.arange(8, 20), np.arange(20, 40)]
+#: Orders of 8, 12 and 20 samples take 0.36, 0.8 and 2.2 s.
+LAW = law([0.02, 0.05, 0.1], [0.0] * 3, [0.2, 0.2, 0.2])
+TRAINING = Training(batch=4, rate=0.1, shuffle=False)
+STEPS = 1
+
+Server = Callable[[Parameters, list[tuple[Parameters, Parameters, int]]], Parameters]
+
+
+def reference(
+    mix: Server, buffer: int, arrivals: int, at_most: int | None = None
+) -> tuple[Parameters, list[tuple[float, int, int]]]:
+    """A server and three clients, one event at a time; ages are versions."""
+    model = parameters_of(small_model())
+    times = [
+        float(LAW.seconds(np.array([len(r)] * 3), np.ones(3))[k])
+        for k, r in enumerate(OWN)
+    ]
+    queue = [(times[k], k, k, 0, model) for k in range(3)]
+    heapq.heapify(queue)
+    version, serial, found, gathered = 0, 3, [], []
+    for _ in range(arrivals):
+        now, _, k, ordered, start = heapq.heappop(queue)
+        client = small_model()
+        put(copy.deepcopy(start), client)
+        plan = batch_plan(OWN[k], STEPS, TRAINING, np.random.default_rng(0))
+        train(client, small_data().train, plan, TRAINING)
+        age = version - ordered
+        found.append((round(now, 9), k, age))
+        if at_most is None or age <= at_most:
+            gathered.append((parameters_of(client), start, age))
+        if buffer == 1 and gathered:
+            model, version, gathered = mix(model, gathered), version + 1, []
+        heapq.heappush(queue, (now + times[k], serial, k, version, model))
+        serial += 1
+        if buffer > 1 and len(found) % buffer == 0 and gathered:
+            model, version, gathered = mix(model, gathered), version + 1, []
+    return model, found
+
+
+def fedasync(
+    model: Parameters, came: list[tuple[Parameters, Parameters, int]]
+) -> Parameters:
+    ((new, _, age),) = came
+    a = 0.6 * (1 + age) ** -0.5
+    return {n: (1 - a) * t + a * new[n] for n, t in model.items()}
+
+
+def fedbuff(
+    model: Parameters, came: list[tuple[Parameters, Parameters, int]]
+) -> Parameters:
+    return {
+        n: t
+        + sum((new[n] - start[n]) / (1 + age) ** 0.5 for new, start, age in came)
+        / len(came)
+        for n, t in model.items()
+    }
+
+
+def ringmaster(
+    model: Parameters, came: list[tuple[Parameters, Parameters, int]]
+) -> Parameters:
+    ((new, start, _),) = came
+    return {n: t + 0.5 * (new[n] - start[n]) for n, t in model.items()}
+
+
+CASES: dict[str, tuple[Callable[[], Rule], Server, int, int, int | None]] = {
+    "fedasync": (lambda: FedAsync(0.6, 0.5), fedasync, 1, 3, None),
+    "fedbuff": (
+        lambda: FedBuff(server_for(Merging()), trained(small_model()).keys()),
+        fedbuff,
+        4,
+        4,
+        None,
+    ),
+    "ringmaster": (lambda: Ringmaster(0.5), ringmaster, 1, 3, 1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_models_times_and_ages_are_those_of_a_plain_queue(name: str) -> None:
+    make, mix, buffer, updates, at_most = CASES[name]
+    crew = SimulatedFlow(
+        ["a", "b", "c"],
+        LAW,
+        model=small_model(),
+        samples=small_data().train,
+        training=TRAINING,
+        seed=0,
+        own_rows=OWN,
+    )
+    task = task_of(
+        "async:test",
+        100.0,
+        federated=True,
+        samples=None,
+        training=TRAINING,
+        steps=STEPS,
+        cycles=5,
+    )
+    found: list[Record] = []
+    algorithm = Asynchronous(crew, make(), updates=updates, staleness_at_most=at_most)
+    final = asyncio.run(loop(task, crew, algorithm, RunWriter(watch=found.append)))
+    model, arrivals = reference(mix, buffer, 5 * updates, at_most)
+    sent = [
+        (round(r.time_s, 9), "abc".index(r.learner))
+        for r in found
+        if isinstance(r, records.Uploaded)
+    ]
+    assert sent == [(time_s, k) for time_s, k, _ in arrivals]
+    assert any(age for _, _, age in arrivals)
+    old = [r for r in found if isinstance(r, records.Dropped)]
+    too_old = [age for _, _, age in arrivals if at_most is not None and age > at_most]
+    assert len(old) == len(too_old)
+    assert all(r.reason == TOO_OLD for r in old)
+    if name == "ringmaster":
+        assert too_old
+    for n, value in model.items():
+        torch.testing.assert_close(final[n], value, atol=1e-6, rtol=1e-5)
+
+
+JOB = Job(
+    scheme="async:fedbuff",
+    mode=Mode.FEDERATED,
+    cycles=6,
+    steps=1,
+    noise=0.3,
+    data=DataTable(split=Split.DIRICHLET, alpha=0.3),
+    asynchronous=AsynchronousTable(updates=7),
+)
+SCHEMES = ["async:fedasync", "async:fedbuff", "async:ringmaster"]
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_resumed_run_goes_on_with_what_was_on_its_way(
+    scheme: str, mode: Mode, tmp_path: Path
+) -> None:
+    job = msgspec.structs.replace(JOB, scheme=scheme, mode=mode, samples=1000)
+    whole, resumed = whole_and_resumed(job, tmp_path, after=3)
+    assert whole == resumed
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_nobody_waits_for_anybody(scheme: str) -> None:
+    found: list[Record] = []
+    simulate(
+        msgspec.structs.replace(JOB, scheme=scheme, noise=0.0),
+        runs=None,
+        watch=found.append,
+    )
+    given = [r for r in found if isinstance(r, records.Allocated)]
+    sent = [r for r in found if isinstance(r, records.Uploaded)]
+    for name in {r.learner for r in sent}:
+        ends = [r.time_s for r in sent if r.learner == name]
+        begins = [r.time_s for r in given if r.learner == name]
+        assert begins[0] == 0.0
+        assert begins[1:] == pytest.approx(ends[:-1])
+    merged = [r for r in found if isinstance(r, records.Aggregated)]
+    assert [r.learners for r in merged] == [7] * 6
+    assert max(r.max_staleness for r in merged) > 0
+    ages = [r.age for r in found if isinstance(r, records.Carried)]
+    assert max(ages) == max(r.max_staleness for r in merged)
+
+
+def test_it_learns() -> None:
+    for scheme in SCHEMES:
+        table = AsynchronousTable(updates=10)
+        job = msgspec.structs.replace(JOB, scheme=scheme, cycles=25, asynchronous=table)
+        assert max(simulate(job, runs=None).history.metric) > 0.55
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scheme": "async:fedbuf"}, "did you mean 'async:fedbuff'"),
+        ({"late": Late.WAIT}, "late = 'wait': in asynchronous training nobody is"),
+        ({"checks": 0.1, "mode": Mode.PARALLEL}, "checks are not for asynchronous"),
+        ({"late_at_most": 0.1}, "late_at_most under 'async:fedbuff'"),
+    ],
+)
+def test_what_it_cannot_do_it_says(changes: dict[str, object], message: str) -> None:
+    job = msgspec.structs.replace(JOB, **changes)
+    with pytest.raises(ConfigError, match=message):
+        family_of(job).checked(job)
+
+
+def test_learners_with_states_are_refused() -> None:
+    state = StateTable(
+        probability=0.5, rate=SamplesPerSecond(10), bandwidth=BytesPerSecond(1e6)
+    )
+    learners = (LearnersTable(name="a", states=(state, state)),)
+    with pytest.raises(ConfigError, match="learners with states are not for"):
+        simulate(msgspec.structs.replace(JOB, learners=learners), runs=None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"updates": 0}, {"staleness_at_most": -1}, {"mixing": 0.0}, {"exponent": -1.0}],
+)
+def test_a_table_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="give"):
+        AsynchronousTable(**wrong)  # type: ignore[arg-type]
