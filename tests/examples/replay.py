@@ -36,13 +36,13 @@ def replayed(job: Job, happened: Sequence[Record]) -> State:
     samples, start = task_of(job).data.train, _state(model)
     for cycle in range(1, job.cycles + 1):
         updates, weights = list[State](), list[float]()
-        for batches, record in _work(job, len(samples), happened, cycle):
+        for batches, own, record in _work(job, len(samples), happened, cycle):
             assert record.batches <= len(batches)
             model.load_state_dict(start)
             with fast_kernels(model):  # as on learners: rounding depends on it
                 _train(model, plain, (samples[b] for b in batches[: record.batches]))
             updates.append(_state(model))
-            weights.append(record.samples)
+            weights.append(own if job.mode == "federated" else record.samples)
         start = _mean(updates, weights)
     return start
 
@@ -53,8 +53,8 @@ def _state(model: nn.Module) -> State:
 
 def _work(
     job: Job, size: int, happened: Sequence[Record], cycle: int
-) -> Iterator[tuple[list[Rows], Any]]:
-    """Yield the batches that each learner was given, and the record of its training."""
+) -> Iterator[tuple[list[Rows], int, Any]]:
+    """Yield the batches of each learner, the samples it has, and what it trained."""
     now: dict[type, list[Any]] = defaultdict(list)
     for record in happened:
         if record.cycle == cycle:
@@ -81,7 +81,7 @@ def _work(
             )
             cuts = range(BATCH, len(rows), BATCH)
             batches = [rows[b] for one in passes for b in np.split(one, cuts)]
-            yield batches, done[given.learner]
+            yield batches, len(own), done[given.learner]
 
 
 def _train(model: nn.Module, plain: Plain, batches: Iterable[Batch]) -> None:
@@ -96,7 +96,7 @@ def _train(model: nn.Module, plain: Plain, batches: Iterable[Batch]) -> None:
 
 
 def _mean(updates: list[State], weights: list[float]) -> State:
-    """Average by samples; of three or more, none weighs more than all the others."""
+    """Average by weight; of three or more, none weighs more than all the others."""
     heaviest = max(weights)
     if len(weights) > 2:
         others = sum(weights) - heaviest
