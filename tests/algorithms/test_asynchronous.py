@@ -13,7 +13,8 @@ import torch
 from tests.algorithms.resuming import whole_and_resumed
 from tests.fleets.fleets import law, small_data, small_model, task_of
 
-from melisma.algorithms.asynchronous import TOO_OLD, Asynchronous, Rule
+from melisma.algorithms.asynchronous import TOO_OLD, Asynchronous
+from melisma.algorithms.asynchronous import Rule as AsynchronousRule
 from melisma.algorithms.asynchronous.fedasync import FedAsync
 from melisma.algorithms.asynchronous.fedbuff import FedBuff
 from melisma.algorithms.asynchronous.ringmaster import Ringmaster
@@ -22,11 +23,18 @@ from melisma.errors import ConfigError
 from melisma.fleets.flow import SimulatedFlow
 from melisma.jobs.asynchronous_table import AsynchronousTable
 from melisma.jobs.families import family_of
-from melisma.jobs.schema import DataTable, Job, LearnersTable, Split, StateTable
+from melisma.jobs.schema import (
+    AggregationTable,
+    DataTable,
+    Job,
+    LearnersTable,
+    Split,
+    StateTable,
+)
 from melisma.launch.api import simulate
 from melisma.learning.parameters import Parameters, parameters_of, put, trained
 from melisma.learning.servers import server_for
-from melisma.learning.settings import Late, Merging, Training
+from melisma.learning.settings import Late, Merging, Rule, Training
 from melisma.learning.training import batch_plan, train
 from melisma.runs import records
 from melisma.runs.records import Record
@@ -100,7 +108,9 @@ def ringmaster(
     return {n: t + 0.5 * (new[n] - start[n]) for n, t in model.items()}
 
 
-CASES: dict[str, tuple[Callable[[], Rule], Server, int, int, int | None]] = {
+CASES: dict[
+    str, tuple[Callable[[], AsynchronousRule], Server, int, int, int | None]
+] = {
     "fedasync": (lambda: FedAsync(0.6, 0.5), fedasync, 1, 3, None),
     "fedbuff": (
         lambda: FedBuff(server_for(Merging()), trained(small_model()).keys()),
@@ -213,6 +223,18 @@ def test_it_learns() -> None:
         ({"late": Late.WAIT}, "late = 'wait': in asynchronous training nobody is"),
         ({"checks": 0.1, "mode": Mode.PARALLEL}, "checks are not for asynchronous"),
         ({"late_at_most": 0.1}, "late_at_most under 'async:fedbuff'"),
+        (
+            {"aggregation": AggregationTable(rule=Rule.MEDIAN)},
+            r"\[aggregation\] rule has no effect under 'async:fedbuff'",
+        ),
+        (
+            {"aggregation": AggregationTable(rate=0.5), "scheme": "async:fedasync"},
+            r"\[aggregation\] rate has no effect under 'async:fedasync'",
+        ),
+        (
+            {"asynchronous": AsynchronousTable(mixing=0.5)},
+            r"\[asynchronous\] mixing has no effect under 'async:fedbuff'",
+        ),
     ],
 )
 def test_what_it_cannot_do_it_says(changes: dict[str, object], message: str) -> None:

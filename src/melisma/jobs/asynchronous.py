@@ -13,6 +13,7 @@ from melisma.fleets.live_flow import LiveFlow
 from melisma.fleets.protocols import Flows
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import Conditions
+from melisma.jobs.asynchronous_checks import FEDASYNC, FEDBUFF
 from melisma.jobs.building import (
     Prepared,
     known_law,
@@ -21,7 +22,6 @@ from melisma.jobs.building import (
     task_on,
     workload_of,
 )
-from melisma.jobs.families import FEDASYNC, FEDBUFF
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job
 from melisma.learning.parameters import trained

@@ -16,12 +16,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from melisma.errors import ConfigError, unknown
+from melisma.jobs.asynchronous_checks import (
+    ASYNC,
+    ASYNCHRONOUS,
+    FEDASYNC,
+    FEDBUFF,
+    RINGMASTER,
+    check_async,
+)
 from melisma.jobs.averaged import check_averaged
 from melisma.jobs.benchmark_table import Known
 from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.fog_table import Moving
 from melisma.jobs.schema import Job, tasks_of
-from melisma.learning.settings import Late, Weights
+from melisma.learning.settings import Weights
 from melisma.schemes import SCHEMES, find, summary
 from melisma.system.law import Mode
 from melisma.units import Deadline
@@ -263,27 +271,9 @@ def fog_as_meant(job: Job) -> Job:
     )
 
 
-ASYNC = "async"
-FEDASYNC, FEDBUFF, RINGMASTER = "async:fedasync", "async:fedbuff", "async:ringmaster"
-_ASYNC = {
-    FEDASYNC: "Mixes each update into the model as it comes, the less the older.",
-    FEDBUFF: "Moves along the mean of a buffer of updates, once it is full.",
-    RINGMASTER: "Adds each update's change as it comes, unless it is too old.",
-}
-
-
-def check_async(job: Job) -> None:
-    """Raise ConfigError for what asynchronous training cannot do."""
-    if job.scheme not in _ASYNC:
-        raise unknown("scheme", job.scheme, _ASYNC)
+def _check_async(job: Job) -> None:
     _check_planned_exactly(job, "asynchronous training")
-    if job.late != Late.HALT:
-        raise ConfigError(
-            f"late = {job.late.value!r}: in asynchronous training nobody is: leave "
-            "it out"
-        )
-    if job.checks:
-        raise ConfigError("checks are not for asynchronous training: leave them out")
+    check_async(job)
 
 
 #: Schemes for several tasks.
@@ -368,9 +358,9 @@ FAMILIES = {
             title="Asynchronous (docs/asynchronous.md)",
             needs="one task",
             module="melisma.jobs.asynchronous",
-            schemes=lambda: _ASYNC,
+            schemes=lambda: ASYNCHRONOUS,
             usual=(FEDASYNC, FEDBUFF, RINGMASTER),
-            check=check_async,
+            check=_check_async,
             fixed="nobody waits for a deadline: begin another run",
         ),
         Family(
