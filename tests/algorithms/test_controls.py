@@ -13,7 +13,7 @@ from tests.fleets.fleets import law, small_data, small_model, task_of
 from torch.nn.functional import cross_entropy
 
 from melisma.algorithms.averaging import Averaging
-from melisma.algorithms.controls import Controls
+from melisma.algorithms.controls import Controls, limited
 from melisma.algorithms.loop import train
 from melisma.algorithms.merging import Merger
 from melisma.errors import ConfigError
@@ -29,7 +29,7 @@ from melisma.jobs.schema import (
     TaskTable,
     TrainingTable,
 )
-from melisma.learning.parameters import Parameters, parameters_of
+from melisma.learning.parameters import Parameters, norm_of, parameters_of
 from melisma.learning.settings import (
     HERE,
     Correction,
@@ -163,3 +163,19 @@ def test_steps_of_other_optimisers_do_not_show_gradients() -> None:
     training = TrainingTable(optimiser="adam")
     with pytest.raises(ConfigError, match="use sgd"):
         built(msgspec.structs.replace(JOB, training=training))
+
+
+def test_who_lies_does_not_lead_the_others_astray() -> None:
+    rng = torch.Generator().manual_seed(0)
+    owned = {
+        name: {"w": torch.randn(10, generator=rng), "b": torch.randn(2, generator=rng)}
+        for name in "abcde"
+    }
+    owned["e"] = {n: 1e30 * t for n, t in owned["e"].items()}
+    found = limited(owned, 5.0)
+    middle = sorted(norm_of(own) for own in owned.values())[2]
+    assert norm_of(found["e"]) == pytest.approx(5.0 * middle)
+    for name in "abcd":
+        assert found[name] is owned[name]
+    direction = found["e"]["w"] / owned["e"]["w"]
+    torch.testing.assert_close(direction, direction[:1].expand(10))

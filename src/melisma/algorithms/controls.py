@@ -17,13 +17,22 @@ Differences from the paper:
    learner downloads c − cₖ beside the model, and uploads its model alone. A device
    that restarts has lost nothing. It takes the memory of a model for every learner.
 2. With momentum, K is how far K steps lead along a constant gradient (as in FedNova).
+3. In live runs a control is no longer than `MOST` times the median one: a learner that
+   lies would otherwise lead all others astray.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 
 from melisma.fleets.protocols import Order, Updates
-from melisma.learning.parameters import Parameters, packed, unpacked, zeros_like
+from melisma.learning.parameters import (
+    Parameters,
+    norm_of,
+    packed,
+    unpacked,
+    zeros_like,
+)
 from melisma.learning.settings import Training
 from melisma.learning.weights.fednova import FedNova
 
@@ -31,10 +40,15 @@ from melisma.learning.weights.fednova import FedNova
 PREFIX = "control:"
 
 
-class Controls:
-    """The controls of all learners."""
+#: Of real learners' controls: how many times as long as the median one, at most.
+MOST = 5.0
 
-    def __init__(self) -> None:
+
+class Controls:
+    """The controls of all learners; ``most`` limits their lengths."""
+
+    def __init__(self, most: float | None = None) -> None:
+        self._most = most
         self._own: dict[str, Parameters] = {}
         self._given: dict[str, Parameters] = {}  # corrections of this cycle
 
@@ -46,6 +60,8 @@ class Controls:
         self._given = {}
         if not self._own:
             return list(orders)
+        if self._most is not None:
+            self._own = limited(self._own, self._most)
         whole = zeros_like(next(iter(self._own.values())))
         # In an order that a resumed run has too: sums round.
         for _, own in sorted(self._own.items()):
@@ -91,3 +107,15 @@ class Controls:
     def restore(self, saved: Parameters) -> None:
         """Go on with those of a checkpoint."""
         self._own = unpacked(PREFIX, saved)
+
+
+def limited(owned: Mapping[str, Parameters], most: float) -> dict[str, Parameters]:
+    """Return controls, none of them longer than so many times the median."""
+    norms = {name: norm_of(own) for name, own in owned.items()}
+    longest = most * median(norms.values())
+    return {
+        name: own
+        if norms[name] <= longest
+        else {n: tensor * (longest / norms[name]) for n, tensor in own.items()}
+        for name, own in owned.items()
+    }

@@ -9,7 +9,7 @@ from melisma.algorithms.auto import Auto
 from melisma.algorithms.averaging import Averaging, Planner
 from melisma.algorithms.carrying import Carrying
 from melisma.algorithms.control import Control
-from melisma.algorithms.controls import Controls
+from melisma.algorithms.controls import MOST, Controls
 from melisma.algorithms.loop import train
 from melisma.algorithms.merging import Merger
 from melisma.algorithms.participating import Participation
@@ -66,7 +66,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
         )
 
     planner = in_cell if job.channel.changing else planner_of(job, promises)
-    algorithm = _averaging(job, learners, planner, promises)
+    algorithm = _averaging(job, learners, planner, promises, merger_of(job))
     return Prepared(job, task, learners, algorithm)
 
 
@@ -87,8 +87,8 @@ def auto_of(job: Job) -> Auto | None:
     return Auto(job.seed) if job.deadline.is_auto else None
 
 
-def merger_of(job: Job) -> Merger:
-    """Return what makes one model of updates.
+def merger_of(job: Job, *, live: bool = False) -> Merger:
+    """Return what makes one model of updates; real learners may lie.
 
     Where data lies on learners, those that are at work are stood in for.
     """
@@ -96,7 +96,8 @@ def merger_of(job: Job) -> Merger:
     stand_ins = StandIns(job.staleness_at_most) if carries else None
     merging = merging_of(job)
     corrects = merging.correction == Correction.SCAFFOLD
-    return Merger(server_for(merging), stand_ins, Controls() if corrects else None)
+    controls = Controls(MOST if live else None) if corrects else None
+    return Merger(server_for(merging), stand_ins, controls)
 
 
 def averaging_of(job: Job, crew: Trains) -> Averaging:
@@ -110,11 +111,16 @@ def averaging_of(job: Job, crew: Trains) -> Averaging:
             "or 'wait'"
         )
     promises = promises_of(job)
-    return _averaging(job, crew, planner_of(job, promises), promises)
+    merger = merger_of(job, live=True)
+    return _averaging(job, crew, planner_of(job, promises), promises, merger)
 
 
 def _averaging(
-    job: Job, crew: Trains, planner: Planner, promises: Promises | None
+    job: Job,
+    crew: Trains,
+    planner: Planner,
+    promises: Promises | None,
+    merger: Merger,
 ) -> Averaging:
     participation = participation_of(job)
     if participation and participation.enough is not None:
@@ -124,8 +130,7 @@ def _averaging(
                 "at so many updates, which these learners cannot: give another"
             )
         crew.enough = participation.enough
-    auto, merger = auto_of(job), merger_of(job)
-    return Averaging(crew, planner, promises, auto, merger, participation)
+    return Averaging(crew, planner, promises, auto_of(job), merger, participation)
 
 
 def participation_of(job: Job) -> Participation | None:

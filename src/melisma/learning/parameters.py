@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -68,6 +69,12 @@ def unpacked(prefix: str, saved: Parameters) -> dict[str, Parameters]:
             name, _, n = key.removeprefix(prefix).partition(_BETWEEN)
             owned.setdefault(name, {})[n] = tensor
     return owned
+
+
+def norm_of(parameters: Parameters) -> float:
+    """Return their length, of all together; in double precision."""
+    squares = [float(t.double().square().sum()) for t in parameters.values()]
+    return math.sqrt(sum(squares))
 
 
 def zeros_like(parameters: Parameters) -> Parameters:
