@@ -12,14 +12,14 @@ from melisma.jobs.asynchronous_checks import ASYNCHRONOUS
 from melisma.jobs.families import CENTRAL, FEDERATED
 from melisma.jobs.fog_table import Moving
 from melisma.jobs.multitask import ESTIMATES
-from melisma.schemes import SCHEMES
+from melisma.schemes import FIXED, SCHEMES
 
 
 def test_every_scheme_of_every_family_is_listed_once() -> None:
     names = [row.name for row in listed()]
     known = [*SCHEMES, *ESTIMATES, "coded", *(f"coded:{code}" for code in CODES)]
     known += ["fog", *(f"fog:{plan.value}" for plan in Moving), FEDERATED, CENTRAL]
-    known += [*ASYNCHRONOUS]
+    known += [*ASYNCHRONOUS, *FIXED]
     assert sorted(names) == sorted(known)
     assert all(all(row) for row in listed())
 

@@ -15,8 +15,9 @@ from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import InfeasibleError
 from melisma.fleets.protocols import Spreads, Trains
 from melisma.maths.arrays import Bools, Floats, Ints
-from melisma.schemes import DECENTRALISED, find
+from melisma.schemes import DECENTRALISED, FIXED, find
 from melisma.schemes.choosing import chosen
+from melisma.schemes.fedavg import fedavg
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation, Problem, learner_s
 from melisma.system.promise import UNSEEN, Promises
@@ -63,6 +64,8 @@ async def allocate(
     own = crew.own_samples
     if task.scheme in DECENTRALISED:
         return await _by_bids(task, crew, rest_s, among)
+    if task.scheme in FIXED:
+        return await _fixed(task, crew, among)
     turn = on_air if among is None else among if on_air is None else among & on_air
     told = await crew.law()
     expected, planned = _careful(told, crew, promises, rest_s)
@@ -123,6 +126,26 @@ def _careful(
     if rest_s is not None:
         expected, planned = (w.slowed(overhead_s=rest_s) for w in (expected, planned))
     return expected, planned
+
+
+async def _fixed(task: ScheduledTask, crew: Trains, among: Bools | None) -> Plan:
+    """Shards of who takes part: all it has, or the same of what is sent."""
+    most = task.most_shards(len(crew.learners), crew.own_samples)
+    if among is not None:
+        most = most * among
+    if not most.any():
+        raise InfeasibleError(
+            f"none of {len(most)} learners has a shard of {task.shard} samples: use "
+            "smaller shards"
+        )
+    task = task.for_those_there((most * task.shard).tolist())
+    samples = task.there(crew.own_samples) if task.samples is None else task.samples
+    allocation = fedavg(most, samples // task.shard, task.steps)
+    law = (await crew.law()).per_shard(task.shard)
+    seconds = law.seconds(allocation.samples, allocation.steps)
+    why = [] if among is None else ["" if asked else NOT_CHOSEN for asked in among]
+    given = allocation.samples > 0
+    return Plan(allocation, np.where(given, seconds, 0.0), why=why)
 
 
 async def _by_bids(

@@ -3,13 +3,14 @@
 from melisma.errors import ConfigError
 from melisma.jobs.schema import Job, tasks_of
 from melisma.learning.settings import Correction, Late
-from melisma.schemes import DECENTRALISED
+from melisma.schemes import DECENTRALISED, FIXED
 from melisma.schemes.participation import enough
 from melisma.system.law import Mode
 
 
 def check_averaged(job: Job, *, averages: bool) -> None:
     """Raise ConfigError for keys that a job cannot have; ``averages``: it is such."""
+    _check_fixed(job)
     _check_auto(job, averages=averages)
     if job.late == Late.CARRY and (job.channel.changing or not averages):
         raise ConfigError(
@@ -21,6 +22,23 @@ def check_averaged(job: Job, *, averages: bool) -> None:
     if job.learners_at_most is not None and not averages:
         raise ConfigError(
             "learners_at_most is for one task whose updates are averaged: leave it out"
+        )
+
+
+def _check_fixed(job: Job) -> None:
+    """Raise ConfigError for what plans work, where work is fixed."""
+    if job.scheme not in FIXED:
+        return
+    planned = {
+        "late_at_most": job.late_at_most is not None,
+        "deadline = 'auto'": job.deadline.is_auto,
+        "late = 'carry'": job.late == Late.CARRY,
+        "learners_at_most": job.learners_at_most is not None,
+    }
+    if keys := [key for key, given in planned.items() if given]:
+        raise ConfigError(
+            f"{', '.join(keys)} under {job.scheme!r}, whose work is the same whatever "
+            "the deadline: leave it out, or use 'csa'"
         )
 
 

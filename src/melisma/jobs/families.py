@@ -30,7 +30,7 @@ from melisma.jobs.columns import COLUMNS, FOG_COLUMNS, Column
 from melisma.jobs.fog_table import Moving
 from melisma.jobs.schema import Job, tasks_of
 from melisma.learning.settings import Weights
-from melisma.schemes import SCHEMES, find, summary
+from melisma.schemes import FIXED, SCHEMES, find, summary
 from melisma.system.law import Mode
 from melisma.units import Deadline
 
@@ -125,7 +125,7 @@ def check_scheme(job: Job) -> None:
     """Raise ConfigError unless a job's scheme allocates one task."""
     if ":" in job.scheme and not _is_like_a_family(job.scheme):
         find(job.scheme)
-    elif job.scheme not in SCHEMES:
+    elif job.scheme not in SCHEMES and job.scheme not in FIXED:
         every = [name for family in FAMILIES.values() for name in family.schemes()]
         raise unknown("scheme", job.scheme, every)
 
@@ -318,7 +318,7 @@ FAMILIES = {
             title="Averaged updates (docs/schemes.md)",
             needs="one task",
             module="melisma.jobs.averaging",
-            schemes=lambda: {name: summary(name) for name in SCHEMES},
+            schemes=lambda: {name: summary(name) for name in SCHEMES} | FIXED,
             usual=("csa", "eta", "sync", "dab"),
             check=check_scheme,
             cells=True,

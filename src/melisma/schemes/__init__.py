@@ -41,6 +41,9 @@ SCHEMES: dict[str, Scheme] = {
 }
 
 
+#: What needs no Problem: as much work for everyone, whatever the deadline.
+FIXED = {"fedavg": "As much for everyone, `steps` times, whatever the deadline."}
+
 #: Schemes under which learners decide for themselves, each from what it alone knows.
 DECENTRALISED = frozenset({"dab", "dab-adaptive"})
 #: The paper's own among them: benchmarked once, no margin, no drift.
@@ -60,7 +63,7 @@ def scheme(name: str) -> Callable[[AnyScheme], AnyScheme]:
         raise TypeError('a scheme has a name: write @scheme("name")')
 
     def add(function: AnyScheme) -> AnyScheme:
-        if name in RESERVED:
+        if name in RESERVED or name in FIXED:
             raise ConfigError(f"scheme {name!r} is another way to train: take another")
         register(SCHEMES, "scheme", name, checked(name, function))
         return function
@@ -104,6 +107,7 @@ def summary(name: str) -> str:
 __all__ = [
     "AS_PRINTED",
     "DECENTRALISED",
+    "FIXED",
     "RESERVED",
     "SCHEMES",
     "Scheme",
