@@ -87,12 +87,20 @@ class HangingBidder(Hanging, Bidding):
     """The same, and hangs."""
 
 
+class Paced(Bidding):
+    """Takes a tenth of a second at least, so that so many cycles last so long."""
+
+    def train(self, request: TrainRequest, caller: Caller) -> Update:
+        sleep_unless(caller.gave_up, 0.1)
+        return super().train(request, caller)
+
+
 def test_under_bids_too_nothing_is_lost(tmp_path: Path) -> None:
-    # Cycles without b are short: it is done some of them later.
+    # Cycles without b are short: it is done, after 2 s, some of them later.
     job = changed(
-        scheme="dab", deadline=SHORT, late=Late.CARRY, staleness_at_most=200, cycles=80
+        scheme="dab", deadline=SHORT, late=Late.CARRY, staleness_at_most=200, cycles=40
     )
-    happened = live(job, tmp_path, [Bidding(name="a"), HangingBidder(name="b")])
+    happened = live(job, tmp_path, [Paced(name="a"), HangingBidder(name="b")])
     (on,) = [r for r in of(records.GoesOn, happened) if r.cycle == 1]
     carried = [r for r in of(records.Carried, happened) if r.learner == "b"]
     assert on.learner == "b"
