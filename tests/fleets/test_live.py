@@ -14,7 +14,7 @@ import torch
 from tests.fleets.learners import JOB, Steady, changed, joined, live, of, slow
 
 from melisma import rpc
-from melisma.errors import CallTimeout, RemoteError
+from melisma.errors import CallTimeout, RemoteError, TrainingError
 from melisma.fleets import judge
 from melisma.fleets.live import LiveLearners
 from melisma.fleets.messages import Speeds, TaskSpec, TrainRequest, Update
@@ -217,6 +217,8 @@ class Frozen(Steady):
         if request.cycle == 1:
             self.gave_up = caller.gave_up
             sleep_unless(caller.gave_up, 60.0)
+            # Nobody waits; training now would take the next request's place.
+            raise TrainingError("thawed too late")
         return super().train(request, caller)
 
 
