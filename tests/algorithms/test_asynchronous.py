@@ -18,9 +18,12 @@ from melisma.algorithms.asynchronous import Rule as AsynchronousRule
 from melisma.algorithms.asynchronous.fedasync import FedAsync
 from melisma.algorithms.asynchronous.fedbuff import FedBuff
 from melisma.algorithms.asynchronous.ringmaster import Ringmaster
+from melisma.algorithms.log import CycleLog
 from melisma.algorithms.loop import train as loop
-from melisma.errors import ConfigError
+from melisma.algorithms.state import RunState
+from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets.flow import SimulatedFlow
+from melisma.fleets.protocols import NOT_FINITE, Report
 from melisma.jobs.asynchronous_table import AsynchronousTable
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import (
@@ -241,6 +244,69 @@ def test_what_it_cannot_do_it_says(changes: dict[str, object], message: str) -> 
     job = msgspec.structs.replace(JOB, **changes)
     with pytest.raises(ConfigError, match=message):
         family_of(job).checked(job)
+
+
+def test_who_has_less_than_a_shard_has_no_orders() -> None:
+    crew = SimulatedFlow(
+        ["a", "b", "c"],  # with 8, 12 and 20 samples
+        LAW,
+        model=small_model(),
+        samples=small_data().train,
+        training=TRAINING,
+        seed=0,
+        own_rows=OWN,
+    )
+    task = task_of("async:test", 100.0, federated=True, samples=None, shard=10)
+    found: list[Record] = []
+    algorithm = Asynchronous(crew, FedAsync(0.6, 0.5))
+    asyncio.run(loop(task, crew, algorithm, RunWriter(watch=found.append)))
+    given = {r.learner: r.samples for r in found if isinstance(r, records.Allocated)}
+    assert given == {"b": 10, "c": 20}
+
+
+def test_too_few_samples_for_a_shard_each_are_said_to_be() -> None:
+    job = msgspec.structs.replace(JOB, mode=Mode.PARALLEL, shard=3000)
+    with pytest.raises(InfeasibleError, match="has a shard of 3000 samples"):
+        simulate(job, runs=None)
+
+
+def answered(report: Report, reason: str = "") -> list[Record]:
+    task, found = task_of("eta", 10.0), list[Record]()
+    crew = SimulatedFlow(
+        ["a"],
+        law([0.1], [0.0], [0.1]),
+        model=small_model(),
+        samples=small_data().train,
+        training=TRAINING,
+        seed=0,
+    )
+    log = CycleLog(task, crew, found.append, RunState(), 1)
+    log.begin_answers()
+    log.answered(report, 0.0, 1.0, 1, age=0, weight=1.0, reason=reason)
+    return found
+
+
+REPORT = Report(
+    learner=0,
+    downloaded_s=0.1,
+    trained_s=0.2,
+    uploaded_s=0.3,
+    samples=4,
+    batches=1,
+    loss=1.0,
+    halted=True,
+)
+
+
+def test_who_halted_is_recorded_so_and_what_is_not_finite_is_an_offence() -> None:
+    kinds = [type(r) for r in answered(REPORT)]
+    assert records.Halted in kinds
+    assert records.Trained not in kinds
+    for reason, offence in ((TOO_OLD, False), (f"parameters are {NOT_FINITE}", True)):
+        (dropped,) = [
+            r for r in answered(REPORT, reason) if isinstance(r, records.Dropped)
+        ]
+        assert dropped.offence is offence
 
 
 def test_learners_with_states_are_refused() -> None:

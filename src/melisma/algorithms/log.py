@@ -216,11 +216,14 @@ class CycleLog:
             predicted_s=predicted_s,
         )
         self._learner(records.Downloaded, name, after_s + report.downloaded_s)
-        self._learner(records.Trained, name, after_s + report.trained_s, **work)
+        trained = records.Halted if report.halted else records.Trained
+        self._learner(trained, name, after_s + report.trained_s, **work)
         arrived_s = after_s + report.uploaded_s
         self._learner(records.Uploaded, name, arrived_s)
         if reason:
-            self._drop(name, arrived_s, reason)
+            # What is trained from a broken model is broken, whoever trains it.
+            offence = reason.endswith(NOT_FINITE) and not self.state.broken
+            self._drop(name, arrived_s, reason, offence=offence)
             return
         self.counted.append(report.samples)
         if age:

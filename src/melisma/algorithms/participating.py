@@ -13,8 +13,8 @@ from melisma.system.streams import Stream
 class Participation:
     """Chooses, before each cycle, by what the records say of learners.
 
-    The draw depends on the seed and the cycle alone, so that a resumed run goes on with
-    those it would have had.
+    Besides these, a draw depends on the seed and the cycle alone, so that a resumed run
+    goes on with those it would have had.
     """
 
     def __init__(

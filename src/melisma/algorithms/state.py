@@ -58,7 +58,7 @@ class RunState:
                     loss=record.loss or 0.0,
                 )
             case records.Uploaded(learner=name, time_s=time_s) if name in self.seen:
-                took_s = time_s - self._began_s[name]
+                took_s = time_s - self._began_s.get(name, time_s)
                 self.seen[name] = self.seen[name]._replace(seconds=took_s)
             case records.Steered(cycle=number, deadline_s=deadline_s, passes=passes):
                 self.deadline_s, self.by_hand = deadline_s, not record.why

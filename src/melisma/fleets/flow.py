@@ -76,18 +76,18 @@ class SimulatedFlow(SimulatedLearners):
 
     async def arrival(self) -> Updates | None:
         """Return the update that arrives next; the clock is there then."""
-        if not self._queue:
-            return None
-        self._now_s, _, name = heapq.heappop(self._queue)
-        if self._on_their_way[name].result is None:
-            self._train()
-        done = self._on_their_way.pop(name)
-        assert done.result is not None
-        report = msgspec.structs.replace(done.report, learner=self.learners.index(name))
-        return Updates([report], {n: t[None] for n, t in done.result.items()})
-
-    def stop(self) -> None:
-        """Nobody works but on the queue."""
+        while self._queue:
+            self._now_s, _, name = heapq.heappop(self._queue)
+            if self._on_their_way[name].result is None:
+                self._train()
+            done = self._on_their_way.pop(name)
+            assert done.result is not None
+            if name not in self.learners:
+                continue  # it was expelled meanwhile
+            place = self.learners.index(name)
+            report = msgspec.structs.replace(done.report, learner=place)
+            return Updates([report], {n: t[None] for n, t in done.result.items()})
+        return None
 
     def _train(self) -> None:
         """Train all orders that are not trained yet."""

@@ -172,9 +172,6 @@ class Flows(Crew, Protocol):
     async def arrival(self) -> Updates | Lost | None:
         """Wait for what arrives next; None if nobody is at work."""
 
-    def stop(self) -> None:
-        """Stop all who are at work."""
-
 
 class SharedCrew(Trains, Protocol):
     """Learners that several tasks share."""

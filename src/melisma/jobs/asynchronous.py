@@ -89,9 +89,11 @@ async def live(
         order_s=float(job.deadline),
     )
     algorithm = algorithm_of(job, live_task.task, crew)
-    await train(
-        live_task.task, crew, algorithm, live_task.run, patient=True, control=control
-    )
+    task, run = live_task.task, live_task.run
+    try:
+        await train(task, crew, algorithm, run, patient=True, control=control)
+    finally:
+        crew.stop()
 
 
 def services(job: Job) -> list[object]:

@@ -95,7 +95,12 @@ class Asynchronous:
         samples = np.full(learners, share - share % shard)
         if own is not None:
             samples = np.asarray(own) - np.asarray(own) % shard
-        steps = np.full(learners, log.task.steps)
+        if not samples.any():
+            raise InfeasibleError(
+                f"none of {learners} learners has a shard of {shard} samples: use "
+                "smaller shards, or more samples"
+            )
+        steps = np.where(samples > 0, log.task.steps, 0)
         law = await crew.law()
         log.roster()
         return Plan(
@@ -108,28 +113,24 @@ class Asynchronous:
         """Have so many updates arrive."""
         crew, model, ages = self._crew, parameters, list[int]()
         log.begin_answers()
+        has_work = begun.allocation.samples > 0
         for place in crew.idle():
-            self._order(log, begun, place, model)
-        try:
-            for _ in range(self._updates or len(crew.learners)):
-                result = await crew.arrival()
-                if result is None:
-                    break
-                if isinstance(result, Lost):
-                    # It has its next order in another cycle, if it is there.
-                    log.lost(result)
-                    continue
-                arrived = self._recorded(log, result)
-                if arrived is not None:
-                    ages.append(arrived.age)
-                    model = self._moved(model, self._rule.arrive(model, arrived))
-                self._order(log, begun, result.reports[0].learner, model)
-        except BaseException:
-            crew.stop()
-            raise
+            if has_work[place]:
+                self._order(log, begun, place, model)
+        for _ in range(self._updates or int(has_work.sum())):
+            result = await crew.arrival()
+            if result is None:
+                break
+            if isinstance(result, Lost):
+                # It has its next order in another cycle, if it is there.
+                log.lost(result)
+                continue
+            arrived = self._recorded(log, result)
+            if arrived is not None:
+                ages.append(arrived.age)
+                model = self._moved(model, self._rule.arrive(model, arrived))
+            self._order(log, begun, result.reports[0].learner, model)
         model = self._moved(model, self._rule.end(model))
-        if log.cycle == log.task.cycles:
-            crew.stop()
         return Outcome(model if ages else None, begun, ages=ages)
 
     def _moved(self, model: Parameters, better: Parameters | None) -> Parameters:

@@ -12,7 +12,7 @@ orchestrator's own steps along it:
 Moments last for the whole run, so they are part of every checkpoint.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from melisma.learning.parameters import Parameters
@@ -47,12 +47,14 @@ def server_for(merging: Merging) -> Server:
             return Momentum(_or(rate, 1.0), _or(momentum, 0.0))
         case ServerRule.NESTEROV:
             return Nesterov(_or(rate, 0.7), _or(momentum, 0.9))
-    kind = {
+    adaptive: dict[ServerRule, Callable[[float, float, float, float], Server]] = {
         ServerRule.ADAGRAD: Adagrad,
         ServerRule.ADAM: Adam,
         ServerRule.YOGI: Yogi,
-    }[merging.server]
-    return kind(_or(rate, 0.01), _or(momentum, 0.9), merging.beta2, merging.epsilon)
+    }
+    return adaptive[merging.server](
+        _or(rate, 0.01), _or(momentum, 0.9), merging.beta2, merging.epsilon
+    )
 
 
 def _or(value: float | None, default: float) -> float:

@@ -4,6 +4,8 @@ Paper: S. Reddi et al., "Adaptive Federated Optimization", arXiv:2003.00295, Alg
 2; m begins at 0 and v at ε², without a correction for either, as printed.
 """
 
+from abc import abstractmethod
+
 from torch import Tensor
 
 from melisma.learning.servers.moments import Moments
@@ -19,9 +21,9 @@ class Adaptive(Moments):
         self._rate, self._momentum = rate, momentum
         self.beta2, self._epsilon = beta2, epsilon
 
+    @abstractmethod
     def renew(self, squares: Tensor, square: Tensor) -> None:
         """Change v in place, by Δ²."""
-        raise NotImplementedError
 
     def move(self, name: str, change: Tensor) -> Tensor:
         """Move by the mean change over the root of the squares."""

@@ -1,5 +1,6 @@
 """Moments of mean changes, one tensor of float64 for each parameter."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 import torch
@@ -12,7 +13,7 @@ from melisma.learning.parameters import Parameters
 PREFIX = "server/"
 
 
-class Moments:
+class Moments(ABC):
     """A server whose step of a parameter follows from its change and its moments.
 
     ``first`` has their names, and the values with which they begin.
@@ -21,9 +22,9 @@ class Moments:
     def __init__(self, **first: float) -> None:
         self._first, self._kept = first, Parameters()
 
+    @abstractmethod
     def move(self, name: str, change: Tensor) -> Tensor:
         """Return how far a parameter moves; renew its moments."""
-        raise NotImplementedError
 
     def renewed(self, kind: str, name: str, change: Tensor) -> Tensor:
         """Return a moment to be changed in place."""
