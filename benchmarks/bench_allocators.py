@@ -1,6 +1,6 @@
 r"""Exact allocators: ours beside OLAR, Fed-LBAP, (MC)²MKP and ECMTC.
 
-    python benchmarks/bench_allocators.py            a quarter of an hour
+    python benchmarks/bench_allocators.py            half a minute
     python benchmarks/bench_allocators.py --quick    the smallest alone
 
 Their problems, on their grids: 10 and 100 devices, 1,000 to 5,000 tasks; a device's
