@@ -9,6 +9,7 @@ from tests.fleets.learners import Steady, changed, live, of
 
 from melisma.errors import TrainingError
 from melisma.fleets.messages import TrainRequest, Update
+from melisma.jobs.asynchronous_checks import ASYNCHRONOUS
 from melisma.jobs.asynchronous_table import AsynchronousTable
 from melisma.jobs.building import task_of
 from melisma.learner.source import Caller
@@ -39,9 +40,9 @@ class Slow(Steady):
         return super().train(request, caller)
 
 
-@pytest.mark.parametrize("rule", ["fedasync", "fedbuff", "ringmaster"])
-def test_who_is_fast_does_not_wait_for_who_is_slow(rule: str, tmp_path: Path) -> None:
-    job = changed(JOB, scheme=f"async:{rule}", cycles=6)
+@pytest.mark.parametrize("scheme", ASYNCHRONOUS)
+def test_who_is_fast_does_not_wait_for_who_is_slow(scheme: str, tmp_path: Path) -> None:
+    job = changed(JOB, scheme=scheme, cycles=6)
     learners = [Steady(name="a"), Steady(name="b"), Slow(name="c")]
     happened = live(job, tmp_path, learners)
     assert [r.cycle for r in of(records.Evaluated, happened)] == [1, 2, 3, 4, 5, 6]

@@ -1,6 +1,7 @@
 """Simulated learners that work each in its own time, on one queue of arrivals."""
 
 import heapq
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,9 +75,12 @@ class SimulatedFlow(SimulatedLearners):
         arrives_s = self._now_s + trained_s + half_s
         heapq.heappush(self._queue, (arrives_s, self._orders, name))
 
-    async def arrival(self) -> Updates | None:
-        """Return the update that arrives next; the clock is there then."""
-        while self._queue:
+    async def arrival(self, until_s: float) -> Updates | None:
+        """Return the update that arrives next, None if none does by ``until_s``.
+
+        The clock is there then.
+        """
+        while self._queue and self._queue[0][0] <= until_s:
             self._now_s, _, name = heapq.heappop(self._queue)
             if self._on_their_way[name].result is None:
                 self._train()
@@ -87,12 +91,14 @@ class SimulatedFlow(SimulatedLearners):
             place = self.learners.index(name)
             report = msgspec.structs.replace(done.report, learner=place)
             return Updates([report], {n: t[None] for n, t in done.result.items()})
+        if until_s < math.inf:
+            self._now_s = max(self._now_s, until_s)
         return None
 
     def _train(self) -> None:
         """Train all orders that are not trained yet."""
         todo = {n: o for n, o in self._on_their_way.items() if o.result is None}
-        if not self.learning:
+        if not self.learning or not todo:
             for one in todo.values():
                 one.result = one.start
             return

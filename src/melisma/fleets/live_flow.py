@@ -1,6 +1,7 @@
 """Real learners that work each in its own time."""
 
 import asyncio
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -50,12 +51,19 @@ class LiveFlow(LiveLearners):
     def _cycle_of(self, order: Order) -> int:
         return self._numbers[self.learners[order.learner]]
 
-    async def arrival(self) -> Updates | Lost | None:
-        """Wait for who answers next; None if nobody is at work."""
+    async def arrival(self, until_s: float) -> Updates | Lost | None:
+        """Wait for who answers next; None if nobody does by then, or is at work."""
         while self._calls:
-            await asyncio.wait(self._calls.values(), return_when="FIRST_COMPLETED")
+            left_s = until_s - self.now_s()
+            await asyncio.wait(
+                self._calls.values(),
+                timeout=max(0.0, left_s) if left_s < math.inf else None,
+                return_when="FIRST_COMPLETED",
+            )
             done = (n for n, call in self._calls.items() if call.done())
-            name = next(done)
+            name = next(done, None)
+            if name is None:
+                return None
             result = self._calls.pop(name).result()
             if name not in self.learners:
                 continue  # it left, and nobody waits for it
@@ -65,6 +73,8 @@ class LiveFlow(LiveLearners):
             (report,) = result.reports
             report = msgspec.structs.replace(report, learner=place)
             return Updates([report], result.parameters)
+        if until_s < math.inf:
+            await asyncio.sleep(max(0.0, until_s - self.now_s()))
         return None
 
     def stop(self) -> None:

@@ -169,8 +169,8 @@ class Flows(Crew, Protocol):
     def order(self, order: Order, parameters: Parameters) -> None:
         """Give a learner its next order: to train this model."""
 
-    async def arrival(self) -> Updates | Lost | None:
-        """Wait for what arrives next; None if nobody is at work."""
+    async def arrival(self, until_s: float) -> Updates | Lost | None:
+        """Wait for what arrives next; None if nothing does by then, or at all."""
 
 
 class SharedCrew(Trains, Protocol):

@@ -3,6 +3,8 @@
 from melisma.algorithms.asynchronous import Asynchronous, Rule
 from melisma.algorithms.asynchronous.fedasync import FedAsync
 from melisma.algorithms.asynchronous.fedbuff import FedBuff
+from melisma.algorithms.asynchronous.fedcompass import FedCompass
+from melisma.algorithms.asynchronous.ringleader import Ringleader
 from melisma.algorithms.asynchronous.ringmaster import Ringmaster
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
@@ -13,7 +15,12 @@ from melisma.fleets.live_flow import LiveFlow
 from melisma.fleets.protocols import Flows
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import Conditions
-from melisma.jobs.asynchronous_checks import FEDASYNC, FEDBUFF
+from melisma.jobs.asynchronous_checks import (
+    FEDASYNC,
+    FEDBUFF,
+    FEDCOMPASS,
+    RINGLEADER,
+)
 from melisma.jobs.building import (
     Prepared,
     known_law,
@@ -105,7 +112,12 @@ def rule_of(job: Job, task: ScheduledTask) -> Rule:
     """Return how updates become models."""
     table = job.asynchronous
     if job.scheme == FEDASYNC:
-        return FedAsync(table.mixing, table.exponent)
+        return FedAsync(table.mixing or 0.6, table.exponent)
+    if job.scheme == FEDCOMPASS:
+        mixing = table.mixing or 0.9
+        return FedCompass(mixing, table.exponent, table.least, table.patience)
     if job.scheme == FEDBUFF:
         return FedBuff(server_for(task.merging), trained(task.model).keys())
+    if job.scheme == RINGLEADER:
+        return Ringleader(task.merging.rate)
     return Ringmaster(1.0 if task.merging.rate is None else task.merging.rate)

@@ -7,24 +7,32 @@ from melisma.jobs.table import Table
 from melisma.learning.settings import Late
 
 ASYNC = "async"
-FEDASYNC, FEDBUFF, RINGMASTER = "async:fedasync", "async:fedbuff", "async:ringmaster"
+FEDASYNC, FEDBUFF, FEDCOMPASS = "async:fedasync", "async:fedbuff", "async:fedcompass"
+RINGMASTER, RINGLEADER = "async:ringmaster", "async:ringleader"
 #: What each does.
 ASYNCHRONOUS = {
     FEDASYNC: "Mixes each update into the model as it comes, the less the older.",
     FEDBUFF: "Moves along the mean of a buffer of updates, once it is full.",
+    FEDCOMPASS: "Gives work by speed, so that groups of learners arrive together.",
     RINGMASTER: "Adds each update's change as it comes, unless it is too old.",
+    RINGLEADER: "Moves along the mean of all learners' means, each as it has its turn.",
 }
 #: Keys that have an effect, by table and scheme.
 AGGREGATION = {
     FEDASYNC: (),
     FEDBUFF: ("server", "rate", "momentum", "beta2", "epsilon"),
+    FEDCOMPASS: (),
     RINGMASTER: ("rate",),
+    RINGLEADER: ("rate",),
 }
 OWN = {
-    FEDASYNC: ("updates", "staleness_at_most", "mixing", "exponent"),
-    FEDBUFF: ("updates", "staleness_at_most"),
-    RINGMASTER: ("updates", "staleness_at_most"),
+    FEDASYNC: ("mixing", "exponent"),
+    FEDBUFF: (),
+    FEDCOMPASS: ("mixing", "exponent", "least", "patience"),
+    RINGMASTER: (),
+    RINGLEADER: (),
 }
+ALWAYS = ("updates", "staleness_at_most")
 
 
 def check_async(job: Job) -> None:
@@ -39,7 +47,7 @@ def check_async(job: Job) -> None:
     if job.checks:
         raise ConfigError("checks are not for asynchronous training: leave them out")
     _check_keys(job, "aggregation", AggregationTable(), AGGREGATION[job.scheme])
-    _check_keys(job, "asynchronous", AsynchronousTable(), OWN[job.scheme])
+    _check_keys(job, "asynchronous", AsynchronousTable(), (*ALWAYS, *OWN[job.scheme]))
 
 
 def _check_keys(job: Job, name: str, usual: Table, known: tuple[str, ...]) -> None:

@@ -21,7 +21,8 @@ from melisma.jobs.asynchronous_checks import (
     ASYNCHRONOUS,
     FEDASYNC,
     FEDBUFF,
-    RINGMASTER,
+    FEDCOMPASS,
+    RINGLEADER,
     check_async,
 )
 from melisma.jobs.averaged import check_averaged
@@ -359,7 +360,7 @@ FAMILIES = {
             needs="one task",
             module="melisma.jobs.asynchronous",
             schemes=lambda: ASYNCHRONOUS,
-            usual=(FEDASYNC, FEDBUFF, RINGMASTER),
+            usual=(FEDASYNC, FEDBUFF, FEDCOMPASS, RINGLEADER),
             check=_check_async,
             fixed="nobody waits for a deadline: begin another run",
         ),

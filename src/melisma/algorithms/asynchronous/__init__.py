@@ -3,13 +3,15 @@
 give every idle learner an order → whose update comes next?
   → mix it into the model, by its age → give that learner its next order
 
-Every order is the same amount of work: all samples of a learner, or its share of those
-that are sent, for ``steps`` epochs. A cycle is so many arrivals: after them the model
-is evaluated and a checkpoint written, while learners go on. An update's age is how many
-versions the model has had since its order.
+A learner's work is all its samples, or its share of those that are sent, for ``steps``
+epochs; a rule may have it do less, or wait. A cycle is so many arrivals: after them the
+model is evaluated and a checkpoint written, while learners go on. An update's age is
+how many versions the model has had since its order.
 """
 
 import asyncio
+import math
+from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -38,10 +40,32 @@ TOO_OLD = "it is of a model that is too old"
 
 
 class Rule(Protocol):
-    """How updates become models."""
+    """How updates become models, and who goes on when, with how much work."""
+
+    @property
+    def due_s(self) -> float:
+        """When `due` is to be called, if nothing comes before; may be infinite."""
+
+    def begin(self, learners: Collection[str]) -> None:
+        """Take note of who is at work in a cycle."""
 
     def arrive(self, model: Parameters, update: Arrived) -> Parameters | None:
         """Take an update; return the next model, None if there is none yet."""
+
+    def due(self, model: Parameters) -> Parameters | None:
+        """Return the next model at ``due_s``, None if there is none."""
+
+    def lost(self, learner: str, time_s: float) -> None:
+        """Take note of an order of which nothing comes."""
+
+    def holds(self, learner: str) -> bool:
+        """Return whether a learner is to wait for its next order."""
+
+    def freed(self) -> Iterable[str]:
+        """Return those who have waited, and are to go on: each once."""
+
+    def batches(self, learner: str, whole: int) -> int:
+        """Return the batches of a learner's next order, of so many."""
 
     def weight(self, age: int) -> float:
         """Return what an update counts, for its age."""
@@ -75,6 +99,7 @@ class Asynchronous:
         self._updates, self._at_most = updates, staleness_at_most
         self._version = self._drawn = 0  # of the model; orders with samples
         self._given: dict[str, _Given] = {}
+        self._places: dict[str, int] = {}  # of those with work in this cycle
 
     async def begin(self, log: CycleLog, *, patient: bool) -> Plan:
         """Ask which learners are ready; their work is the same in every cycle.
@@ -104,34 +129,55 @@ class Asynchronous:
         law = await crew.law()
         log.roster()
         return Plan(
-            Allocation(samples=samples, steps=steps), law.seconds(samples, steps)
+            Allocation(samples=samples, steps=steps),
+            law.seconds(samples, steps),
+            law=law,
         )
 
     async def cycle(
         self, log: CycleLog, begun: Plan, parameters: Parameters
     ) -> Outcome:
         """Have so many updates arrive."""
-        crew, model, ages = self._crew, parameters, list[int]()
+        crew, rule, model, ages = self._crew, self._rule, parameters, list[int]()
         log.begin_answers()
-        has_work = begun.allocation.samples > 0
-        for place in crew.idle():
-            if has_work[place]:
-                self._order(log, begun, place, model)
-        for _ in range(self._updates or int(has_work.sum())):
-            result = await crew.arrival()
-            if result is None:
+        at_work = np.flatnonzero(begun.allocation.samples).tolist()
+        self._places = {crew.learners[place]: place for place in at_work}
+        rule.begin(self._places)
+        idle = [crew.learners[place] for place in crew.idle()]
+        self._go_on(log, begun, idle, model)
+        missing = self._updates or len(self._places)
+        while missing:
+            result = await crew.arrival(rule.due_s)
+            if result is None and rule.due_s == math.inf:
                 break
+            if result is None:
+                model = self._moved(model, rule.due(model))
+                self._go_on(log, begun, rule.freed(), model)
+                continue
+            missing -= 1
             if isinstance(result, Lost):
                 # It has its next order in another cycle, if it is there.
+                rule.lost(crew.learners[result.learner], crew.now_s())
                 log.lost(result)
                 continue
-            arrived = self._recorded(log, result)
-            if arrived is not None:
+            name = crew.learners[result.reports[0].learner]
+            arrived = self._recorded(log, begun, result)
+            if arrived is None:
+                rule.lost(name, crew.now_s())
+            else:
                 ages.append(arrived.age)
-                model = self._moved(model, self._rule.arrive(model, arrived))
-            self._order(log, begun, result.reports[0].learner, model)
-        model = self._moved(model, self._rule.end(model))
+                model = self._moved(model, rule.arrive(model, arrived))
+            self._go_on(log, begun, (name, *rule.freed()), model)
+        model = self._moved(model, rule.end(model))
         return Outcome(model if ages else None, begun, ages=ages)
+
+    def _go_on(
+        self, log: CycleLog, plan: Plan, names: Iterable[str], model: Parameters
+    ) -> None:
+        """Give learners their next orders, unless they have no work or are to wait."""
+        for name in dict.fromkeys(names):
+            if name in self._places and not self._rule.holds(name):
+                self._order(log, plan, name, model)
 
     def _moved(self, model: Parameters, better: Parameters | None) -> Parameters:
         """Return the next version of the model, if there is one."""
@@ -140,15 +186,19 @@ class Asynchronous:
         self._version += 1
         return better
 
-    def _recorded(self, log: CycleLog, result: Updates) -> Arrived | None:
+    def _recorded(self, log: CycleLog, plan: Plan, result: Updates) -> Arrived | None:
         """Record an update; return it if it counts."""
         (report,) = result.reports
-        given = self._given.pop(self._crew.learners[report.learner])
+        name = self._crew.learners[report.learner]
+        given = self._given.pop(name)
         update = Arrived(
             {n: rows[0] for n, rows in result.parameters.items()},
             given.start,
             self._version - given.version,
             report,
+            name,
+            self._crew.now_s(),
+            self._whole(log, plan, report.learner),
         )
         reason = self._refused(update)
         log.answered(
@@ -170,18 +220,35 @@ class Asynchronous:
             return TOO_OLD
         return "" if all_finite(update.parameters) else f"parameters are {NOT_FINITE}"
 
-    def _order(self, log: CycleLog, plan: Plan, place: int, model: Parameters) -> None:
+    def _order(self, log: CycleLog, plan: Plan, name: str, model: Parameters) -> None:
         """Give a learner its next order, from the present model."""
-        crew, samples = self._crew, int(plan.allocation.samples[place])
+        crew, place = self._crew, self._places[name]
+        samples = int(plan.allocation.samples[place])
         steps = int(plan.allocation.steps[place])
+        assert plan.predicted_s is not None
+        predicted_s = float(plan.predicted_s[place])
+        whole = self._whole(log, plan, place)
+        batches = self._rule.batches(name, whole)
+        if batches < whole:
+            each = (log.task.training.batch, log.task.shard)
+            samples, steps = in_batches(batches, samples, *each)
+            assert plan.law is not None
+            law = plan.law.only(np.array([place]))
+            predicted_s = float(law.seconds(np.array([samples]), np.array([steps]))[0])
         rows = None
         if crew.own_samples is None:
             rows = self._rows(log, samples)
-        assert plan.predicted_s is not None
-        self._given[crew.learners[place]] = _Given(
-            self._version, model, crew.now_s(), float(plan.predicted_s[place]), steps
+        self._given[name] = _Given(
+            self._version, model, crew.now_s(), predicted_s, steps
         )
         crew.order(Order(learner=place, samples=samples, steps=steps, rows=rows), model)
+
+    def _whole(self, log: CycleLog, plan: Plan, place: int) -> int:
+        """Return the batches of all of a learner's work."""
+        samples = int(plan.allocation.samples[place])
+        return -(-samples // log.task.training.batch) * int(
+            plan.allocation.steps[place]
+        )
 
     def _rows(self, log: CycleLog, samples: int) -> Ints:
         """Draw the samples of an order."""
@@ -223,3 +290,16 @@ class _Given(NamedTuple):
     began_s: float
     predicted_s: float
     steps: int
+
+
+def in_batches(batches: int, samples: int, batch: int, shard: int) -> tuple[int, int]:
+    """Return samples and epochs of an order of so many batches, or the next fewer.
+
+    A learner has so many ``samples``, and repeats them where they do not suffice.
+
+    >>> in_batches(7, samples=100, batch=32, shard=1)
+    (96, 2)
+    """
+    epochs = -(-batches // -(-samples // batch))
+    some = min(samples, batches // epochs * batch)
+    return max(shard, some - some % shard), epochs

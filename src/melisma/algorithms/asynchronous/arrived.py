@@ -1,5 +1,7 @@
-"""What a rule of asynchronous training is given."""
+"""What a rule of asynchronous training is given, and what most rules do alike."""
 
+import math
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from melisma.fleets.protocols import Report
@@ -13,10 +15,44 @@ class Arrived(NamedTuple):
     start: Parameters
     age: int  #: versions of the model since its order
     report: Report
+    learner: str
+    time_s: float  #: at which it came
+    whole: int  #: batches of all its learner's work
+
+    def change(self) -> Parameters:
+        """Return how far it went."""
+        return {n: t - self.start[n] for n, t in self.parameters.items()}
 
 
-class Stateless:
-    """A rule that takes each update by itself, and keeps nothing."""
+class AtOnce:
+    """A rule that has everybody go on at once with all of its work.
+
+    It takes each update by itself, and keeps nothing.
+    """
+
+    due_s = math.inf  #: when `due` is to be called, if nothing comes before
+
+    def begin(self, learners: Collection[str]) -> None:
+        """Take note of who is at work in a cycle."""
+
+    def due(self, model: Parameters) -> Parameters | None:
+        """Return the next model at ``due_s``, None if there is none."""
+        return None
+
+    def lost(self, learner: str, time_s: float) -> None:
+        """Take note of an order of which nothing comes."""
+
+    def holds(self, learner: str) -> bool:
+        """Return whether a learner is to wait for its next order."""
+        return False
+
+    def freed(self) -> Iterable[str]:
+        """Return those who have waited, and are to go on."""
+        return ()
+
+    def batches(self, learner: str, whole: int) -> int:
+        """Return the batches of a learner's next order, of so many."""
+        return whole
 
     def end(self, model: Parameters) -> Parameters | None:
         """No model but those that were made as updates came."""

@@ -6,11 +6,11 @@ Paper: C. Xie, S. Koyejo, I. Gupta, "Asynchronous Federated Optimization",
 arXiv:1903.03934 (polynomial weights; α = 0.6, a = 0.5).
 """
 
-from melisma.algorithms.asynchronous.arrived import Arrived, Stateless
+from melisma.algorithms.asynchronous.arrived import Arrived, AtOnce
 from melisma.learning.parameters import Parameters
 
 
-class FedAsync(Stateless):
+class FedAsync(AtOnce):
     """Mixes updates in."""
 
     def __init__(self, mixing: float, exponent: float) -> None:

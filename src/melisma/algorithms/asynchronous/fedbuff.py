@@ -9,13 +9,13 @@ arXiv:2106.06639.
 
 from collections.abc import Collection
 
-from melisma.algorithms.asynchronous.arrived import Arrived
+from melisma.algorithms.asynchronous.arrived import Arrived, AtOnce
 from melisma.learning.aggregation import of_age
 from melisma.learning.parameters import Parameters, zeros_like
 from melisma.learning.servers import Server
 
 
-class FedBuff:
+class FedBuff(AtOnce):
     """The buffer of a cycle."""
 
     def __init__(self, server: Server, moving: Collection[str]) -> None:

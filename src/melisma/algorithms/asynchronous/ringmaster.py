@@ -15,11 +15,11 @@ Differences from the paper:
    count (the paper's Algorithm 4; its Algorithm 5 stops it).
 """
 
-from melisma.algorithms.asynchronous.arrived import Arrived, Stateless
+from melisma.algorithms.asynchronous.arrived import Arrived, AtOnce
 from melisma.learning.parameters import Parameters
 
 
-class Ringmaster(Stateless):
+class Ringmaster(AtOnce):
     """Adds changes."""
 
     def __init__(self, rate: float) -> None:
