@@ -16,11 +16,11 @@ from melisma.algorithms.task import ScheduledTask
 from melisma.errors import ConfigError
 from melisma.jobs.benchmark_table import Known
 from melisma.jobs.channel_table import Placement
+from melisma.jobs.data_table import Split
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import (
     Job,
     LearnersTable,
-    Split,
     probabilities,
 )
 from melisma.learning import data, models, splits
