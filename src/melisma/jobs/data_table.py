@@ -2,7 +2,9 @@
 
 from enum import StrEnum
 
+from melisma.errors import ConfigError
 from melisma.jobs.table import Table
+from melisma.learning.lengths import Lengths, Sizes, lengths_of
 
 
 class Split(StrEnum):
@@ -22,6 +24,40 @@ class DataTable(Table, frozen=True, kw_only=True):
     test: str | float | None = None  #: the same to test with, or a share of ``train``
     target: str | None = None  #: the column of a table to predict; the last if None
     features: tuple[str, ...] | None = None  #: columns to predict from; all others
-    split: Split = Split.IID
+    split: Split = Split.IID  #: which classes learners have
     alpha: float = 0.5  #: of the Dirichlet split: smaller is more unequal
-    classes: int = 2  #: of each learner in the label split
+    #: Of each learner in the label split; of two numbers, each draws one in between.
+    classes: int | tuple[int, int] = 2
+    sizes: Sizes = Sizes.ANY  #: how much learners have
+    sizes_alpha: float | None = None  #: α of Dirichlet sizes, of each learner (1)
+
+    def _check(self) -> None:
+        if isinstance(self.classes, tuple):
+            self._check_range(*self.classes)
+        if self.sizes == Sizes.EQUAL and self.split != Split.DIRICHLET:
+            raise ConfigError(
+                f"sizes = 'equal' with split = {self.split.value!r}, whose parts are "
+                "even as they are: leave it out, or take split = 'dirichlet'"
+            )
+        if self.sizes_alpha is not None and self.sizes != Sizes.DIRICHLET:
+            raise ConfigError(
+                f"sizes_alpha is of sizes = 'dirichlet', and it is "
+                f"{self.sizes.value!r}: leave it out"
+            )
+        self.lengths()  # which says what is wrong with sizes_alpha
+
+    def _check_range(self, fewest: int, most: int) -> None:
+        given = f"classes = [{fewest}, {most}]"
+        if self.split != Split.LABELS:
+            raise ConfigError(
+                f"{given} is of split = 'labels', and it is {self.split.value!r}: "
+                "leave it out"
+            )
+        if not 1 <= fewest <= most:
+            raise ConfigError(f"{given}: give the fewest, from 1 up, then the most")
+
+    def lengths(self) -> Lengths | None:
+        """Return how lengths of uneven parts are drawn; None where parts are not."""
+        return lengths_of(
+            self.sizes, 1.0 if self.sizes_alpha is None else self.sizes_alpha
+        )

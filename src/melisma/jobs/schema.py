@@ -19,6 +19,7 @@ from melisma.jobs.fog_table import FogTable
 from melisma.jobs.table import Table
 from melisma.jobs.transmission_table import TransmissionTable
 from melisma.learner.background import Activity
+from melisma.learning.lengths import Sizes
 from melisma.learning.settings import (
     Argument,
     Buffers,
@@ -345,6 +346,11 @@ class Job(Table, frozen=True, kw_only=True):
             raise ConfigError(
                 "[aggregation] weights = 'data' is of data that lies on learners (mode "
                 "'federated'): give 'samples', 'learners' or 'fednova'"
+            )
+        if self.data.sizes != Sizes.ANY and self.mode == Mode.PARALLEL:
+            raise ConfigError(
+                f"[data] sizes = {self.data.sizes.value!r} is of data that lies on "
+                "learners (mode 'federated'): leave it out"
             )
         if not self.learners:
             raise ConfigError("no learners: give at least one [[learners]] table")
