@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from melisma.lazy import offer
 
 if TYPE_CHECKING:
+    from melisma.jobs.data_table import DataTable
     from melisma.jobs.fog_table import Costs, FogTable
     from melisma.jobs.schema import (
-        DataTable,
         Job,
         LearnersTable,
         TrainingTable,
@@ -26,6 +26,7 @@ __all__ = [
 
 offer(
     globals(),
+    data_table="DataTable",
     fog_table="Costs FogTable",
-    schema="DataTable Job LearnersTable TrainingTable WorkloadTable",
+    schema="Job LearnersTable TrainingTable WorkloadTable",
 )

@@ -16,17 +16,18 @@ from melisma.algorithms.task import ScheduledTask
 from melisma.errors import ConfigError
 from melisma.jobs.benchmark_table import Known
 from melisma.jobs.channel_table import Placement
+from melisma.jobs.data_table import Split
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import (
     Job,
     LearnersTable,
-    Split,
     probabilities,
 )
 from melisma.learning import data, models, splits
 from melisma.learning.data import Dataset
 from melisma.learning.devices import placed
 from melisma.learning.evaluation import evaluate
+from melisma.learning.lengths import Sizes
 from melisma.learning.losses import loss_of, transform_of
 from melisma.learning.optimisers import check_optimiser
 from melisma.learning.parameters import Model, with_buffers
@@ -333,12 +334,34 @@ def own_rows(
         return None
     learners = learners or sum(group.count for group in job.learners)
     rng = np.random.default_rng([job.seed, Stream.SPLIT])
-    match job.data.split:
+    table, rows = job.data, len(dataset.train)
+    lengths = table.lengths()
+    match table.split:
         case Split.IID:
-            return splits.iid(len(dataset.train), learners, rng)
-        case Split.DIRICHLET:
+            if lengths is None:
+                return splits.iid(rows, learners, rng)
+            return splits.uneven(rows, learners, lengths, rng, least=job.shard)
+        case Split.DIRICHLET if table.sizes == Sizes.ANY:
             return splits.dirichlet(
-                dataset.labels(), learners, job.data.alpha, rng, least=job.shard
+                dataset.labels(), learners, table.alpha, rng, least=job.shard
+            )
+        case Split.DIRICHLET:
+            return splits.mixes(
+                dataset.labels(),
+                learners,
+                table.alpha,
+                rng,
+                lengths=lengths,
+                least=job.shard,
             )
         case Split.LABELS:
-            return splits.label_skew(dataset.labels(), learners, job.data.classes, rng)
+            # Even parts of one number of classes are given though a shard is larger.
+            is_even = lengths is None and isinstance(table.classes, int)
+            return splits.label_skew(
+                dataset.labels(),
+                learners,
+                table.classes,
+                rng,
+                lengths=lengths,
+                least=1 if is_even else job.shard,
+            )

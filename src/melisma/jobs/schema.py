@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -14,10 +13,13 @@ from melisma.errors import ConfigError, unknown
 from melisma.jobs.asynchronous_table import AsynchronousTable
 from melisma.jobs.benchmark_table import BenchmarkTable
 from melisma.jobs.channel_table import ChannelTable
+from melisma.jobs.data_table import DataTable as DataTable
+from melisma.jobs.data_table import Split as Split
 from melisma.jobs.fog_table import FogTable
 from melisma.jobs.table import Table
 from melisma.jobs.transmission_table import TransmissionTable
 from melisma.learner.background import Activity
+from melisma.learning.lengths import Sizes
 from melisma.learning.settings import (
     Argument,
     Buffers,
@@ -43,28 +45,6 @@ from melisma.units import (
     SamplesPerSecond,
     Seconds,
 )
-
-
-class Split(StrEnum):
-    """How the training set lies on the learners in federated mode."""
-
-    IID = "iid"
-    DIRICHLET = "dirichlet"
-    LABELS = "labels"
-
-
-class DataTable(Table, frozen=True, kw_only=True):
-    """The data set, and in federated mode how it is split."""
-
-    name: str = "mnist-5k"
-    folder: str | None = None  #: where its files are; else the cache, else a download
-    train: str | None = None  #: one's own in its place: a file, folder, module:function
-    test: str | float | None = None  #: the same to test with, or a share of ``train``
-    target: str | None = None  #: the column of a table to predict; the last if None
-    features: tuple[str, ...] | None = None  #: columns to predict from; all others
-    split: Split = Split.IID
-    alpha: float = 0.5  #: of the Dirichlet split: smaller is more unequal
-    classes: int = 2  #: of each learner in the label split
 
 
 class TrainingTable(Table, frozen=True, kw_only=True):
@@ -366,6 +346,11 @@ class Job(Table, frozen=True, kw_only=True):
             raise ConfigError(
                 "[aggregation] weights = 'data' is of data that lies on learners (mode "
                 "'federated'): give 'samples', 'learners' or 'fednova'"
+            )
+        if self.data.sizes != Sizes.ANY and self.mode == Mode.PARALLEL:
+            raise ConfigError(
+                f"[data] sizes = {self.data.sizes.value!r} is of data that lies on "
+                "learners (mode 'federated'): leave it out"
             )
         if not self.learners:
             raise ConfigError("no learners: give at least one [[learners]] table")
