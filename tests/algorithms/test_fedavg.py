@@ -93,3 +93,23 @@ def test_what_plans_work_is_refused(changes: dict[str, object], key: str) -> Non
     job = msgspec.structs.replace(JOB, **changes)
     with pytest.raises(ConfigError, match=f"{key} under 'fedavg'"):
         family_of(job).checked(job)
+
+
+@pytest.mark.parametrize("scheme", ["fedavg", "async:fedbuff"])
+def test_batches_are_the_same_for_all_however_much_each_has(scheme: str) -> None:
+    late = Late.WAIT if scheme == "fedavg" else Late.HALT
+    job = msgspec.structs.replace(JOB, scheme=scheme, batches=30, late=late)
+    found = records_of(job)
+    trained = [r for r in found if isinstance(r, records.Trained)]
+    assert len({r.samples for r in trained}) > 2
+    # Whole batches in each of its epochs: one less in each at most.
+    given = [r for r in found if isinstance(r, records.Allocated)]
+    epochs = {(r.learner, r.cycle): r.steps for r in given}
+    for r in trained:
+        assert 30 - epochs[r.learner, r.cycle] < r.batches <= 30
+
+
+def test_batches_are_for_fixed_work_alone() -> None:
+    with pytest.raises(ConfigError, match="batches under 'csa'"):
+        job = msgspec.structs.replace(JOB, scheme="csa", batches=30)
+        family_of(job).checked(job)

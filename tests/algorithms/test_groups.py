@@ -12,10 +12,11 @@ import pytest
 import torch
 from tests.fleets.fleets import law, small_data, small_model, task_of
 
-from melisma.algorithms.asynchronous import Asynchronous, Rule, in_batches
+from melisma.algorithms.asynchronous import Asynchronous, Rule
 from melisma.algorithms.asynchronous.fedcompass import FedCompass
 from melisma.algorithms.asynchronous.ringleader import Ringleader
 from melisma.algorithms.loop import train as loop
+from melisma.algorithms.task import in_batches
 from melisma.fleets.flow import SimulatedFlow
 from melisma.fleets.protocols import Order
 from melisma.learning.parameters import Parameters, parameters_of, put

@@ -140,12 +140,13 @@ async def _fixed(task: ScheduledTask, crew: Trains, among: Bools | None) -> Plan
         )
     task = task.for_those_there((most * task.shard).tolist())
     samples = task.there(crew.own_samples) if task.samples is None else task.samples
-    allocation = fedavg(most, samples // task.shard, task.steps)
+    given = fedavg(most, samples // task.shard) * task.shard
+    some, steps = task.fixed(given)
+    allocation = Allocation(samples=some // task.shard, steps=steps)
     law = (await crew.law()).per_shard(task.shard)
     seconds = law.seconds(allocation.samples, allocation.steps)
     why = [] if among is None else ["" if asked else NOT_CHOSEN for asked in among]
-    given = allocation.samples > 0
-    return Plan(allocation, np.where(given, seconds, 0.0), why=why)
+    return Plan(allocation, np.where(given > 0, seconds, 0.0), why=why)
 
 
 async def _by_bids(

@@ -33,6 +33,7 @@ class ScheduledTask:
     samples: int | None = None  #: D, to train on in a cycle; None: all there are
     shard: int = 1  #: samples that are allocated and travel together
     steps: int = 5  #: epochs, where the scheme does not choose them (DAB)
+    batches: int | None = None  #: of each learner in place of those, where it is fixed
     least: int = 1  #: shards of a learner at least
     most: int | None = None  #: shards of a learner at most
     learners_at_most: int | None = None  #: in a cycle
@@ -93,6 +94,18 @@ class ScheduledTask:
             return self
         return replace(self, samples=rows - rows % self.shard)
 
+    def fixed(self, samples: Ints) -> tuple[Ints, Ints]:
+        """Return samples and epochs of learners that are to do all of their work."""
+        if self.batches is None:
+            return samples, np.where(samples > 0, self.steps, 0)
+        each = (self.training.batch, self.shard)
+        work = [
+            in_batches(self.batches, n, *each) if n else (0, 0)
+            for n in samples.tolist()
+        ]
+        some, steps = np.array(work, dtype=np.int64).reshape(-1, 2).T
+        return some, steps
+
     def most_shards(self, learners: int, own: Sequence[int] | None) -> Ints:
         """Shards that each learner may take at most."""
         samples = [len(self.data.train)] * learners if own is None else own
@@ -117,3 +130,16 @@ class Plan:
     def has_work(self) -> bool:
         """Whether anybody has anything to do."""
         return bool(self.allocation.samples.any())
+
+
+def in_batches(batches: int, samples: int, batch: int, shard: int) -> tuple[int, int]:
+    """Return samples and epochs of an order of so many batches, or the next fewer.
+
+    A learner has so many ``samples``, and repeats them where they do not suffice.
+
+    >>> in_batches(7, samples=100, batch=32, shard=1)
+    (96, 2)
+    """
+    epochs = -(-batches // -(-samples // batch))
+    some = min(samples, batches // epochs * batch)
+    return max(shard, some - some % shard), epochs

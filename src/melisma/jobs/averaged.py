@@ -1,6 +1,7 @@
 """Keys of a job that only one task whose updates are averaged can have."""
 
 from melisma.errors import ConfigError
+from melisma.jobs.asynchronous_checks import ASYNCHRONOUS
 from melisma.jobs.schema import Job, tasks_of
 from melisma.learning.settings import Correction, Late
 from melisma.schemes import DECENTRALISED, FIXED
@@ -26,8 +27,13 @@ def check_averaged(job: Job, *, averages: bool) -> None:
 
 
 def _check_fixed(job: Job) -> None:
-    """Raise ConfigError for what plans work, where work is fixed."""
+    """Raise ConfigError for what plans work where it is fixed, and the other way."""
     if job.scheme not in FIXED:
+        if job.batches is not None and job.scheme not in ASYNCHRONOUS:
+            raise ConfigError(
+                f"batches under {job.scheme!r}, which decides how much work there is: "
+                "leave it out, or use 'fedavg' or an 'async:' scheme"
+            )
         return
     planned = {
         "late_at_most": job.late_at_most is not None,

@@ -93,6 +93,7 @@ def task_of(job: Job) -> ScheduledTask:
         samples=job.samples,
         shard=job.shard,
         steps=job.steps,
+        batches=job.batches,
         least=job.least,
         most=job.most,
         learners_at_most=job.learners_at_most,

@@ -2,6 +2,8 @@
 
     dₖ = nₖ,  or D / K where samples are sent;   τₖ = ``steps``
 
+or, where the job gives ``batches``, so many of what it has, however much that is.
+
 Nothing is decided by how fast a learner is or when the deadline is: what happens to who
 is late is the job's ``late``. With "wait" this is federated averaging as its paper has
 it; with "drop", averaging that drops stragglers; with "halt", FedProx's partial work.
@@ -14,15 +16,12 @@ import numpy as np
 
 from melisma.maths.apportion import level
 from melisma.maths.arrays import Ints
-from melisma.system.problem import Allocation
 
 
-def fedavg(most: Ints, samples: int, steps: int) -> Allocation:
+def fedavg(most: Ints, samples: int) -> Ints:
     """As much for everyone as there is, or the same of what is sent.
 
     ``most`` is what each learner has or may take, ``samples`` of all together are to be
     trained on.
     """
-    whole = min(samples, int(most.sum()))
-    d = level(np.zeros_like(most), most, whole)
-    return Allocation(samples=d, steps=np.where(d > 0, steps, 0))
+    return level(np.zeros_like(most), most, min(samples, int(most.sum())))

@@ -19,7 +19,7 @@ import numpy as np
 from melisma.algorithms.asynchronous.arrived import Arrived
 from melisma.algorithms.log import NOTHING, CycleLog
 from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
-from melisma.algorithms.task import Plan
+from melisma.algorithms.task import Plan, in_batches
 from melisma.errors import InfeasibleError, MelismaError
 from melisma.fleets.protocols import NOT_FINITE, Flows, Lost, Order, Updates
 from melisma.learning import splits
@@ -125,7 +125,7 @@ class Asynchronous:
                 f"none of {learners} learners has a shard of {shard} samples: use "
                 "smaller shards, or more samples"
             )
-        steps = np.where(samples > 0, log.task.steps, 0)
+        samples, steps = log.task.fixed(samples)
         law = await crew.law()
         log.roster()
         return Plan(
@@ -290,16 +290,3 @@ class _Given(NamedTuple):
     began_s: float
     predicted_s: float
     steps: int
-
-
-def in_batches(batches: int, samples: int, batch: int, shard: int) -> tuple[int, int]:
-    """Return samples and epochs of an order of so many batches, or the next fewer.
-
-    A learner has so many ``samples``, and repeats them where they do not suffice.
-
-    >>> in_batches(7, samples=100, batch=32, shard=1)
-    (96, 2)
-    """
-    epochs = -(-batches // -(-samples // batch))
-    some = min(samples, batches // epochs * batch)
-    return max(shard, some - some % shard), epochs
