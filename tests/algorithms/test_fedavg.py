@@ -110,6 +110,6 @@ def test_batches_are_the_same_for_all_however_much_each_has(scheme: str) -> None
 
 
 def test_batches_are_for_fixed_work_alone() -> None:
+    job = msgspec.structs.replace(JOB, scheme="csa", batches=30, late=Late.HALT)
     with pytest.raises(ConfigError, match="batches under 'csa'"):
-        job = msgspec.structs.replace(JOB, scheme="csa", batches=30)
         family_of(job).checked(job)
