@@ -77,12 +77,10 @@ def reference(
         found.append((round(now, 9), k, age))
         if at_most is None or age <= at_most:
             gathered.append((parameters_of(client), start, age))
-        if buffer == 1 and gathered:
+        if len(gathered) == buffer:
             model, version, gathered = mix(model, gathered), version + 1, []
         heapq.heappush(queue, (now + times[k], serial, k, version, model))
         serial += 1
-        if buffer > 1 and len(found) % buffer == 0 and gathered:
-            model, version, gathered = mix(model, gathered), version + 1, []
     return model, found
 
 
@@ -117,10 +115,10 @@ CASES: dict[
 ] = {
     "fedasync": (lambda: FedAsync(0.6, 0.5), fedasync, 1, 3, None),
     "fedbuff": (
-        lambda: FedBuff(server_for(Merging()), trained(small_model()).keys()),
+        lambda: FedBuff(server_for(Merging()), trained(small_model()).keys(), 4),
         fedbuff,
         4,
-        4,
+        6,
         None,
     ),
     "ringmaster": (lambda: Ringmaster(0.5), ringmaster, 1, 3, 1),

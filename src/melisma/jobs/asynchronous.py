@@ -35,9 +35,6 @@ from melisma.learning.parameters import trained
 from melisma.learning.servers import server_for
 from melisma.learning.settings import HERE, Hardware, Schedule
 
-#: Updates in FedBuff's buffer.
-BUFFER = 10
-
 
 def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
@@ -74,7 +71,7 @@ def algorithm_of(job: Job, task: ScheduledTask, crew: Flows) -> Asynchronous:
     return Asynchronous(
         crew,
         rule_of(job, task),
-        updates=table.updates or (BUFFER if job.scheme == FEDBUFF else None),
+        updates=table.updates,
         staleness_at_most=table.staleness_at_most,
     )
 
@@ -117,7 +114,8 @@ def rule_of(job: Job, task: ScheduledTask) -> Rule:
         mixing = table.mixing or 0.9
         return FedCompass(mixing, table.exponent, table.least, table.patience)
     if job.scheme == FEDBUFF:
-        return FedBuff(server_for(task.merging), trained(task.model).keys())
+        moving = trained(task.model).keys()
+        return FedBuff(server_for(task.merging), moving, table.buffer)
     if job.scheme == RINGLEADER:
         return Ringleader(task.merging.rate)
     return Ringmaster(1.0 if task.merging.rate is None else task.merging.rate)

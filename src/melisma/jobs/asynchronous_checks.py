@@ -27,7 +27,7 @@ AGGREGATION = {
 }
 OWN = {
     FEDASYNC: ("mixing", "exponent"),
-    FEDBUFF: (),
+    FEDBUFF: ("buffer",),
     FEDCOMPASS: ("mixing", "exponent", "least", "patience"),
     RINGMASTER: (),
     RINGLEADER: (),

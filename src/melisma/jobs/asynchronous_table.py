@@ -7,7 +7,8 @@ from melisma.jobs.table import Table
 class AsynchronousTable(Table, frozen=True, kw_only=True):
     """How updates that come one by one become models."""
 
-    updates: int | None = None  #: of a cycle; 10 for FedBuff, else one for each learner
+    updates: int | None = None  #: of a cycle; one for each learner if not given
+    buffer: int = 10  #: updates with which FedBuff moves the model
     staleness_at_most: int | None = (
         None  #: versions of the model; no limit if not given
     )
@@ -19,6 +20,8 @@ class AsynchronousTable(Table, frozen=True, kw_only=True):
     def _check(self) -> None:
         if self.updates is not None and self.updates < 1:
             raise ConfigError(f"updates = {self.updates}: give 1 or more")
+        if self.buffer < 1:
+            raise ConfigError(f"buffer = {self.buffer}: give 1 or more")
         if self.staleness_at_most is not None and self.staleness_at_most < 0:
             raise ConfigError(
                 f"staleness_at_most = {self.staleness_at_most}: give 0 or more"

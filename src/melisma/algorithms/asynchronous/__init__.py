@@ -70,9 +70,6 @@ class Rule(Protocol):
     def weight(self, age: int) -> float:
         """Return what an update counts, for its age."""
 
-    def end(self, model: Parameters) -> Parameters | None:
-        """Return the model of the cycle's updates together; None if there is none."""
-
     def state(self) -> Parameters:
         """Return what a checkpoint is to hold."""
 
@@ -168,7 +165,6 @@ class Asynchronous:
                 ages.append(arrived.age)
                 model = self._moved(model, rule.arrive(model, arrived))
             self._go_on(log, begun, (name, *rule.freed()), model)
-        model = self._moved(model, rule.end(model))
         return Outcome(model if ages else None, begun, ages=ages)
 
     def _go_on(

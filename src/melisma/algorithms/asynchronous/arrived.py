@@ -54,10 +54,6 @@ class AtOnce:
         """Return the batches of a learner's next order, of so many."""
         return whole
 
-    def end(self, model: Parameters) -> Parameters | None:
-        """No model but those that were made as updates came."""
-        return None
-
     def state(self) -> Parameters:
         """No state."""
         return {}
