@@ -1,0 +1,204 @@
+"""Races: one run of an entrant in a setting, its tuning, and what all came to."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import msgspec
+import numpy as np
+
+from melisma.algorithms.task import ScheduledTask
+from melisma.errors import MelismaError
+from melisma.jobs import Job
+from melisma.launch.simulate import build
+from melisma.learning.gradients import gradient_sum
+from melisma.learning.losses import loss_of
+from melisma.maths import Floats
+from melisma.runs import records
+from melisma.runs.records import Record
+
+from .kit import Data, Spread, in_order
+from .peers_entrants import ENTRANTS
+from .peers_settings import SETTINGS, LeagueStudy, Race
+
+#: Settings in which the squared norm of the whole gradient is to become small.
+BY_GRADIENT = ("ringleader",)
+#: Points of a curve.
+POINTS = 60
+#: Tuning has seeds of its own.
+TUNING_FROM = 1000
+#: That an entrant's tuned settings are chosen from.
+OWN = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One run."""
+
+    study: LeagueStudy
+    entrant: str
+    own: int
+    rate: float
+    seed: int
+    to_target: bool  #: ends there
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """What a run came to."""
+
+    time_s: list[float]  #: of its evaluations
+    metric: list[float]
+    transfers: int  #: of models
+    device_s: float  #: of training
+    idle: float  #: share of all learners' time
+    failed: str = ""
+
+
+def raced(entry: Entry) -> Ran:
+    """Run an entrant; one that diverges or can't begin has failed."""
+    study, race = entry.study, _race(entry.study, entry.seed)
+    entrant = ENTRANTS[entry.entrant]
+    try:
+        job = entrant.enter(race, study, entry.own, entry.rate)
+        if entry.to_target and study.setting not in BY_GRADIENT:
+            stop = (str(job.stop), f"accuracy >= {study.target}")
+            job = msgspec.structs.replace(job, stop=stop)
+        return _watched(job, study)
+    except MelismaError as error:
+        return Ran([], [], 0, 0.0, 0.0, str(error))
+
+
+@lru_cache(maxsize=4)
+def _race(study: LeagueStudy, seed: int) -> Race:
+    return SETTINGS[study.setting](study, seed)
+
+
+def _watched(job: Job, study: LeagueStudy) -> Ran:
+    """Run a job and see what it does."""
+    simulation = build(job)
+    task = simulation.built.task
+    time_s, metric, clocks = list[float](), list[float](), _Clocks()
+
+    def watch(record: Record) -> None:
+        if isinstance(record, records.LearnerEvent):
+            clocks.see(record)
+        if not isinstance(record, records.Evaluated):
+            return
+        time_s.append(record.time_s)
+        if study.setting in BY_GRADIENT:
+            metric.append(_gradient(task))
+        else:
+            metric.append(record.metrics["accuracy"] or 0.0)
+
+    simulation.run(None, watch)
+    idle = 1 - clocks.busy_s / (len(clocks.given_s) * time_s[-1])
+    return Ran(time_s, metric, clocks.transfers, clocks.device_s, max(0.0, idle))
+
+
+class _Clocks:
+    """What learners do with their time, from their records in order."""
+
+    def __init__(self) -> None:
+        self.given_s: dict[str, float] = {}
+        self._got_s: dict[str, float] = {}
+        self.device_s = self.busy_s = 0.0
+        self.transfers = 0
+
+    def see(self, record: records.LearnerEvent) -> None:
+        """Take note of a record."""
+        name, at_s = record.learner, record.time_s
+        match record:
+            case records.Allocated():
+                self.given_s[name] = at_s
+            case records.Downloaded():
+                self._got_s[name] = at_s
+                self.transfers += 1
+            case records.Trained() | records.Halted():
+                self.device_s += at_s - self._got_s[name]
+            case records.Uploaded():
+                self.transfers += 1
+                self.busy_s += at_s - self.given_s[name]
+            case records.Dropped():  # it was busy all the same
+                self.busy_s += at_s - self.given_s[name]
+
+
+def _gradient(task: ScheduledTask) -> float:
+    """Return the squared norm of the mean gradient over all training samples."""
+    total, _ = gradient_sum(task.model, task.taken.train, loss_of(task.training))
+    mean = total / len(task.taken.train)
+    return float(mean @ mean)
+
+
+def reached_s(ran: Ran, study: LeagueStudy) -> float:
+    """Return when the target was reached, between two evaluations; infinite if never.
+
+    >>> study = LeagueStudy(setting="testbed", dataset="", entrants=(), learners=1,
+    ...     rates=(), works=(1, 1), target=0.5, horizon_s=9.0)
+    >>> reached_s(Ran([1.0, 3.0], [0.4, 0.6], 0, 0.0, 0.0), study)
+    2.0
+    """
+    sign = -1.0 if study.setting in BY_GRADIENT else 1.0
+    before_s, before = 0.0, -math.inf
+    for time_s, metric in zip(ran.time_s, ran.metric, strict=True):
+        if sign * metric >= sign * study.target:
+            if before == -math.inf:
+                return time_s
+            share = (study.target - before) / (metric - before)
+            return min(study.horizon_s, before_s + share * (time_s - before_s))
+        before_s, before = time_s, metric
+    return math.inf
+
+
+def _score(ran: Ran, study: LeagueStudy) -> float:
+    """What tuning makes small: the time, or how far from the target it ended."""
+    at_s = reached_s(ran, study)
+    if at_s < math.inf:
+        return at_s
+    if not ran.metric or not math.isfinite(ran.metric[-1]):
+        return 10 * study.horizon_s
+    if study.setting in BY_GRADIENT:
+        gap = math.log10(max(1.0, min(ran.metric) / study.target))
+    else:
+        gap = max(0.0, 1 - max(ran.metric) / study.target)
+    return study.horizon_s * (1 + min(8.0, gap))
+
+
+def run_league(study: LeagueStudy, spread: Spread = in_order) -> Data:
+    """Tune every entrant on seeds of their own, then race them."""
+    grid = list(product(study.entrants, OWN, study.rates))
+    seeds = range(TUNING_FROM, TUNING_FROM + study.tuning)
+    tries = [
+        Entry(study, name, own, rate, seed, to_target=True)
+        for name, own, rate in grid
+        for seed in seeds
+    ]
+    scores = np.array([_score(ran, study) for ran in spread(raced, tries)])
+    shape = (len(study.entrants), len(OWN) * len(study.rates), study.tuning)
+    best = scores.reshape(shape).mean(axis=-1).argmin(axis=-1)
+    points = list(product(OWN, study.rates))
+    final = [
+        Entry(study, name, *points[best[n]], seed, to_target=False)
+        for n, name in enumerate(study.entrants)
+        for seed in range(study.seeds)
+    ]
+    found = spread(raced, final)
+    grid_s = np.linspace(0.0, study.horizon_s, POINTS + 1)[1:]
+    data: Data = {"grid_s": grid_s, "target": np.array([study.target])}
+    data["horizon_s"] = np.array([study.horizon_s])
+    for n, name in enumerate(study.entrants):
+        rans = found[n * study.seeds : (n + 1) * study.seeds]
+        data[f"{name}/tuned"] = np.array(points[best[n]])
+        data[f"{name}/reached_s"] = np.array([reached_s(r, study) for r in rans])
+        data[f"{name}/curve"] = np.array([_curve(r, grid_s) for r in rans])
+        facts = [(r.transfers, r.device_s, r.idle) for r in rans]
+        for k, what in enumerate(("transfers", "device_s", "idle")):
+            data[f"{name}/{what}"] = np.array([fact[k] for fact in facts])
+    return data
+
+
+def _curve(ran: Ran, grid_s: Floats) -> Floats:
+    """Return the metric at these times: that of the last evaluation, NaN before."""
+    at = np.searchsorted(ran.time_s, grid_s, side="right") - 1
+    values = np.array([math.nan, *ran.metric])
+    return values[at + 1]
