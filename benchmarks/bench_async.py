@@ -49,7 +49,7 @@ BAR = 10.0  #: times FLSim's updates a second
 TOLERANCE = 1e-5
 LIMIT_S = 1800.0  #: of one run
 
-out, err = Console(width=110), Console(stderr=True)
+out, err = Console(width=140), Console(stderr=True)
 
 
 @dataclass(slots=True, eq=False)
