@@ -74,7 +74,7 @@ def fedavg(race: Race, study: LeagueStudy, own: int) -> dict[str, Any]:
 def dropping(race: Race, study: LeagueStudy, own: int) -> dict[str, Any]:
     """Does without who is not done by the deadline: that of the median learner."""
     deadline_s = float(np.median(race.whole_s)) * 1.1
-    late = {"late": Late.DROP}
+    late: dict[str, Any] = {"late": Late.DROP}
     if race.job.participation.learners is None:
         late["deadline"] = Deadline(deadline_s)
     return _waits(race) | _work(race, study, own) | late

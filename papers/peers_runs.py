@@ -178,7 +178,7 @@ def run_league(study: LeagueStudy, spread: Spread = in_order) -> Data:
     best = scores.reshape(shape).mean(axis=-1).argmin(axis=-1)
     points = list(product(OWN, study.rates))
     final = [
-        Entry(study, name, *points[best[n]], seed, to_target=False)
+        Entry(study, name, *points[int(best[n])], seed=seed, to_target=False)
         for n, name in enumerate(study.entrants)
         for seed in range(study.seeds)
     ]

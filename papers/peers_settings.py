@@ -99,7 +99,7 @@ def fedcompass(study: LeagueStudy, seed: int) -> Race:
         training=TrainingTable(optimiser="Adam", batch=64),
     )
     learners = [group(f"silo{k}", s, 64, 0.0) for k, s in enumerate(step_s)]
-    return Race(_with(job, learners), 200 * step_s, 0 * step_s)
+    return Race(_with(job, learners), 200 * step_s, np.zeros(study.learners))
 
 
 def ringleader(study: LeagueStudy, seed: int) -> Race:
@@ -118,7 +118,7 @@ def ringleader(study: LeagueStudy, seed: int) -> Race:
         training=TrainingTable(batch=4),
     )
     learners = [group(f"w{k}", s, 4, 0.0) for k, s in enumerate(gradient_s)]
-    return Race(_with(job, learners), gradient_s, 0 * gradient_s)
+    return Race(_with(job, learners), gradient_s, np.zeros(study.learners))
 
 
 def fedprox(study: LeagueStudy, seed: int) -> Race:

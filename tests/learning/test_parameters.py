@@ -6,7 +6,7 @@ from torch import nn
 
 from melisma.errors import DataError
 from melisma.learning import models
-from melisma.learning.parameters import load, parameters_of, put, save
+from melisma.learning.parameters import all_finite, load, parameters_of, put, save
 
 
 def test_parameters_survive_the_disk(tmp_path: Path) -> None:
@@ -39,3 +39,18 @@ def test_a_damaged_model_is_named(tmp_path: Path, content: bytes) -> None:
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere"):
         load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("values", "finite"),
+    [
+        ([1.0, -2.0], True),
+        ([3e38, 3e38], True),  # though their sum is not
+        ([1.0, torch.nan], False),
+        ([torch.inf, -torch.inf], False),
+        ([], True),
+    ],
+)
+def test_what_is_not_finite_is_found(values: list[float], finite: bool) -> None:
+    tensors = {"a": torch.zeros(2), "b": torch.tensor(values)}
+    assert all_finite(tensors) is finite

@@ -2,7 +2,7 @@
 
 import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ class OnItsWay:
     start: Parameters
     plan: Ints  #: its batches
     result: Parameters | None = None  #: once it is trained
+    saved: Parameters = field(default_factory=dict)  #: it, once there was a checkpoint
 
 
 class SimulatedFlow(SimulatedLearners):
@@ -42,6 +43,10 @@ class SimulatedFlow(SimulatedLearners):
         self._queue: list[tuple[float, int, str]] = []  # arrivals, in order
         self._orders = 0  # given so far: ties arrive in this order
         self._on_their_way: dict[str, OnItsWay] = {}
+
+    def _take_in(self, members: Ints) -> None:
+        super()._take_in(members)
+        self._places = {name: place for place, name in enumerate(self.learners)}
 
     def idle(self) -> list[int]:
         """Places of the learners that have no order."""
@@ -86,9 +91,8 @@ class SimulatedFlow(SimulatedLearners):
                 self._train()
             done = self._on_their_way.pop(name)
             assert done.result is not None
-            if name not in self.learners:
+            if (place := self._places.get(name)) is None:
                 continue  # it was expelled meanwhile
-            place = self.learners.index(name)
             report = msgspec.structs.replace(done.report, learner=place)
             return Updates([report], {n: t[None] for n, t in done.result.items()})
         if until_s < math.inf:
@@ -118,14 +122,18 @@ class SimulatedFlow(SimulatedLearners):
                 one.report = msgspec.structs.replace(one.report, loss=losses[row])
 
     def state(self) -> Parameters:
-        """Return what learners keep to themselves, and updates on their way."""
-        self._train()
-        owned = {}
+        """Return what learners keep to themselves, and updates that are trained.
+
+        The others are trained when they are needed, together with the same ones as if
+        there were no checkpoint: they begin from models that the algorithm keeps.
+        """
+        state = super().state()
         for name, one in self._on_their_way.items():
-            assert one.result is not None
-            loss = from_arrays({LOSS: np.array([one.report.loss])})
-            owned[name] = loss | one.result
-        return super().state() | packed(PREFIX, owned)
+            if one.result is not None and not one.saved:
+                loss = from_arrays({LOSS: np.array([one.report.loss])})
+                one.saved = packed(PREFIX, {name: loss | one.result})
+            state.update(one.saved)
+        return state
 
     def restore(self, saved: Parameters) -> None:
         """Restore them; what else there is of them, a replay knows."""

@@ -162,7 +162,11 @@ def put(parameters: Parameters, model: nn.Module) -> None:
 
 def all_finite(parameters: Parameters) -> bool:
     """Return whether there is no NaN and no infinity in any of them."""
-    return all(bool(tensor.isfinite().all()) for tensor in parameters.values())
+    return all(
+        # A sum is finite only if all its terms are; it may overflow where they are.
+        math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())
+        for tensor in parameters.values()
+    )
 
 
 def largest(parameters: Parameters) -> float:

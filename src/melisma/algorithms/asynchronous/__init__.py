@@ -234,10 +234,11 @@ class Asynchronous:
         rows = None
         if crew.own_samples is None:
             rows = self._rows(log, samples)
+        start = dict(model)  # of this order alone, so that it can be restored in place
         self._given[name] = _Given(
-            self._version, model, crew.now_s(), predicted_s, steps
+            self._version, start, crew.now_s(), predicted_s, steps
         )
-        crew.order(Order(learner=place, samples=samples, steps=steps, rows=rows), model)
+        crew.order(Order(learner=place, samples=samples, steps=steps, rows=rows), start)
 
     def _whole(self, log: CycleLog, plan: Plan, place: int) -> int:
         """Return the batches of all of a learner's work."""
@@ -256,22 +257,19 @@ class Asynchronous:
 
     def state(self) -> Parameters:
         """Return earlier models that learners were ordered from, and the rule's own."""
-        starts = {
-            str(given.version): given.start
-            for given in self._given.values()
-            if given.version != self._version
-        }
-        return packed(PREFIX, starts) | self._rule.state()
+        starts = {given.version: given.start for given in self._given.values()}
+        starts.pop(self._version, None)  # the checkpoint has the model itself
+        owned = {str(version): start for version, start in starts.items()}
+        return packed(PREFIX, owned) | self._rule.state()
 
     def restore(self, saved: Parameters) -> None:
         """Restore them; versions and times, a replay knows."""
         self._rule.restore(saved)
         starts = unpacked(PREFIX, saved)
-        for name, given in self._given.items():
-            # Of the last version the checkpoint has the model itself.
+        for given in self._given.values():
             now = {n: saved.get(n, tensor) for n, tensor in given.start.items()}
-            start = starts.get(str(given.version), now)
-            self._given[name] = given._replace(start=start)
+            # In place: the learner that is to train from it has the same one.
+            given.start.update(starts.get(str(given.version), now))
 
     def fruitless(self, log: CycleLog) -> MelismaError:
         """Return the error to raise when no update counts."""
