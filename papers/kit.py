@@ -51,7 +51,7 @@ class Variant(StrEnum):
 class Exhibit(Generic[Study]):
     """A figure or a table of a paper."""
 
-    kind: Literal["Figure", "Table"] = "Figure"
+    kind: Literal["Figure", "Table", "Setting"] = "Figure"
     name: str  #: as printed: "3.6"
     title: str
     file: str  #: of its picture: "fig3.6_time"
@@ -92,6 +92,6 @@ class Paper:
         """The exhibit of that name, or all; ConfigError if there is none."""
         found = tuple(one for one in self.exhibits if name in (None, one.name))
         if not found:
-            what = f"figure or table of {self.key}"
+            what = f"figure, table or setting of {self.key}"
             raise unknown(what, str(name), [one.name for one in self.exhibits])
         return found

@@ -163,7 +163,7 @@ def fedcompass(race: Race, study: LeagueStudy, own: int) -> dict[str, Any]:
 
 def ringmaster(race: Race, study: LeagueStudy, own: int) -> dict[str, Any]:
     """Adds every change."""
-    rate = (1.0, 3.0)[own] / study.learners
+    rate = study.outer[own] / study.learners
     limit = {"staleness_at_most": 2 * study.learners}
     return _flow(study, "ringmaster", **limit) | {
         "aggregation": AggregationTable(rate=rate)
@@ -172,7 +172,7 @@ def ringmaster(race: Race, study: LeagueStudy, own: int) -> dict[str, Any]:
 
 def ringleader(race: Race, study: LeagueStudy, own: int) -> dict[str, Any]:
     """The table of all learners' changes."""
-    rate = (1.0, 3.0)[own] / study.learners
+    rate = study.outer[own] / study.learners
     table = {"aggregation": AggregationTable(rate=rate)}
     return _flow(study, "ringleader") | table
 
@@ -189,6 +189,11 @@ def balanced_s(race: Race) -> float:
 
 
 def _by(race: Race, own: int) -> Deadline:
+    """A deadline: T*, or when the slowest has done what a round asks of it."""
+    return Deadline((balanced_s(race), float(race.whole_s.max()))[own])
+
+
+def _soon(race: Race, own: int) -> Deadline:
     """A deadline: T*, or a quarter of it."""
     return Deadline(balanced_s(race) * (1.0, 0.25)[own])
 
@@ -218,7 +223,7 @@ def dab(race: Race, study: LeagueStudy, own: int) -> dict[str, Any]:
     """As many samples as each can train on once by the deadline, by its own word."""
     return {
         "scheme": "dab",
-        "deadline": _by(race, own),
+        "deadline": _soon(race, own),
         "late": Late.HALT,
         "steps": 1,
         "batches": None,
@@ -250,10 +255,10 @@ _ALL = (
     Entrant("FedAsync", "mixing 0.6, 0.1", False, fedasync),
     Entrant("FedBuff", "buffer 1, K/3", False, fedbuff),
     Entrant("FedCompass", "least work 0.2, 0.05", False, fedcompass),
-    Entrant("Ringmaster", "η 1/K, 3/K", False, ringmaster),
-    Entrant("Ringleader", "η 1/K, 3/K", False, ringleader),
-    Entrant("csa", "deadline T*, T*/4", True, csa),
-    Entrant("csa + Nesterov", "deadline T*, T*/4", True, csa_nesterov),
+    Entrant("Ringmaster", "outer step η", False, ringmaster),
+    Entrant("Ringleader", "outer step η", False, ringleader),
+    Entrant("csa", "deadline T*, slowest", True, csa),
+    Entrant("csa + Nesterov", "deadline T*, slowest", True, csa_nesterov),
     Entrant("dab", "deadline T*, T*/4", True, dab),
     Entrant("csa, auto", "server's momentum 0, 0.5", True, auto),
 )

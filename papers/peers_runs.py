@@ -11,12 +11,15 @@ import numpy as np
 from melisma.algorithms.task import ScheduledTask
 from melisma.errors import MelismaError
 from melisma.jobs import Job
+from melisma.jobs.building import transfers_of
 from melisma.launch.simulate import build
 from melisma.learning.gradients import gradient_sum
 from melisma.learning.losses import loss_of
+from melisma.learning.models import model_bytes
 from melisma.maths import Floats
 from melisma.runs import records
 from melisma.runs.records import Record
+from melisma.system.law import Mode
 
 from .kit import Data, Spread, in_order
 from .peers_entrants import ENTRANTS
@@ -49,7 +52,7 @@ class Ran(msgspec.Struct, frozen=True):
 
     time_s: list[float]  #: of its evaluations
     metric: list[float]
-    transfers: int  #: of models
+    sent_bytes: float  #: both ways
     device_s: float  #: of training
     idle: float  #: share of all learners' time
     failed: str = ""
@@ -66,7 +69,7 @@ def raced(entry: Entry) -> Ran:
             job = msgspec.structs.replace(job, stop=stop)
         return _watched(job, study)
     except MelismaError as error:
-        return Ran([], [], 0, 0.0, 0.0, str(error))
+        return Ran([], [], 0.0, 0.0, 0.0, str(error))
 
 
 @lru_cache(maxsize=4)
@@ -78,7 +81,11 @@ def _watched(job: Job, study: LeagueStudy) -> Ran:
     """Run a job and see what it does."""
     simulation = build(job)
     task = simulation.built.task
-    time_s, metric, clocks = list[float](), list[float](), _Clocks()
+    time_s, metric, clocks = (
+        list[float](),
+        list[float](),
+        _Clocks(sends_samples=job.mode == Mode.PARALLEL),
+    )
 
     def watch(record: Record) -> None:
         if isinstance(record, records.LearnerEvent):
@@ -93,17 +100,20 @@ def _watched(job: Job, study: LeagueStudy) -> Ran:
 
     simulation.run(None, watch)
     idle = 1 - clocks.busy_s / (len(clocks.given_s) * time_s[-1])
-    return Ran(time_s, metric, clocks.transfers, clocks.device_s, max(0.0, idle))
+    one = model_bytes(task.model) * transfers_of(job)
+    sent = clocks.transfers * one + clocks.samples * task.data.sample_bytes
+    return Ran(time_s, metric, sent, clocks.device_s, max(0.0, idle))
 
 
 class _Clocks:
     """What learners do with their time, from their records in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sends_samples: bool) -> None:
+        self._sends_samples = sends_samples
         self.given_s: dict[str, float] = {}
         self._got_s: dict[str, float] = {}
         self.device_s = self.busy_s = 0.0
-        self.transfers = 0
+        self.transfers = self.samples = 0
 
     def see(self, record: records.LearnerEvent) -> None:
         """Take note of a record."""
@@ -111,6 +121,7 @@ class _Clocks:
         match record:
             case records.Allocated():
                 self.given_s[name] = at_s
+                self.samples += record.samples * self._sends_samples
             case records.Downloaded():
                 self._got_s[name] = at_s
                 self.transfers += 1
@@ -135,7 +146,7 @@ def reached_s(ran: Ran, study: LeagueStudy) -> float:
 
     >>> study = LeagueStudy(setting="testbed", dataset="", entrants=(), learners=1,
     ...     rates=(), works=(1, 1), target=0.5, horizon_s=9.0)
-    >>> reached_s(Ran([1.0, 3.0], [0.4, 0.6], 0, 0.0, 0.0), study)
+    >>> reached_s(Ran([1.0, 3.0], [0.4, 0.6], 0.0, 0.0, 0.0), study)
     2.0
     """
     sign = -1.0 if study.setting in BY_GRADIENT else 1.0
@@ -191,8 +202,8 @@ def run_league(study: LeagueStudy, spread: Spread = in_order) -> Data:
         data[f"{name}/tuned"] = np.array(points[best[n]])
         data[f"{name}/reached_s"] = np.array([reached_s(r, study) for r in rans])
         data[f"{name}/curve"] = np.array([_curve(r, grid_s) for r in rans])
-        facts = [(r.transfers, r.device_s, r.idle) for r in rans]
-        for k, what in enumerate(("transfers", "device_s", "idle")):
+        facts = [(r.sent_bytes, r.device_s, r.idle) for r in rans]
+        for k, what in enumerate(("sent_bytes", "device_s", "idle")):
             data[f"{name}/{what}"] = np.array([fact[k] for fact in facts])
     return data
 

@@ -37,6 +37,7 @@ class LeagueStudy:
     works: tuple[float, float]  #: of a learner in a round, beside what is printed
     target: float
     horizon_s: float
+    outer: tuple[float, float] = (1.0, 3.0)  #: K·η of Ringmaster and Ringleader
     every: int = 1  #: updates between two evaluations of asynchronous ones, per learner
     seeds: int = 10
     tuning: int = 2  #: seeds more, by which an entrant's settings are chosen
@@ -104,7 +105,8 @@ def fedcompass(study: LeagueStudy, seed: int) -> Race:
 
 def ringleader(study: LeagueStudy, seed: int) -> Race:
     """A hundred workers, of which the k-th takes k seconds for a gradient."""
-    gradient_s = np.random.default_rng(26).permutation(study.learners) + 1.0
+    order = np.random.default_rng(26).permutation(study.learners)
+    gradient_s: Floats = np.asarray(order + 1.0, dtype=np.float64)
     job = Job(
         name="ringleader",
         model="melisma_papers.peers_models:one_hidden",
