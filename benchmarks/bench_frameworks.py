@@ -23,6 +23,7 @@ Ways take turns within each seed, in an order that moves on by one from seed to 
 Exit code 1 if one does not come to the target in ten minutes.
 """
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -131,12 +132,13 @@ def main(
     for seed in range(seeds):
         for n in range(len(names)):
             name = names[(n + seed) % len(names)]
+            load = os.getloadavg()[0]
             with TemporaryDirectory(prefix="melisma-") as folder:
                 run = ways[name](replace(setting, seed=seed), Path(folder))
             outcomes[name].append(run)
             out.print(
                 f"seed {seed}: {name}: {run.seconds:.1f} s, {run.models} models, after "
-                f"{run.start_s:.1f} s of start-up"
+                f"{run.start_s:.1f} s of start-up (load before it {load:.1f})"
             )
     show(outcomes)
 

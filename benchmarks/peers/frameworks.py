@@ -135,14 +135,16 @@ def started(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes
 
 
 def _marked(folder: Path) -> Iterator[int]:
-    """Find processes by the setting's folder in their environment.
+    """Find processes by the setting's folder, in their environment or where they run.
 
-    NVFlare and Ray put theirs into sessions of their own: no group has them all.
+    NVFlare and Ray put theirs into sessions of their own: no group has them all. Ray's
+    agents write their titles over their environment, but run in the folder.
     """
     mark = f"\0{FOLDER}={folder}\0".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended, or is somebody else's
-            if mark in b"\0" + (process / "environ").read_bytes():
+            is_marked = mark in b"\0" + (process / "environ").read_bytes()
+            if is_marked or (process / "cwd").readlink() == folder:
                 yield int(process.name)
 
 

@@ -1,7 +1,6 @@
 """Frameworks are timed to a target on learners that are slow alike everywhere."""
 
 import json
-import subprocess
 import time
 from pathlib import Path
 
@@ -23,6 +22,12 @@ PEERS = ("Flower FedAvg  ", "Flower FedAvg, sim.", "NVFlare FedAvg", "NVFlare Fe
 
 def absent(name: str) -> Path:
     raise FileNotFoundError(f".venv-{name} is not set up")
+
+
+def runs(pid: str) -> bool:
+    """Whether a process does: one that ended and is not yet reaped has no command."""
+    command = Path("/proc", pid, "cmdline")
+    return command.exists() and command.read_bytes() != b""
 
 
 @pytest.fixture
@@ -70,11 +75,14 @@ def test_every_order_and_every_model_is_noted(written: Path) -> None:
     assert began["time"] < evaluated["time"]
 
 
-def test_programs_in_sessions_of_their_own_end_with_the_block(tmp_path: Path) -> None:
-    with started(["setsid", "sleep", "100"], tmp_path) as program:
-        assert program.poll() is None
-    found = subprocess.run(["ps", "-o", "pid=", "-p", str(program.pid)], check=False)
-    assert found.returncode == 1
+@pytest.mark.parametrize("how", [("setsid", "--fork"), ("env", "-i", "setsid", "-f")])
+def test_programs_of_any_session_and_environment_end_with_the_block(
+    tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    with started([*how, "sh", "-c", "echo $$ > pid; sleep 100"], tmp_path):
+        while not (pid := tmp_path / "pid").exists() or not pid.read_text().strip():
+            time.sleep(0.01)
+    assert not runs(pid.read_text().strip())
 
 
 def test_a_run_that_does_not_come_to_the_target_is_an_error() -> None:
