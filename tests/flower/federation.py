@@ -25,8 +25,8 @@ START_S, RUN_S = 60.0, 300.0
 class Federation:
     """Processes of Flower; everything that it keeps is in ``folder``."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.runs = folder, folder / "runs"
+    def __init__(self, folder: Path, app: Path = APP, **env: str) -> None:
+        self.folder, self.runs, self.app = folder, folder / "runs", app
         self._home, self._port = folder / "flwr", _free_port()
         self._home.mkdir()
         self._started: list[subprocess.Popen[bytes]] = []
@@ -36,6 +36,7 @@ class Federation:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "OMP_NUM_THREADS": "1",
+            **env,
         }
         here = {"address": f"127.0.0.1:{self._port}", "insecure": True}
         connections = {"superlink": {"default": "here", "here": here}}
@@ -68,13 +69,15 @@ class Federation:
         )
 
     def begin(self, **config: UserConfigValue) -> subprocess.Popen[bytes]:
-        """Begin a run of the example, with changes; ends when the run does."""
+        """Begin a run of the app, with changes; ends when the run does."""
         changes = {"runs": str(self.runs), **config}
         written = " ".join(f"{key}={_toml(value)}" for key, value in changes.items())
-        return self._start("flwr", "run", str(APP), "--stream", "--run-config", written)
+        return self._start(
+            *("flwr", "run", str(self.app), "--stream", "--run-config", written)
+        )
 
     def run(self, **config: UserConfigValue) -> None:
-        """Run the example, with changes, to its end."""
+        """Run the app, with changes, to its end."""
         self.end(self.begin(**config))
 
     def end(self, begun: subprocess.Popen[bytes]) -> None:
@@ -124,9 +127,12 @@ class Federation:
 
 
 @contextmanager
-def federation(folder: Path) -> Iterator[Federation]:
-    """A SuperLink, and what is started with it; all of it ends with the block."""
-    flower = Federation(folder)
+def federation(folder: Path, app: Path = APP, **env: str) -> Iterator[Federation]:
+    """A SuperLink, and what is started with it; all of it ends with the block.
+
+    Runs are of ``app``; ``env`` is added to the environment of all processes.
+    """
+    flower = Federation(folder, app, **env)
     try:
         flower.start_superlink()
         yield flower

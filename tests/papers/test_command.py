@@ -56,7 +56,10 @@ def test_one_figure_is_drawn_judged_and_written(in_tmp: Path) -> None:
     ("arguments", "message"),
     [
         (("run", "cas"), "unknown paper 'cas': did you mean 'csa'"),
-        (("run", "csa", "--figure", "9"), "unknown figure, table or setting of csa '9'"),
+        (
+            ("run", "csa", "--figure", "9"),
+            "unknown figure, table or setting of csa '9'",
+        ),
     ],
 )
 def test_what_is_unknown_is_said(arguments: tuple[str, ...], message: str) -> None:
