@@ -18,6 +18,7 @@ KEYS = (
     "tsdcfl",
     "fog",
     "fog_convex",
+    "peers",
 )
 
 

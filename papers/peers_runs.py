@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from melisma.algorithms.task import ScheduledTask
-from melisma.errors import MelismaError
+from melisma.errors import InfeasibleError, TrainingError
 from melisma.jobs import Job
 from melisma.jobs.building import transfers_of
 from melisma.launch.simulate import build
@@ -59,7 +59,7 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 def raced(entry: Entry) -> Ran:
-    """Run an entrant; one that diverges or can't begin has failed."""
+    """Run an entrant; one that diverges, or has no plan, has failed."""
     study, race = entry.study, _race(entry.study, entry.seed)
     entrant = ENTRANTS[entry.entrant]
     try:
@@ -68,7 +68,7 @@ def raced(entry: Entry) -> Ran:
             stop = (str(job.stop), f"accuracy >= {study.target}")
             job = msgspec.structs.replace(job, stop=stop)
         return _watched(job, study)
-    except MelismaError as error:
+    except (InfeasibleError, TrainingError) as error:
         return Ran([], [], 0.0, 0.0, 0.0, str(error))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from melisma.jobs import DataTable, Job, LearnersTable, TrainingTable, WorkloadTable
@@ -21,6 +22,8 @@ from melisma.units import Bytes, BytesPerSecond, Deadline, SamplesPerSecond
 
 #: What a model takes on the wire where a setting prints a time for it.
 MODEL_BYTES = 1e6
+#: The data set that is always there.
+EMBEDDED = "mnist-5k"
 #: As good as none.
 AT_ONCE = 1e15
 
@@ -68,7 +71,7 @@ def nvflare(study: LeagueStudy, seed: int) -> Race:
     data = DataTable(name=study.dataset)
     job = Job(
         name="nvflare",
-        model="melisma_papers.peers_models:strided_lenet",
+        model=_network(study, "strided_lenet"),
         mode=Mode.PARALLEL,
         seed=seed,
         steps=4,
@@ -89,7 +92,7 @@ def fedcompass(study: LeagueStudy, seed: int) -> Race:
     classes = (5, 6) if study.learners == 5 else (3, 5)
     job = Job(
         name="fedcompass",
-        model="melisma_papers.peers_models:compass_cnn",
+        model=_network(study, "compass_cnn"),
         mode=Mode.FEDERATED,
         seed=seed,
         batches=200,
@@ -172,7 +175,7 @@ def fednova(study: LeagueStudy, seed: int) -> Race:
     epochs = rng.integers(2, 5, study.learners)
     job = Job(
         name="fednova",
-        model="melisma_papers.peers_models:strided_lenet",
+        model=_network(study, "strided_lenet"),
         mode=Mode.FEDERATED,
         seed=seed,
         steps=2,
@@ -198,7 +201,6 @@ def testbed(study: LeagueStudy, seed: int) -> Race:
     shards = {"pi1": 20, "pi2": 30, "pi3": 25, "nano": 60, "ideapad": 78, "rtx": 100}
     megabits = {"pi1": 25, "pi2": 44, "pi3": 38, "nano": 96, "ideapad": 88, "rtx": 1000}
     names = [name for name in shards for _ in range(2)][: study.learners]
-    share = 60_000 // study.learners // 500 * 500
     job = Job(
         name="testbed",
         mode=Mode.PARALLEL,
@@ -263,6 +265,12 @@ SETTINGS: dict[str, Callable[[LeagueStudy, int], Race]] = {
 }
 
 
+def _network(study: LeagueStudy, name: str) -> str:
+    """Return the printed network; a small one for a look at the embedded digits."""
+    is_look = study.dataset == EMBEDDED
+    return "FogMLP" if is_look else f"melisma_papers.peers_models:{name}"
+
+
 def _owned(job: Job, learners: int) -> Sequence[Sequence[int]]:
     return [rows.tolist() for rows in own_rows(job, dataset_of(job), learners) or []]
 
@@ -272,6 +280,4 @@ def _with(job: Job, learners: list[LearnersTable]) -> Job:
 
 
 def _replace(job: Job, **changes: object) -> Job:
-    import msgspec
-
     return msgspec.structs.replace(job, **changes)

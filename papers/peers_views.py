@@ -1,0 +1,148 @@
+"""What a race shows: its table, its picture and its claims."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from melisma.maths import Floats, mean_interval
+from melisma.views import plots
+
+from .claims import Claim, at_least, at_most, mean_of, near
+from .kit import Data
+from .peers_entrants import ENTRANTS
+
+
+def names_in(data: Data) -> list[str]:
+    """Return the entrants of a race, in their order."""
+    return [name for name in ENTRANTS if f"{name}/reached_s" in data]
+
+
+def times_s(data: Data, name: str) -> Floats:
+    """Return an entrant's times to the target; the horizon where it was not reached."""
+    reached: Floats = np.minimum(data[f"{name}/reached_s"], data["horizon_s"])
+    return reached
+
+
+def best_of(data: Data, *, ours: bool) -> str:
+    """Return who is first of ours, or of theirs: by mean time, then by metric."""
+    names = [name for name in names_in(data) if ENTRANTS[name].ours == ours]
+    return min(names, key=lambda name: float(times_s(data, name).mean()))
+
+
+def table_of_league(data: Data) -> list[list[str]]:
+    """Every entrant, the soonest first."""
+    rows = [
+        [
+            "algorithm",
+            "tuned",
+            "s to the target",
+            "reached in",
+            "at the end",
+            "MB sent",
+            "device-s",
+            "idle",
+        ]
+    ]
+    for name in sorted(names_in(data), key=lambda n: float(times_s(data, n).mean())):
+        own, rate = data[f"{name}/tuned"]
+        reached = data[f"{name}/reached_s"]
+        there = int(np.isfinite(reached).sum())
+        end = data[f"{name}/curve"][:, -1]
+        at_end = _text(end, 3) if np.isfinite(end).all() else "diverged"
+        rows.append(
+            [
+                f"**{name}**" if ENTRANTS[name].ours else name,
+                f"{ENTRANTS[name].told}: {'first' if own == 0 else 'second'}; {rate:g}",
+                _text(times_s(data, name), 0) if there else "not reached",
+                f"{there} of {len(reached)}",
+                at_end,
+                _text(data[f"{name}/sent_bytes"] / 1e6, 0),
+                _text(data[f"{name}/device_s"], 0),
+                f"{100 * data[f'{name}/idle'].mean():.0f} %",
+            ]
+        )
+    return rows
+
+
+def _text(values: Floats, digits: int) -> str:
+    mean, half = mean_interval(values)
+    return f"{mean:,.{digits}f} ± {half:,.{digits}f}"
+
+
+def draw_league(drawing: Figure, data: Data) -> None:
+    """Draw the metric against time: ours, and the best of theirs."""
+    theirs = [name for name in names_in(data) if not ENTRANTS[name].ours]
+    theirs.sort(key=lambda name: float(times_s(data, name).mean()))
+    shown = [*dict.fromkeys([*theirs[:4], "FedAvg"])]
+    ours = [best_of(data, ours=True)]
+    drawing.set_size_inches(6.4, 3.6)
+    ax = drawing.subplots()
+    lines = []
+    for name in (*ours, *shown):
+        mean, half = mean_interval(data[f"{name}/curve"])
+        lines.append(plots.Line(name, data["grid_s"], mean, half))
+    plots.curves(ax, lines)
+    target = float(data["target"][0])
+    ax.axhline(target, color="#999999", linewidth=0.8, linestyle=":")
+    ax.set(xlabel="virtual time (s)", ylabel="accuracy")
+    if target < 0.2:
+        ax.set(yscale="log", ylabel="squared norm of the gradient")
+
+
+def claims_of_league(data: Data) -> list[Claim]:
+    """Who is first."""
+    ours, theirs = best_of(data, ours=True), best_of(data, ours=False)
+    ratio = times_s(data, ours) / times_s(data, theirs)
+    return [
+        Claim(
+            what=f"{ours} over {theirs}, the best of ours and of theirs: time to the "
+            "target",
+            printed="aim: 1 or less",
+            ours=mean_of(ratio),
+            rule=at_most(1.0),
+            why="see the text above",
+        )
+    ]
+
+
+def claims_of_nvflare(data: Data) -> list[Claim]:
+    """The example's README, by what is printed of 50,000 images."""
+    end = {name: 100 * data[f"{name}/curve"][:, -1] for name in names_in(data)}
+    return [
+        *claims_of_league(data),
+        Claim(
+            what="accuracy that FedBuff gains over FedAvg by the end (points)",
+            printed="50.30 − 47.92 = 2.38",
+            ours=mean_of(end["FedBuff"] - end["FedAvg"]),
+            rule=at_least(0.0, weaker=-1.0),
+            why="20,000 images of 50,000; both are tuned here",
+        ),
+        Claim(
+            what="time of the best of ours to FedAvg's final accuracy, of FedAvg's",
+            printed="aim: 30 of 82.2 min = 0.365",
+            ours=mean_of(times_s(data, best_of(data, ours=True)) / data["horizon_s"]),
+            rule=at_most(0.365, weaker=1.0),
+            why="see the text above",
+        ),
+    ]
+
+
+def claims_of_fedprox(data: Data) -> list[Claim]:
+    """Figure 1 of its paper at 90 % stragglers, read off."""
+    end = {name: data[f"{name}/curve"][:, -1] for name in names_in(data)}
+    return [
+        *claims_of_league(data),
+        Claim(
+            what="accuracy of partial work (FedAvg that halts) in the end",
+            printed="0.75 to 0.80",
+            ours=mean_of(end["FedAvg"]),
+            rule=near(0.775, 0.05, weaker=0.1),
+            why="all rates are tuned here, for the time to the target",
+        ),
+        Claim(
+            what="accuracy of FedProx in the end",
+            printed="0.85",
+            ours=mean_of(end["FedProx"]),
+            rule=near(0.85, 0.05, weaker=0.1),
+            why="all rates are tuned here, for the time to the target",
+        ),
+    ]

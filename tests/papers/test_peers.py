@@ -1,0 +1,107 @@
+"""The league: jobs that run, times that are right, and tables that show them."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from papers.peers import PAPER
+from papers.peers_entrants import ENTRANTS, balanced_s
+from papers.peers_runs import Entry, Ran, _Clocks, raced, reached_s, run_league
+from papers.peers_settings import EMBEDDED, SETTINGS, LeagueStudy, Race
+from papers.peers_views import best_of, names_in, table_of_league, times_s
+
+from melisma.jobs import Job
+from melisma.jobs.families import family_of
+from melisma.runs import records
+
+STUDIES = {one.name: one for one in PAPER.exhibits}
+
+
+def small(name: str, **changes: Any) -> LeagueStudy:
+    study: LeagueStudy = STUDIES[name].quick
+    return replace(study, **changes)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_entrant_has_a_job_that_is_accepted(name: str) -> None:
+    full = STUDIES[name].full
+    study = replace(full, dataset=EMBEDDED, learners=min(full.learners, 100))
+    race = SETTINGS[study.setting](study, 3)
+    assert len(race.whole_s) == study.learners == len(race.job.learners)
+    assert (race.whole_s > race.fixed_s).all()
+    for entrant in study.entrants:
+        for own in (0, 1):
+            job = ENTRANTS[entrant].enter(race, study, own, 0.05)
+            assert job.training.rate == 0.05
+            family_of(job).checked(job)
+    # As many points for each, and theirs are not fewer than ours.
+    assert {len(study.rates) * 2 for _ in study.entrants} == {6}
+
+
+def test_the_balanced_time_is_when_all_work_is_done() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        fixed_s = rng.uniform(0.0, 3.0, 9)
+        train_s = rng.lognormal(1.0, 1.0, 9)
+        time_s = balanced_s(Race(Job(), fixed_s + train_s, fixed_s))
+        done = sum(
+            max(0.0, time_s - f) / t for f, t in zip(fixed_s, train_s, strict=True)
+        )
+        assert done == pytest.approx(9.0)
+
+
+def test_clocks_add_up_what_learners_do() -> None:
+    clocks = _Clocks(sends_samples=True)
+
+    def see(kind: type[records.LearnerEvent], at_s: float, **facts: Any) -> None:
+        clocks.see(kind(task="t", cycle=1, time_s=at_s, learner="a", **facts))
+
+    see(records.Allocated, 1.0, samples=7, steps=1, predicted_s=1.0)
+    see(records.Downloaded, 2.0)
+    see(records.Trained, 5.0, samples=7, batches=1, loss=0.1)
+    see(records.Uploaded, 6.0)
+    see(records.Allocated, 8.0, samples=3, steps=1, predicted_s=1.0)
+    see(records.Dropped, 10.0, reason="late")
+    assert (clocks.device_s, clocks.busy_s) == (3.0, 7.0)
+    assert (clocks.transfers, clocks.samples) == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("setting", "metric", "found"),
+    [
+        ("testbed", [0.4, 0.6], 2.0),
+        ("testbed", [0.6, 0.4], 1.0),
+        ("testbed", [0.1, 0.2], math.inf),
+        ("ringleader", [0.6, 0.4], 2.0),
+        ("ringleader", [0.6, 0.7], math.inf),
+    ],
+)
+def test_the_target_is_reached_between_two_evaluations(
+    setting: str, metric: list[float], found: float
+) -> None:
+    study = small("testbed", setting=setting, target=0.5, horizon_s=9.0)
+    assert reached_s(Ran([1.0, 3.0], metric, 0.0, 0.0, 0.0), study) == found
+
+
+def test_a_race_is_tuned_on_other_seeds_and_shown_soonest_first() -> None:
+    study = small("testbed", rates=(0.01, 0.1), horizon_s=2.0, target=0.6, learners=6)
+    data = run_league(study)
+    assert names_in(data) == ["FedAvg", "FedBuff", "csa"]
+    assert {float(data[f"{n}/tuned"][1]) for n in names_in(data)} <= {0.01, 0.1}
+    rows = table_of_league(data)[1:]
+    means = [times_s(data, row[0].strip("*")).mean() for row in rows]
+    assert means == sorted(means)
+    assert best_of(data, ours=True) == "csa"
+    for name in names_in(data):
+        assert 0 <= data[f"{name}/idle"].min() <= data[f"{name}/idle"].max() < 1
+        assert (data[f"{name}/sent_bytes"] > 0).all()
+        assert data[f"{name}/curve"].shape[0] == study.seeds
+
+
+def test_who_diverges_has_failed_and_the_race_goes_on() -> None:
+    study = small("testbed", learners=6, horizon_s=2.0)
+    ran = raced(Entry(study, "FedAvg", 0, 1e30, 0, to_target=True))
+    assert "learning rate" in ran.failed
+    assert reached_s(ran, study) == math.inf
