@@ -227,6 +227,21 @@ def test_data_on_slow_learners_is_waited_for_though_fewer_samples_would_do() -> 
     assert asyncio.run(shortest_s(planned, Work(10))) < 1.1
 
 
+def test_a_deadline_leaves_time_for_two_batches_or_all_that_a_learner_has() -> None:
+    # Both train on ten samples a second; the second one has but five.
+    async def planned(deadline_s: float) -> Plan:
+        fit = int(10 * deadline_s)
+        given = Allocation(
+            samples=np.array([min(fit, 100), min(fit, 5)]), steps=np.array([1, 1])
+        )
+        return Plan(given, np.array([deadline_s, deadline_s]))
+
+    own = [100, 5]
+    assert 3.2 <= asyncio.run(shortest_s(planned, Work(105, own, batch=16))) <= 3.4
+    assert 0.5 <= asyncio.run(shortest_s(planned, Work(105, own, batch=2.5))) <= 0.6
+    assert asyncio.run(shortest_s(planned, Work(105, own))) <= 0.11
+
+
 @pytest.mark.parametrize("mode", Mode)
 def test_a_simulated_learner_that_is_too_slow_for_a_chosen_deadline_sits_out(
     mode: Mode,

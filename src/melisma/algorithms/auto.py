@@ -54,6 +54,8 @@ TO_A_DOUBLING, DOUBLINGS = 4, 7
 LEAST_S, MOST_S = 1e-6, 1e9
 #: Share of the data that is enough, where all would take so many times as long.
 MOST, PATIENCE = 0.8, 8
+#: That a learner has time for at least, so that one is left if it is late.
+BATCHES = 2
 #: Progress a second that may be lost for the sake of learning more, as a share.
 NEARLY = 0.08
 
@@ -113,17 +115,23 @@ class Work:
 
     samples: int
     own: Sequence[int] | None = None  #: on each learner, where data lies on them
+    batch: float = 0.0
 
-    def share(self, given: Ints) -> float:
+    def share(self, given: Ints, steps: Ints) -> float:
         """Return the share of the data that has a part where so much is given.
 
         Where data lies on learners it is that of all who have anything to do: a cycle's
-        samples may be fewer than there are.
+        samples may be fewer than there are. Who has time for less than BATCHES, or all
+        of its samples, has no part: a learner halts between two batches, so the first
+        delay would leave nothing of its cycle.
         """
+        least, work = BATCHES * self.batch, given * steps
         if self.own is None:
-            return float(given.sum()) / self.samples
+            enough = work >= min(least, self.samples / len(given))
+            return float(given[enough].sum()) / self.samples
         own = np.asarray(self.own)
-        return float(own[given > 0].sum()) / float(own.sum())
+        enough = (work > 0) & (work >= np.minimum(least, own))
+        return float(own[enough].sum()) / float(own.sum())
 
 
 class Auto:
@@ -193,7 +201,7 @@ async def way_of(planned: Planned, work: Work, deadline_s: float) -> Way:
     given = plan.allocation.samples * in_time
     passes = float((given * plan.allocation.steps).sum()) / work.samples
     lasts_s = min(float(times_s.max()), deadline_s)
-    return Way(deadline_s, lasts_s, passes, work.share(given))
+    return Way(deadline_s, lasts_s, passes, work.share(given, plan.allocation.steps))
 
 
 async def shortest_s(planned: Planned, work: Work) -> float:

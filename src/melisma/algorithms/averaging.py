@@ -130,7 +130,8 @@ class Averaging:
         there = None if own is None else np.asarray(own) // shard
         if there is not None and among is not None:
             there = there * among
-        work = Work(samples, None if there is None else there.tolist())
+        batch = log.task.training.batch / shard
+        work = Work(samples, None if there is None else there.tolist(), batch)
         await auto.choose(log, work, planned)
 
     def _say(self, kind: str, warning: str) -> None:
