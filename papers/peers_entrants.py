@@ -11,11 +11,14 @@ import msgspec
 import numpy as np
 from scipy.optimize import brentq
 
-from melisma.jobs import Job
-from melisma.jobs.asynchronous_table import AsynchronousTable
-from melisma.jobs.schema import AggregationTable, ParticipationTable
-from melisma.learning.settings import Correction, Late, ServerRule, Weights
-from melisma.schemes.participation import TakesPart
+from melisma.jobs import (
+    AggregationTable,
+    AsynchronousTable,
+    Job,
+    ParticipationTable,
+)
+from melisma.learning import Correction, Late, ServerRule, Weights
+from melisma.schemes import TakesPart
 from melisma.units import Deadline
 
 from .peers_settings import LeagueStudy, Race

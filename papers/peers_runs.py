@@ -8,18 +8,14 @@ from itertools import product
 import msgspec
 import numpy as np
 
-from melisma.algorithms.task import ScheduledTask
+from melisma.algorithms import ScheduledTask
 from melisma.errors import InfeasibleError, TrainingError
-from melisma.jobs import Job
-from melisma.jobs.building import transfers_of
-from melisma.launch.simulate import build
-from melisma.learning.gradients import gradient_sum
-from melisma.learning.losses import loss_of
-from melisma.learning.models import model_bytes
+from melisma.jobs import Job, transfers_of
+from melisma.launch import build
+from melisma.learning import gradient_sum, loss_of, models
 from melisma.maths import Floats
-from melisma.runs import records
-from melisma.runs.records import Record
-from melisma.system.law import Mode
+from melisma.runs import Record, records
+from melisma.system import Mode
 
 from .kit import Data, Spread, in_order
 from .peers_entrants import ENTRANTS
@@ -100,7 +96,7 @@ def _watched(job: Job, study: LeagueStudy) -> Ran:
 
     simulation.run(None, watch)
     idle = 1 - clocks.busy_s / (len(clocks.given_s) * time_s[-1])
-    one = model_bytes(task.model) * transfers_of(job)
+    one = models.model_bytes(task.model) * transfers_of(job)
     sent = clocks.transfers * one + clocks.samples * task.data.sample_bytes
     return Ran(time_s, metric, sent, clocks.device_s, max(0.0, idle))
 

@@ -10,14 +10,22 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from melisma.jobs import DataTable, Job, LearnersTable, TrainingTable, WorkloadTable
-from melisma.jobs.building import dataset_of, own_rows
-from melisma.jobs.schema import ParticipationTable, Split, StateTable
-from melisma.learning.lengths import Sizes
-from melisma.learning.settings import Late
+from melisma.jobs import (
+    DataTable,
+    Job,
+    LearnersTable,
+    ParticipationTable,
+    Split,
+    StateTable,
+    TrainingTable,
+    WorkloadTable,
+    dataset_of,
+    own_rows,
+)
+from melisma.learning import Late, Sizes
 from melisma.maths import Floats
-from melisma.schemes.participation import TakesPart
-from melisma.system.law import Mode
+from melisma.schemes import TakesPart
+from melisma.system import Mode
 from melisma.units import Bytes, BytesPerSecond, Deadline, SamplesPerSecond
 
 #: What a model takes on the wire where a setting prints a time for it.

@@ -5,28 +5,44 @@ from typing import TYPE_CHECKING
 from melisma.lazy import offer
 
 if TYPE_CHECKING:
-    from melisma.jobs.data_table import DataTable
+    from melisma.jobs.asynchronous_table import AsynchronousTable
+    from melisma.jobs.building import dataset_of, own_rows, transfers_of
+    from melisma.jobs.data_table import DataTable, Split
     from melisma.jobs.fog_table import Costs, FogTable
     from melisma.jobs.schema import (
+        AggregationTable,
         Job,
         LearnersTable,
+        ParticipationTable,
+        StateTable,
         TrainingTable,
         WorkloadTable,
     )
 
 __all__ = [
+    "AggregationTable",
+    "AsynchronousTable",
     "Costs",
     "DataTable",
     "FogTable",
     "Job",
     "LearnersTable",
+    "ParticipationTable",
+    "Split",
+    "StateTable",
     "TrainingTable",
     "WorkloadTable",
+    "dataset_of",
+    "own_rows",
+    "transfers_of",
 ]
 
 offer(
     globals(),
-    data_table="DataTable",
+    asynchronous_table="AsynchronousTable",
+    building="dataset_of own_rows transfers_of",
+    data_table="DataTable Split",
     fog_table="Costs FogTable",
-    schema="Job LearnersTable TrainingTable WorkloadTable",
+    schema="AggregationTable Job LearnersTable ParticipationTable StateTable "
+    "TrainingTable WorkloadTable",
 )

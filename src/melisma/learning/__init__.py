@@ -11,11 +11,19 @@ if TYPE_CHECKING:
     from melisma.learning.devices import placed
     from melisma.learning.evaluation import evaluate
     from melisma.learning.gradients import gradient_sum
-    from melisma.learning.losses import LOSSES, numbers
+    from melisma.learning.lengths import Sizes
+    from melisma.learning.losses import LOSSES, loss_of, numbers
     from melisma.learning.metrics import METRICS
     from melisma.learning.parameters import Model, parameters_of, put
     from melisma.learning.samples import Arrays, Part, pairs
-    from melisma.learning.settings import HERE, Late, Training
+    from melisma.learning.settings import (
+        HERE,
+        Correction,
+        Late,
+        ServerRule,
+        Training,
+        Weights,
+    )
     from melisma.learning.training import use_threads
 
 __all__ = [
@@ -23,16 +31,21 @@ __all__ = [
     "LOSSES",
     "METRICS",
     "Arrays",
+    "Correction",
     "Dataset",
     "Descent",
     "Late",
     "Model",
     "Part",
+    "ServerRule",
+    "Sizes",
     "Training",
+    "Weights",
     "benchmark",
     "data",
     "evaluate",
     "gradient_sum",
+    "loss_of",
     "models",
     "numbers",
     "pairs",
@@ -49,10 +62,11 @@ offer(
     evaluation="evaluate",
     descent="Descent",
     gradients="gradient_sum",
-    losses="LOSSES numbers",
+    lengths="Sizes",
+    losses="LOSSES loss_of numbers",
     metrics="METRICS",
     parameters="Model parameters_of put",
     samples="Arrays Part pairs",
-    settings="HERE Late Training",
+    settings="HERE Correction Late ServerRule Training Weights",
     training="use_threads",
 )

@@ -24,6 +24,7 @@ from melisma.schemes.sync import sync
 
 if TYPE_CHECKING:
     from melisma.schemes import multitask
+    from melisma.schemes.participation import TakesPart
 
 AnyScheme = TypeVar("AnyScheme", bound=Scheme)
 
@@ -111,6 +112,7 @@ __all__ = [
     "RESERVED",
     "SCHEMES",
     "Scheme",
+    "TakesPart",
     "csa",
     "find",
     "multitask",
@@ -119,4 +121,4 @@ __all__ = [
     "summary",
 ]
 
-offer(globals())
+offer(globals(), participation="TakesPart")
