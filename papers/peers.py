@@ -179,11 +179,11 @@ PAPER = Paper(
     "[docs/asynchronous.md](../asynchronous.md), held against independent "
     "implementations in tests.",
     differences=(
-        "Every algorithm, ours too, has six points to choose from: three rates of "
-        "learning, the same for all, times two settings of its own, in the column "
-        "*tuned*. The point is chosen by the time to the target on a seed that is not "
-        "raced. T* is when all learners have done what a round asks of all, if nobody "
-        "idles.",
+        "Every algorithm has up to twelve points to choose from, ours no more than "
+        "theirs: three rates of learning, two amounts of work in a round (ours: two "
+        "deadlines), and up to two settings of its own; the column *tuned* has the one "
+        "that was soonest on a seed that is not raced. T* is when all learners have "
+        "done what a round asks of all, if nobody idles.",
         "Times are interpolated between evaluations; a run that does not reach the "
         "target by the horizon counts as the horizon. The last column but three is the "
         "metric at the horizon.",

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 
 import msgspec
 import numpy as np
@@ -18,7 +17,7 @@ from melisma.runs import Record, records
 from melisma.system import Mode
 
 from .kit import Data, Spread, in_order
-from .peers_entrants import ENTRANTS
+from .peers_entrants import ENTRANTS, Point
 from .peers_settings import SETTINGS, LeagueStudy, Race
 
 #: Settings in which the squared norm of the whole gradient is to become small.
@@ -27,8 +26,6 @@ BY_GRADIENT = ("ringleader",)
 POINTS = 60
 #: Tuning has seeds of its own.
 TUNING_FROM = 1000
-#: That an entrant's tuned settings are chosen from.
-OWN = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +34,7 @@ class Entry:
 
     study: LeagueStudy
     entrant: str
-    own: int
-    rate: float
+    point: Point
     seed: int
     to_target: bool  #: ends there
 
@@ -59,7 +55,7 @@ def raced(entry: Entry) -> Ran:
     study, race = entry.study, _race(entry.study, entry.seed)
     entrant = ENTRANTS[entry.entrant]
     try:
-        job = entrant.enter(race, study, entry.own, entry.rate)
+        job = entrant.enter(race, study, entry.point)
         if entry.to_target and study.setting not in BY_GRADIENT:
             stop = (str(job.stop), f"accuracy >= {study.target}")
             job = msgspec.structs.replace(job, stop=stop)
@@ -173,20 +169,21 @@ def _score(ran: Ran, study: LeagueStudy) -> float:
 
 def run_league(study: LeagueStudy, spread: Spread = in_order) -> Data:
     """Tune every entrant on seeds of their own, then race them."""
-    grid = list(product(study.entrants, OWN, study.rates))
     seeds = range(TUNING_FROM, TUNING_FROM + study.tuning)
     tries = [
-        Entry(study, name, own, rate, seed, to_target=True)
-        for name, own, rate in grid
+        Entry(study, name, point, seed, to_target=True)
+        for name in study.entrants
+        for point in ENTRANTS[name].points(study)
         for seed in seeds
     ]
-    scores = np.array([_score(ran, study) for ran in spread(raced, tries)])
-    shape = (len(study.entrants), len(OWN) * len(study.rates), study.tuning)
-    best = scores.reshape(shape).mean(axis=-1).argmin(axis=-1)
-    points = list(product(OWN, study.rates))
+    scores: dict[str, dict[Point, float]] = {name: {} for name in study.entrants}
+    for entry, ran in zip(tries, spread(raced, tries), strict=True):
+        own = scores[entry.entrant]
+        own[entry.point] = own.get(entry.point, 0.0) + _score(ran, study)
+    best = {name: min(own, key=own.__getitem__) for name, own in scores.items()}
     final = [
-        Entry(study, name, *points[int(best[n])], seed=seed, to_target=False)
-        for n, name in enumerate(study.entrants)
+        Entry(study, name, best[name], seed, to_target=False)
+        for name in study.entrants
         for seed in range(study.seeds)
     ]
     found = spread(raced, final)
@@ -195,7 +192,7 @@ def run_league(study: LeagueStudy, spread: Spread = in_order) -> Data:
     data["horizon_s"] = np.array([study.horizon_s])
     for n, name in enumerate(study.entrants):
         rans = found[n * study.seeds : (n + 1) * study.seeds]
-        data[f"{name}/tuned"] = np.array(points[best[n]])
+        data[f"{name}/tuned"] = np.array(best[name])
         data[f"{name}/reached_s"] = np.array([reached_s(r, study) for r in rans])
         data[f"{name}/curve"] = np.array([_curve(r, grid_s) for r in rans])
         facts = [(r.sent_bytes, r.device_s, r.idle) for r in rans]

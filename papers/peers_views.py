@@ -8,7 +8,7 @@ from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, mean_of, near
 from .kit import Data
-from .peers_entrants import ENTRANTS
+from .peers_entrants import ENTRANTS, Point
 
 
 def names_in(data: Data) -> list[str]:
@@ -43,7 +43,7 @@ def table_of_league(data: Data) -> list[list[str]]:
         ]
     ]
     for name in sorted(names_in(data), key=lambda n: float(times_s(data, n).mean())):
-        own, rate = data[f"{name}/tuned"]
+        own, work, rate = data[f"{name}/tuned"]
         reached = data[f"{name}/reached_s"]
         there = int(np.isfinite(reached).sum())
         end = data[f"{name}/curve"][:, -1]
@@ -51,7 +51,7 @@ def table_of_league(data: Data) -> list[list[str]]:
         rows.append(
             [
                 f"**{name}**" if ENTRANTS[name].ours else name,
-                f"{ENTRANTS[name].told}: {'first' if own == 0 else 'second'}; {rate:g}",
+                ENTRANTS[name].told(Point(int(own), int(work), float(rate))),
                 _text(times_s(data, name), 0) if there else "not reached",
                 f"{there} of {len(reached)}",
                 at_end,

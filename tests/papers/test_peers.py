@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from papers.peers import PAPER
-from papers.peers_entrants import ENTRANTS, balanced_s
+from papers.peers_entrants import ENTRANTS, Point, balanced_s
 from papers.peers_runs import Entry, Ran, _Clocks, raced, reached_s, run_league
 from papers.peers_settings import EMBEDDED, SETTINGS, LeagueStudy, Race
 from papers.peers_views import best_of, names_in, table_of_league, times_s
@@ -32,12 +32,18 @@ def test_every_entrant_has_a_job_that_is_accepted(name: str) -> None:
     assert len(race.whole_s) == study.learners == len(race.job.learners)
     assert (race.whole_s > race.fixed_s).all()
     for entrant in study.entrants:
-        for own in (0, 1):
-            job = ENTRANTS[entrant].enter(race, study, own, 0.05)
-            assert job.training.rate == 0.05
+        for point in ENTRANTS[entrant].points(study):
+            job = ENTRANTS[entrant].enter(race, study, point)
+            assert job.training.rate == point.rate
             family_of(job).checked(job)
-    # As many points for each, and theirs are not fewer than ours.
-    assert {len(study.rates) * 2 for _ in study.entrants} == {6}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_ours_have_no_more_points_to_choose_from_than_theirs(name: str) -> None:
+    study = STUDIES[name].full
+    points = {n: len(set(ENTRANTS[n].points(study))) for n in study.entrants}
+    theirs = [number for n, number in points.items() if not ENTRANTS[n].ours]
+    assert max(points.values()) == max(theirs) == 12
 
 
 def test_the_balanced_time_is_when_all_work_is_done() -> None:
@@ -89,7 +95,7 @@ def test_a_race_is_tuned_on_other_seeds_and_shown_soonest_first() -> None:
     study = small("testbed", rates=(0.01, 0.1), horizon_s=2.0, target=0.6, learners=6)
     data = run_league(study)
     assert names_in(data) == ["FedAvg", "FedBuff", "csa"]
-    assert {float(data[f"{n}/tuned"][1]) for n in names_in(data)} <= {0.01, 0.1}
+    assert {float(data[f"{n}/tuned"][2]) for n in names_in(data)} <= {0.01, 0.1}
     rows = table_of_league(data)[1:]
     means = [times_s(data, row[0].strip("*")).mean() for row in rows]
     assert means == sorted(means)
@@ -102,6 +108,6 @@ def test_a_race_is_tuned_on_other_seeds_and_shown_soonest_first() -> None:
 
 def test_who_diverges_has_failed_and_the_race_goes_on() -> None:
     study = small("testbed", learners=6, horizon_s=2.0)
-    ran = raced(Entry(study, "FedAvg", 0, 1e30, 0, to_target=True))
+    ran = raced(Entry(study, "FedAvg", Point(0, 0, 1e30), 0, to_target=True))
     assert "learning rate" in ran.failed
     assert reached_s(ran, study) == math.inf
