@@ -78,3 +78,4 @@ papers: .venv/runs  ## regenerate the papers' figures and claims, quick variants
 	$(BIN)/melisma papers run med --quick
 	$(BIN)/melisma papers run tsdcfl --quick
 	$(BIN)/melisma papers run fog --quick
+	$(BIN)/melisma papers run peers --quick

@@ -121,9 +121,10 @@ def test_downloads_are_timed_over_a_place_s_own_cable() -> None:
     )
     assert len(trials) == 2  # one of each copy of the link
     for seconds in trials:
-        # 25 Mbit/s: 392 kB take 0.125 s at least, and more if the channel fades.
+        # 25 Mbit/s in the mean: 392 kB take 0.125 s, 1.6 MB 0.5 s, and half of it
+        # while the channel is at its best.
         assert seconds[1] > 0.05
-        assert seconds[4] > 0.3
+        assert seconds[4] > 0.2
 
 
 @pytest.mark.long
