@@ -120,13 +120,25 @@ CHAIN = nn.Sequential(
     nn.Flatten(),
     nn.Linear(4 * 7 * 3, 10),
 )
+#: Strides that leave rows and columns over, or do not.
+STRIDED = nn.Sequential(
+    nn.Conv2d(1, 3, 5, stride=2, padding=1),
+    nn.ReLU(),
+    nn.Conv2d(3, 4, (2, 3), stride=(3, 4)),
+    nn.Flatten(),
+    nn.Linear(4 * 4 * 3, 10),
+)
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 @pytest.mark.parametrize(
     "model",
-    [models.build(name, 0) for name in ("TwoNN", "ConvNet", "FogCNN")] + [CHAIN],
-    ids=["TwoNN", "ConvNet", "FogCNN", "chain"],
+    [
+        *(models.build(name, 0) for name in ("TwoNN", "ConvNet", "FogCNN")),
+        CHAIN,
+        STRIDED,
+    ],
+    ids=["TwoNN", "ConvNet", "FogCNN", "chain", "strides"],
 )
 def test_layer_by_layer_learners_learn_what_they_learn_alone(
     model: nn.Module, optimiser: str
@@ -164,7 +176,6 @@ def test_in_bfloat16_learners_go_nearly_the_same_way_or_are_refused() -> None:
 @pytest.mark.parametrize(
     "odd",
     [
-        nn.Conv2d(1, 2, 3, stride=2),
         nn.Conv2d(2, 2, 3, groups=2),
         nn.Conv2d(1, 2, 3, dilation=2),
         nn.Conv2d(1, 2, 3, bias=False),

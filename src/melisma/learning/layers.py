@@ -23,7 +23,7 @@ def is_chain(model: nn.Module) -> bool:
 def _is_plain(layer: nn.Module) -> bool:
     match layer:
         case nn.Conv2d():
-            plain = (layer.groups, layer.stride, layer.dilation) == (1, (1, 1), (1, 1))
+            plain = (layer.groups, layer.dilation) == (1, (1, 1))
             return (
                 type(layer) is nn.Conv2d
                 and plain
@@ -55,7 +55,7 @@ def forward(model: nn.Module, theta: Parameters, x: Tensor) -> Tensor:
         match layer:
             case nn.Conv2d():
                 W, b = theta[f"{name}.weight"], theta[f"{name}.bias"]
-                a = _convolved(a, W, b, layer.padding)
+                a = _convolved(a, W, b, layer.padding, layer.stride)
             case nn.MaxPool2d():
                 pooled = max_pool2d(a.flatten(0, 2).unsqueeze(1), layer.kernel_size)
                 a = pooled.view(*a.shape[:3], *pooled.shape[2:])
@@ -72,9 +72,10 @@ def forward(model: nn.Module, theta: Parameters, x: Tensor) -> Tensor:
     return a.transpose(1, 2) if a.ndim > 3 else a
 
 
-def _convolved(a: Tensor, W: Tensor, b: Tensor, padding: Any) -> Tensor:
+def _convolved(a: Tensor, W: Tensor, b: Tensor, padding: Any, stride: Any) -> Tensor:
     """Filters × patches, for every learner."""
-    patches: Tensor = _Patches.apply(a, W.shape[-2:], padding)  # type: ignore[no-untyped-call]
+    kernel = W.shape[-2:]
+    patches: Tensor = _Patches.apply(a, kernel, padding, stride)  # type: ignore[no-untyped-call]
     samples, height, width = patches.shape[-3:]
     columns = patches.reshape(len(W), W[0, 0].numel(), -1)
     filtered = torch.baddbmm(b.unsqueeze(2), W.flatten(2), columns)
@@ -89,22 +90,24 @@ class _Patches(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, kernel: Any, padding: Any) -> Tensor:
+    def forward(ctx: Any, a: Tensor, kernel: Any, padding: Any, stride: Any) -> Tensor:
         rows, columns = padding
         a = pad(a, (columns, columns, rows, rows))
-        ctx.whole, ctx.padding = a.shape, padding
-        windows = a.unfold(3, kernel[0], 1).unfold(4, kernel[1], 1)
+        ctx.whole, ctx.padding, ctx.stride = a.shape, padding, stride
+        windows = a.unfold(3, kernel[0], stride[0]).unfold(4, kernel[1], stride[1])
         return windows.permute(0, 1, 5, 6, 2, 3, 4).contiguous()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = gradients
         k, m, _, height, width = gradient.shape[2:]
         whole = gradient.new_zeros(ctx.whole)
+        down, right = ctx.stride
         for i in range(k):
             for j in range(m):
-                seen = whole[..., i : i + height, j : j + width]
+                rows, columns = i + down * height, j + right * width
+                seen = whole[..., i:rows:down, j:columns:right]
                 seen.add_(gradient[:, :, i, j])
         rows, columns = ctx.padding
         inner = whole[..., rows : whole.shape[3] - rows, columns:]
-        return inner[..., : whole.shape[4] - 2 * columns], None, None
+        return inner[..., : whole.shape[4] - 2 * columns], None, None, None
