@@ -30,7 +30,10 @@ class AtOnce:
     It takes each update by itself, and keeps nothing.
     """
 
-    due_s = math.inf  #: when `due` is to be called, if nothing comes before
+    @property
+    def due_s(self) -> float:
+        """Never."""
+        return math.inf
 
     def begin(self, learners: Collection[str]) -> None:
         """Take note of who is at work in a cycle."""

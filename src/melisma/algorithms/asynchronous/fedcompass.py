@@ -72,7 +72,7 @@ class FedCompass(AtOnce):
         self._version = self._opened = 0
 
     @property
-    def due_s(self) -> float:  # type: ignore[override]
+    def due_s(self) -> float:
         """When the first of the groups is complete, whoever is missing."""
         latest = [g.latest_s for g in self._groups.values() if g.latest_s > -math.inf]
         return min(latest, default=math.inf)
