@@ -146,9 +146,11 @@ def reached_s(ran: Ran, study: LeagueStudy) -> float:
     for time_s, metric in zip(ran.time_s, ran.metric, strict=True):
         if sign * metric >= sign * study.target:
             if before == -math.inf:
-                return time_s
+                return time_s if time_s < study.horizon_s else math.inf
             share = (study.target - before) / (metric - before)
-            return min(study.horizon_s, before_s + share * (time_s - before_s))
+            at_s = before_s + share * (time_s - before_s)
+            # A run's last cycle ends after the horizon.
+            return at_s if at_s < study.horizon_s else math.inf
         before_s, before = time_s, metric
     return math.inf
 

@@ -10,6 +10,16 @@ from .claims import Claim, at_least, at_most, mean_of, near
 from .kit import Data
 from .peers_entrants import ENTRANTS, Point
 
+#: Of the best of ours, the four best of theirs, and FedAvg.
+LOOKS = (
+    ("#0072B2", "o"),
+    ("#D55E00", "P"),
+    ("#009E73", "D"),
+    ("#CC79A7", "*"),
+    ("#E69F00", "s"),
+    ("#999999", "x"),
+)
+
 
 def names_in(data: Data) -> list[str]:
     """Return the entrants of a race, in their order."""
@@ -42,17 +52,18 @@ def table_of_league(data: Data) -> list[list[str]]:
             "idle",
         ]
     ]
+    digits = 0 if float(data["horizon_s"][0]) > 500 else 1
     for name in sorted(names_in(data), key=lambda n: float(times_s(data, n).mean())):
         own, work, rate = data[f"{name}/tuned"]
         reached = data[f"{name}/reached_s"]
-        there = int(np.isfinite(reached).sum())
+        there = int((reached < data["horizon_s"]).sum())
         end = data[f"{name}/curve"][:, -1]
         at_end = _text(end, 3) if np.isfinite(end).all() else "diverged"
         rows.append(
             [
                 f"**{name}**" if ENTRANTS[name].ours else name,
                 ENTRANTS[name].told(Point(int(own), int(work), float(rate))),
-                _text(times_s(data, name), 0) if there else "not reached",
+                _text(times_s(data, name), digits) if there else "not reached",
                 f"{there} of {len(reached)}",
                 at_end,
                 _text(data[f"{name}/sent_bytes"] / 1e6, 0),
@@ -76,10 +87,11 @@ def draw_league(drawing: Figure, data: Data) -> None:
     ours = [best_of(data, ours=True)]
     drawing.set_size_inches(6.4, 3.6)
     ax = drawing.subplots()
-    lines = []
+    lines: list[plots.Line] = []
     for name in (*ours, *shown):
         mean, half = mean_interval(data[f"{name}/curve"])
-        lines.append(plots.Line(name, data["grid_s"], mean, half))
+        look = plots.Look(*LOOKS[len(lines)])
+        lines.append(plots.Line(name, data["grid_s"], mean, half, look))
     plots.curves(ax, lines)
     target = float(data["target"][0])
     ax.axhline(target, color="#999999", linewidth=0.8, linestyle=":")

@@ -80,6 +80,7 @@ def test_clocks_add_up_what_learners_do() -> None:
         ("testbed", [0.4, 0.6], 2.0),
         ("testbed", [0.6, 0.4], 1.0),
         ("testbed", [0.1, 0.2], math.inf),
+        ("testbed", [0.4, 0.41, 0.6], math.inf),  # after the horizon
         ("ringleader", [0.6, 0.4], 2.0),
         ("ringleader", [0.6, 0.7], math.inf),
     ],
@@ -88,7 +89,8 @@ def test_the_target_is_reached_between_two_evaluations(
     setting: str, metric: list[float], found: float
 ) -> None:
     study = small("testbed", setting=setting, target=0.5, horizon_s=9.0)
-    assert reached_s(Ran([1.0, 3.0], metric, 0.0, 0.0, 0.0), study) == found
+    times = [1.0, 3.0, 20.0]
+    assert reached_s(Ran(times[: len(metric)], metric, 0.0, 0.0, 0.0), study) == found
 
 
 def test_a_race_is_tuned_on_other_seeds_and_shown_soonest_first() -> None:

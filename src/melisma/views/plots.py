@@ -87,12 +87,13 @@ class Line(NamedTuple):
     x: Floats
     mean: Floats
     half: Floats
+    own: Look | None = None  #: that of its scheme, if not given
 
 
 def curves(ax: Axes, lines: Sequence[Line]) -> None:
     """Draw a line per scheme, named at its end, with its interval as a band."""
     for line in lines:
-        colour, marker = look(line.scheme)
+        colour, marker = line.own or look(line.scheme)
         ax.plot(
             line.x,
             line.mean,
@@ -110,7 +111,7 @@ def curves(ax: Axes, lines: Sequence[Line]) -> None:
                 linewidth=0,
             )
     ends = [
-        (line.scheme, look(line.scheme).colour, float(known[-1]))
+        (line.scheme, (line.own or look(line.scheme)).colour, float(known[-1]))
         for line in lines
         if len(known := line.mean[np.isfinite(line.mean)])
     ]
