@@ -91,7 +91,7 @@ def _watched(job: Job, study: LeagueStudy) -> Ran:
             metric.append(record.metrics["accuracy"] or 0.0)
 
     simulation.run(None, watch)
-    idle = 1 - clocks.busy_s / (len(clocks.given_s) * time_s[-1])
+    idle = 1 - clocks.busy_s / (len(clocks.learners) * time_s[-1])
     one = models.model_bytes(task.model) * transfers_of(job)
     sent = clocks.transfers * one + clocks.samples * task.data.sample_bytes
     return Ran(time_s, metric, sent, clocks.device_s, max(0.0, idle))
@@ -102,7 +102,8 @@ class _Clocks:
 
     def __init__(self, *, sends_samples: bool) -> None:
         self._sends_samples = sends_samples
-        self.given_s: dict[str, float] = {}
+        self.learners: set[str] = set()
+        self._given_s: dict[str, float] = {}  # orders under way
         self._got_s: dict[str, float] = {}
         self.device_s = self.busy_s = 0.0
         self.transfers = self.samples = 0
@@ -112,7 +113,8 @@ class _Clocks:
         name, at_s = record.learner, record.time_s
         match record:
             case records.Allocated():
-                self.given_s[name] = at_s
+                self.learners.add(name)
+                self._given_s[name] = at_s
                 self.samples += record.samples * self._sends_samples
             case records.Downloaded():
                 self._got_s[name] = at_s
@@ -121,9 +123,13 @@ class _Clocks:
                 self.device_s += at_s - self._got_s[name]
             case records.Uploaded():
                 self.transfers += 1
-                self.busy_s += at_s - self.given_s[name]
+                self._done(name, at_s)
             case records.Dropped():  # it was busy all the same
-                self.busy_s += at_s - self.given_s[name]
+                self._done(name, at_s)
+
+    def _done(self, name: str, at_s: float) -> None:
+        """Count an order once: an update that is too old is sent, and then dropped."""
+        self.busy_s += at_s - self._given_s.pop(name, at_s)
 
 
 def _gradient(task: ScheduledTask) -> float:

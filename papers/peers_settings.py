@@ -152,6 +152,7 @@ def fedprox(study: LeagueStudy, seed: int) -> Race:
             name=study.dataset, split=Split.LABELS, classes=2, sizes=Sizes.POWER
         ),
         training=TrainingTable(batch=10),
+        workload=WorkloadTable(model_size=Bytes(MODEL_BYTES)),
         participation=ParticipationTable(rule=TakesPart.RANDOM, learners=10),
     )
     owned = own_rows(job, dataset_of(job), study.learners) or []

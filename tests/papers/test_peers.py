@@ -1,5 +1,6 @@
 """The league: jobs that run, times that are right, and tables that show them."""
 
+import asyncio
 import math
 from dataclasses import replace
 from typing import Any
@@ -12,8 +13,10 @@ from papers.peers_runs import Entry, Ran, _Clocks, raced, reached_s, run_league
 from papers.peers_settings import EMBEDDED, SETTINGS, LeagueStudy, Race
 from papers.peers_views import best_of, names_in, table_of_league, times_s
 
+from melisma.algorithms.allocating import allocate
 from melisma.jobs import Job
 from melisma.jobs.families import family_of
+from melisma.launch import build
 from melisma.runs import records
 
 STUDIES = {one.name: one for one in PAPER.exhibits}
@@ -46,6 +49,27 @@ def test_ours_have_no_more_points_to_choose_from_than_theirs(name: str) -> None:
     assert max(points.values()) == max(theirs) == 12
 
 
+@pytest.mark.parametrize("name", STUDIES)
+def test_learners_take_as_long_as_a_setting_says(name: str) -> None:
+    full = STUDIES[name].full
+    study = replace(full, dataset=EMBEDDED, learners=min(full.learners, 100))
+    race = SETTINGS[study.setting](study, 3)
+    job = ENTRANTS["FedAvg"].enter(race, study, Point(0, 0, 0.05))
+    built = build(job).built
+    plan = asyncio.run(allocate(built.task, built.crew, 1))
+    assert plan.predicted_s is not None
+    taking_part = plan.allocation.samples > 0
+    whole_s, fixed_s = race.whole_s[taking_part], race.fixed_s[taking_part]
+    # Shards and batches are whole, and the testbed's model is left out: both matter
+    # most where there is little data.
+    apart = plan.predicted_s[taking_part] / whole_s - 1
+    assert abs(np.median(apart)) < 0.25
+    law = asyncio.run(built.crew.law()).only(taking_part)
+    sent = plan.allocation.samples[taking_part] * job.shard
+    wire_s = law.fixed_s + law.sample_s * sent
+    np.testing.assert_allclose(wire_s, fixed_s, rtol=0.1, atol=0.2)
+
+
 def test_the_balanced_time_is_when_all_work_is_done() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -68,6 +92,7 @@ def test_clocks_add_up_what_learners_do() -> None:
     see(records.Downloaded, 2.0)
     see(records.Trained, 5.0, samples=7, batches=1, loss=0.1)
     see(records.Uploaded, 6.0)
+    see(records.Dropped, 6.0, reason="too old")  # which it was busy for once
     see(records.Allocated, 8.0, samples=3, steps=1, predicted_s=1.0)
     see(records.Dropped, 10.0, reason="late")
     assert (clocks.device_s, clocks.busy_s) == (3.0, 7.0)
