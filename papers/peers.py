@@ -219,6 +219,7 @@ PAPER = Paper(
             "FedCompass's MNIST",
             "{learners} silos of exponential speeds, a few classes each, {dataset}.",
             target=0.8,
+            horizon_s=20.0,
         ),
         exhibit_of(
             FEDCOMPASS_10,
@@ -226,6 +227,7 @@ PAPER = Paper(
             "{learners} silos of exponential speeds, a few classes each, {dataset}.",
             name="fedcompass10",
             target=0.8,
+            horizon_s=20.0,
         ),
         exhibit_of(
             RINGLEADER,
