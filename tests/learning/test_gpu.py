@@ -84,6 +84,35 @@ def test_weights_are_those_of_the_cpu(name: str) -> None:
             torch.testing.assert_close(there[k][part], value, atol=2e-5, rtol=1e-3)
 
 
+@pytest.mark.parametrize(
+    "training",
+    [
+        Training(rate=0.02),
+        Training(rate=0.02, arguments={"momentum": 0.9, "weight_decay": 1e-3}),
+        Training(optimiser="Adam", rate=1e-4),
+        Training(optimiser="Adagrad", rate=1e-3, arguments={"lr_decay": 0.1}),
+        Training(rate=0.02, proximal=0.1),
+    ],
+)
+@pytest.mark.parametrize("name", ["TwoNN", "ConvNet"])
+def test_steps_that_are_replayed_are_those_of_the_cpu(
+    name: str, training: Training
+) -> None:
+    rng = np.random.default_rng(4)
+    # Lengths that differ by few batches and by many, short last batches among them.
+    sizes = [601, 590, 402, 395, 33]
+    plans = [batch_plan(rng.permutation(3000)[:d], 2, training, rng) for d in sizes]
+    here, there = (
+        by_learner(list(train_many(lesson(MODELS[name], training, device), plans)))
+        for device in ("cpu", "cuda")
+    )
+    start = parameters_of(MODELS[name])
+    for k, weights in here.items():
+        apart = [(there[k][part] - value).norm() for part, value in weights.items()]
+        way = [(value - start[part]).norm() for part, value in weights.items()]
+        assert torch.stack(apart).norm() < 2e-3 * torch.stack(way).norm()
+
+
 def test_half_precision_goes_nearly_the_same_way() -> None:
     training = Training(rate=0.05)
     plans = plans_of(training, 40)

@@ -5,8 +5,10 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from melisma.learning.layers import forward
 from melisma.learning.losses import Loss, Supervised, checked, in_precision, loss_of
 from melisma.learning.optimisers import StackOptimiser
 from melisma.learning.parameters import Parameters, frozen_of, trained
+from melisma.learning.repeats import repeated
 from melisma.learning.samples import INPUTS, TARGETS, Batch, Samples
 from melisma.learning.settings import Precision, Training
 from melisma.learning.training import train
@@ -101,23 +104,46 @@ class _Batch:
         return {n: v.view(*self.rows.shape, *v.shape[1:]) for n, v in taken.items()}
 
 
-def _batches(plans: Sequence[Ints], device: torch.device) -> Iterator[_Batch]:
-    lengths = np.array([len(plan) for plan in plans])
-    most = int(lengths.max(initial=0))
-    if not most:
-        return
-    # All batches go to the device at once, so that no step waits for a transfer.
-    filled = np.full((most, len(plans), plans[0].shape[1]), -1)
-    for k, plan in enumerate(plans):
-        filled[: len(plan), k] = plan
-    batches = torch.from_numpy(filled).to(device)
-    counts = (batches >= 0).sum(dim=2)
-    widths = counts.amax(dim=1).tolist()
-    for i, width in enumerate(widths):
-        active = int((lengths > i).sum())
-        rows, samples = batches[i, :active, :width], counts[i, :active]
+class _Batches:
+    """All batches of a chunk, on its device at once: no step waits for a transfer."""
+
+    def __init__(self, plans: Sequence[Ints], device: torch.device) -> None:
+        self._lengths = np.array([len(plan) for plan in plans])
+        most = int(self._lengths.max(initial=0))
+        self._width = plans[0].shape[1]
+        filled = np.full((most, len(plans), self._width), -1)
+        for k, plan in enumerate(plans):
+            filled[: len(plan), k] = plan
+        self._rows = torch.from_numpy(filled).to(device)
+        self._counts = (self._rows >= 0).sum(dim=2)
+        self._at = torch.zeros(1, dtype=torch.int64, device=device)
+
+    def each(self, step: Callable[[_Batch], None], *, recorded: bool) -> None:
+        """Take a step with every batch; a GPU may replay one that was recorded."""
+        for (active, width), alike in groupby(self._shapes()):
+            take = partial(self._take, step, active, width)
+            times = len(list(alike))
+            if recorded:
+                repeated(take, times, self._rows.device)
+            else:
+                for _ in range(times):
+                    take()
+
+    def _shapes(self) -> list[tuple[int, int]]:
+        """How many learners each batch has, and samples of each."""
+        most = len(self._rows)
+        active = (self._lengths[:, None] > np.arange(most)).sum(axis=0).tolist()
+        # On a GPU all are filled up: a graph is of one shape, and asking would wait.
+        short = self._rows.device.type == "cpu" and most
+        widths = self._counts.amax(dim=1).tolist() if short else [self._width] * most
+        return list(zip(active, widths, strict=True))
+
+    def _take(self, step: Callable[[_Batch], None], active: int, width: int) -> None:
+        rows = self._rows.index_select(0, self._at)[0, :active, :width]
+        samples = self._counts.index_select(0, self._at)[0, :active]
+        self._at += 1
         weight = (rows >= 0) / samples.unsqueeze(1)
-        yield _Batch(active, rows.clamp(min=0), weight, samples)
+        step(_Batch(active, rows.clamp(min=0), weight, samples))
 
 
 class _MeanLoss:
@@ -158,7 +184,8 @@ def perceptrons(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floa
     flat, device = inputs.flatten(1), inputs.device
     mean = _MeanLoss(len(plans), device)
     buffer = flat.new_empty(len(plans) * lesson.training.batch, flat.shape[1])
-    for batch in _batches(plans, device):
+
+    def step(batch: _Batch) -> None:
         rows = batch.rows.flatten()
         x = torch.index_select(flat, 0, rows, out=buffer[: len(rows)])
         loss = _perceptron_step(
@@ -169,6 +196,8 @@ def perceptrons(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floa
             lesson.training.rate,
         )
         mean.add(batch, loss)
+
+    _Batches(plans, device).each(step, recorded=True)
     return stack, mean.result()
 
 
@@ -220,9 +249,10 @@ def layered(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
     half = lesson.precision == Precision.BF16
     loss_of_outputs = _of_outputs(lesson.loss)
     stack = _stacked(lesson, len(plans))
-    step = StackOptimiser(stack, lesson.training, _corrections(lesson, stack))
+    optimiser = StackOptimiser(stack, lesson.training, _corrections(lesson, stack))
     mean = _MeanLoss(len(plans), lesson.device)
-    for batch in _batches(plans, lesson.device):
+
+    def step(batch: _Batch) -> None:
         theta = {n: v[: batch.active].requires_grad_() for n, v in stack.items()}
         samples = batch.of(lesson.samples)
         x = samples[INPUTS]
@@ -240,8 +270,10 @@ def layered(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
         # holds every learner's.
         gradients = torch.autograd.grad(loss.sum(), list(theta.values()))
         with torch.no_grad():
-            step.step(batch.active, dict(zip(theta, gradients, strict=True)))
+            optimiser.step(batch.active, dict(zip(theta, gradients, strict=True)))
         mean.add(batch, loss.detach())
+
+    _Batches(plans, lesson.device).each(step, recorded=optimiser.on_device)
     return stack, mean.result()
 
 
@@ -283,13 +315,17 @@ def functional(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Float
     gradient: Callable[..., Any] = vmap(grad_and_value(loss_of_one))
     stack = _stacked(lesson, len(plans))
     moved = {name: stack[name] for name in moving}
-    step = StackOptimiser(moved, lesson.training, _corrections(lesson, moved))
+    optimiser = StackOptimiser(moved, lesson.training, _corrections(lesson, moved))
     mean = _MeanLoss(len(plans), lesson.device)
-    for batch in _batches(plans, lesson.device):
+
+    def step(batch: _Batch) -> None:
         active = {name: value[: batch.active] for name, value in moved.items()}
         gradients, loss = gradient(active, batch.of(lesson.samples), batch.weight)
-        step.step(batch.active, gradients)
+        optimiser.step(batch.active, gradients)
         mean.add(batch, loss)
+
+    # A model's own code may look at values, which no recording can.
+    _Batches(plans, lesson.device).each(step, recorded=False)
     return stack, mean.result()
 
 

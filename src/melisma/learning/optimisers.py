@@ -7,6 +7,7 @@ with the last rows, and the state is cut to those that go on.
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -26,6 +27,8 @@ BY_VALUE = frozenset(
     )
 )
 
+#: torch's word for optimisers whose every number lies on the device.
+CAPTURABLE = "capturable"
 #: Values that an optimiser moves by one call of each kernel, at most.
 TOGETHER = 1 << 20
 
@@ -90,15 +93,22 @@ def _goes_together(
     Twice as fast where they are small. Of large ones it would hold copies in memory.
     """
     return (
-        _has_foreach(kind)
+        _has(kind, "foreach")
         and not arguments.keys() & {"foreach", "fused", "differentiable"}
         and sum(value.numel() for value in values) <= TOGETHER
     )
 
 
+def _counted_there(training: Training) -> Training:
+    """Have the number of steps on the device too, where an optimiser can."""
+    if not _has(_kind(training), CAPTURABLE):
+        return training
+    return replace(training, arguments={CAPTURABLE: True, **training.arguments})
+
+
 @cache
-def _has_foreach(kind: Any) -> bool:
-    return "foreach" in inspect.signature(kind).parameters
+def _has(kind: Any, argument: str) -> bool:
+    return argument in inspect.signature(kind).parameters
 
 
 def check_optimiser(training: Training, model: Model | None = None) -> None:
@@ -170,7 +180,15 @@ class StackOptimiser:
             [corrections[name] for name in stack] if corrections else None,
         )
         self._plain = training.is_plain_sgd and not corrections
+        if any(value.is_cuda for value in stack.values()):
+            self._training = _counted_there(training)
         self._optimiser: torch.optim.Optimizer | None = None
+
+    @property
+    def on_device(self) -> bool:
+        """Whether all that a step changes lies on the device, its number included."""
+        by_number = named(self._training.optimiser) != "SGD"
+        return not by_number or bool(self._training.arguments.get(CAPTURABLE))
 
     def step(self, rows: int, gradients: Parameters) -> None:
         """Move the first ``rows`` learners along their gradients."""
