@@ -27,9 +27,10 @@ from melisma.algorithms.task import Plan
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.jobs.families import family_of
 from melisma.jobs.files import dump, load
-from melisma.jobs.schema import Job, LearnersTable, TaskTable
+from melisma.jobs.schema import Job, LearnersTable, ParticipationTable, TaskTable
 from melisma.launch.api import resume, simulate
 from melisma.runs.records import Aggregated, Allocated, Evaluated, Record, Steered, read
+from melisma.schemes import TakesPart
 from melisma.system.law import Mode
 from melisma.system.problem import Allocation
 from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
@@ -67,8 +68,8 @@ def test_what_is_believed_is_what_a_sum_over_all_paths_gives(
     monkeypatch.setattr(module, "STRAY", 0.0)
     rng, belief = np.random.default_rng(seed), Belief()
     seen = [(float(rng.uniform(1, 20)), float(rng.normal(0.2, 0.2))) for _ in range(4)]
-    for passes, fall in seen:
-        belief.see(passes, fall)
+    for trained, fall in seen:
+        belief.see(trained, fall)
 
     def density(fall: float, mean: float, sigma: float) -> float:
         return math.exp(-((fall - mean) ** 2) / (2 * sigma**2)) / sigma
@@ -104,7 +105,10 @@ def test_a_loss_that_makes_no_sense_leaves_every_hypothesis_possible() -> None:
 
 
 class Curve:
-    """A run whose progress is known: c + a·x seconds for x passes, u(x) of each."""
+    """A run whose progress is known: c + x seconds for x passes, u(x) of each.
+
+    A pass is over 170 samples of the one learner.
+    """
 
     def __init__(self, full: float, shape: float, fixed_s: float) -> None:
         self.full, self.shape, self.fixed_s = full, shape, fixed_s
@@ -125,18 +129,18 @@ class Curve:
     def chosen(self, cycles: int, seed: int = 0) -> list[float]:
         """Return the passes of each cycle."""
         rng, auto, loss = np.random.default_rng(seed), Auto(seed), math.log(2.3)
-        state: Any = SimpleNamespace(evaluations=[], passes={})
+        state: Any = SimpleNamespace(evaluations=[], trained={})
         for cycle in range(1, cycles + 1):
 
-            def steered(deadline_s: float, *, passes: float, **_: Any) -> None:
-                state.passes[len(state.passes) + 1] = passes
+            def steered(deadline_s: float, *, trained: float, **_: Any) -> None:
+                state.trained[len(state.trained) + 1] = trained
 
             log: Any = SimpleNamespace(cycle=cycle, state=state, steered=steered)
-            asyncio.run(auto.choose(log, Work(10), self.planned))
-            loss -= 0.05 * 0.97**cycle * self.progress(state.passes[cycle])
+            asyncio.run(auto.choose(log, Work(10, shard=17), self.planned))
+            loss -= 0.05 * 0.97**cycle * self.progress(state.trained[cycle] / 170)
             noisy = math.exp(loss + 0.02 * rng.standard_normal())
             state.evaluations.append(SimpleNamespace(cycle=cycle, loss=noisy))
-        return list(state.passes.values())
+        return [trained / 170 for trained in state.trained.values()]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +216,7 @@ def test_work_that_is_not_done_by_the_deadline_is_no_progress() -> None:
         return Plan(given, np.array([1.0, 9.0]))
 
     way = asyncio.run(way_of(planned, Work(10), 2.0))
-    assert (way.lasts_s, way.passes, way.share) == (2.0, 1.0, 0.5)
+    assert (way.lasts_s, way.trained, way.share) == (2.0, 10.0, 0.5)
 
 
 def test_data_on_slow_learners_is_waited_for_though_fewer_samples_would_do() -> None:
@@ -279,7 +283,7 @@ def test_a_deadline_is_chosen_with_promises_and_where_late_work_is_carried(
     chosen = [r for r in found if isinstance(r, Steered)]
     assert [r.cycle for r in chosen] == [1, 2, 3, 4, 5, 6]
     assert all(0.01 < r.deadline_s < 60 for r in chosen)
-    assert all(r.passes and r.passes >= 0.7 for r in chosen)
+    assert all(r.trained and r.trained >= 90 for r in chosen)
     whole, resumed = whole_and_resumed(job, tmp_path, after=3)
     assert whole == resumed
 
@@ -325,11 +329,30 @@ def test_every_cycle_has_a_deadline_a_reason_and_an_expectation() -> None:
     assert [r.cycle for r in chosen] == [r.cycle for r in cycles] == [1, 2, 3, 4, 5, 6]
     for steered, cycle in zip(chosen, cycles, strict=True):
         assert cycle.cycle_s <= steered.deadline_s * (1 + 1e-9)
-        assert "passes" in steered.why
+        assert "samples of a learner" in steered.why
     assert chosen[0].expected is None  # nothing was tested before
     losses = [r.loss for r in of(Evaluated, happened)]
     for steered, before in zip(chosen[1:], losses, strict=False):
         assert 0 < steered.expected < before
+
+
+@pytest.mark.parametrize("chosen", [None, 2])
+def test_work_is_counted_by_those_who_take_part(chosen: int | None) -> None:
+    learners = [msgspec.structs.replace(g, count=4) for g in JOB.learners]
+    job = msgspec.structs.replace(
+        JOB,
+        mode=Mode.FEDERATED,
+        learners=tuple(learners),
+        participation=ParticipationTable(rule=TakesPart.RANDOM, learners=chosen)
+        if chosen
+        else ParticipationTable(),
+    )
+    happened = list[Record]()
+    simulate(job, runs=None, watch=happened.append)
+    for steered in of(Steered, happened):
+        orders = [r for r in of(Allocated, happened) if r.cycle == steered.cycle]
+        done = sum(order.samples * order.steps for order in orders)
+        assert steered.trained == pytest.approx(done / (chosen or 8))
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
@@ -367,5 +390,5 @@ def test_real_learners_are_given_deadlines_with_reasons(tmp_path: Path) -> None:
     happened = live(job, tmp_path / "run", [Steady(name="a"), Steady(name="b")])
     chosen = of(Steered, happened)
     assert [r.cycle for r in chosen] == [1, 2, 3]
-    assert all(r.why and r.passes >= 1 for r in chosen)
+    assert all(r.why and r.trained >= 1 for r in chosen)
     assert len(of(Evaluated, happened)) == 3

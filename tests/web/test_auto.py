@@ -36,7 +36,7 @@ def leave(folder: Path, rows: list[Record]) -> Path:
 
 
 def chosen(number: int, expected: float | None) -> Record:
-    facts = {"deadline_s": 1.5 * number, "passes": 3.0, "expected": expected}
+    facts = {"deadline_s": 1.5 * number, "trained": 3.0, "expected": expected}
     return at(9.9 * number, number, records.Steered, why="3 passes in 1 s", **facts)
 
 

@@ -2,21 +2,23 @@
 
 Short cycles waste time on transfers, which take as long whatever is trained; long ones
 on work that a learner does on its share alone, from parameters that grow stale. Of a
-cycle in which every sample is trained on x times, the logarithm of the test loss is
-expected to fall by
+cycle in which a learner trains on x samples in the mean, each as often as it does, the
+logarithm of the test loss is expected to fall by
 
     g · u(x),    u(x) = x / (1 + (x/X)^p)
 
-Every pass counts g at first, and fully up to about X of them. Beyond that more adds
+Every sample counts g at first, and fully up to about X of them. Beyond that more adds
 nothing (p = 1), or even takes away, as where models of unlike data drift apart (p = 2).
-How many passes x(T) fit into a deadline T, and how long they really take, says the
+How many samples x(T) fit into a deadline T, and how long they really take, says the
 planner itself, so that transfers, whole steps and learners that sit out are all in it.
+Samples of a learner, and not passes over the data: models drift apart by what is done
+alone, however much data there is. Nor batches, since rates are chosen by their size.
 
     maximise    E[g · u(x(T))] / t(T)        progress a second, expected
 
 X and p are unknown, and so is how much a loss goes up and down by chance, σ; g falls as
 the model gets better. A Bayes filter on a grid learns them from the fall of each cycle,
-beginning with what is usual: X about 16. It is the more telling the more deadlines
+beginning with what is usual: X about 2,700. It is the more telling the more deadlines
 differ, so one is drawn of all that are nearly as good as the best. The draw depends on
 the seed and the cycle alone, and what is believed on records alone: a resumed run goes
 on with the deadlines it would have had.
@@ -35,14 +37,14 @@ from melisma.errors import InfeasibleError
 from melisma.maths.arrays import Floats, Ints
 from melisma.system.streams import Stream
 
-#: Hypotheses: X in passes over a cycle's samples, p, and σ of ln loss.
-FULL = np.geomspace(0.5, 64.0, 15)
+#: Hypotheses: X in samples of a learner, p, and σ of ln loss.
+FULL = np.geomspace(64.0, 32768.0, 19)
 SHAPES = (1.0, 2.0)
 NOISES = (0.01, 0.03, 0.1, 0.3)
 #: What X is believed to be at first: its median, and the deviation of ln X.
-USUAL, SPREAD = 16.0, 1.0
+USUAL, SPREAD = 2700.0, 1.0
 #: ln g, and the deviation of its step from cycle to cycle.
-GAINS = np.linspace(math.log(1e-4), math.log(3.0), 52)
+GAINS = np.linspace(math.log(1e-7), math.log(0.1), 70)
 GAIN_STEP = 0.3
 #: Deviation of a fall around what is expected of it, as a share; σ comes to it.
 UNEVEN = 0.3
@@ -75,23 +77,24 @@ class Belief:
         kernel = np.exp(-0.5 * step**2)
         self._walk: Floats = kernel / kernel.sum(axis=1, keepdims=True)
 
-    def see(self, passes: float, fall: float) -> None:
+    def see(self, trained: float, fall: float) -> None:
         """Learn from a cycle: by how much ln loss fell."""
-        expected = self.progress(np.array([passes])) * np.exp(GAINS)
+        expected = self.progress(np.array([trained])) * np.exp(GAINS)
         spread = np.hypot(UNEVEN * expected, self._noise)
-        likely = np.exp(-0.5 * ((fall - expected) / spread) ** 2) / spread
+        fits = -0.5 * ((fall - expected) / spread) ** 2 - np.log(spread)
+        likely = np.exp(fits - fits.max())  # something is, whatever came
         weights = self.weights * (likely + STRAY * likely.mean())
         self.weights = (weights / weights.sum()) @ self._walk
 
-    def progress(self, passes: Floats) -> Floats:
-        """u(x) under each hypothesis: hypotheses × passes."""
-        whole: Floats = passes / (1 + (passes / self._full) ** self._shape)
+    def progress(self, trained: Floats) -> Floats:
+        """u(x) under each hypothesis: hypotheses × samples."""
+        whole: Floats = trained / (1 + (trained / self._full) ** self._shape)
         return whole
 
-    def falls(self, passes: Floats) -> Floats:
-        """Return the falls to expect of so many passes."""
+    def falls(self, trained: Floats) -> Floats:
+        """Return the falls to expect of so many samples."""
         gains: Floats = self.weights @ np.exp(GAINS)
-        return gains @ self.progress(passes)
+        return gains @ self.progress(trained)
 
     def full(self) -> float:
         """Return the X to expect, the median."""
@@ -105,7 +108,7 @@ class Way:
 
     deadline_s: float
     lasts_s: float  #: until the last learner is done
-    passes: float  #: over the cycle's samples
+    trained: float  #: samples of a learner in the mean, each as often as it is
     share: float = 1.0  #: of the data that has a part
 
 
@@ -116,6 +119,8 @@ class Work:
     samples: int
     own: Sequence[int] | None = None  #: on each learner, where data lies on them
     batch: float = 0.0
+    learners: int = 1  #: that may have a part
+    shard: int = 1  #: samples
 
     def share(self, given: Ints, steps: Ints) -> float:
         """Return the share of the data that has a part where so much is given.
@@ -147,9 +152,9 @@ class Auto:
         """
         self._learn(log)
         ways = await ways_of(planned, work)
-        passes = np.array([way.passes for way in ways])
+        trained = np.array([way.trained for way in ways])
         lasts_s = np.array([way.lasts_s for way in ways])
-        falls = self._belief.falls(passes)
+        falls = self._belief.falls(trained)
         rng = np.random.default_rng([self._seed, Stream.DEADLINE, log.cycle])
         rates = falls / lasts_s
         good = np.flatnonzero(rates >= (1 - NEARLY) * rates.max())
@@ -157,9 +162,9 @@ class Auto:
         way, last = ways[drawn], _losses(log).get(log.cycle - 1)
         log.steered(
             way.deadline_s,
-            passes=way.passes,
+            trained=way.trained,
             expected=last * math.exp(-falls[drawn]) if last and last > 0 else None,
-            why=f"{way.passes:.3g} passes over the samples in {way.lasts_s:.3g} s, as "
+            why=f"{way.trained:.3g} samples of a learner in {way.lasts_s:.3g} s, as "
             f"more than {self._belief.full():.2g} are expected to add little",
         )
 
@@ -167,9 +172,9 @@ class Auto:
         losses = _losses(log)
         for cycle in range(self._seen + 1, log.cycle):
             before, after = losses.get(cycle - 1), losses.get(cycle)
-            passes = log.state.passes.get(cycle)
-            if before and after and passes and min(before, after) > 0:
-                self._belief.see(passes, math.log(before / after))
+            trained = log.state.trained.get(cycle)
+            if before and after and trained and min(before, after) > 0:
+                self._belief.see(trained, math.log(before / after))
         self._seen = log.cycle - 1
 
 
@@ -186,7 +191,7 @@ async def ways_of(planned: Planned, work: Work) -> list[Way]:
     shortest = await shortest_s(planned, work)
     longer = [2 ** (n / TO_A_DOUBLING) for n in range(DOUBLINGS * TO_A_DOUBLING + 1)]
     ways = [await way_of(planned, work, shortest * times) for times in longer]
-    return [way for way in ways if way.passes]
+    return [way for way in ways if way.trained]
 
 
 async def way_of(planned: Planned, work: Work, deadline_s: float) -> Way:
@@ -199,9 +204,10 @@ async def way_of(planned: Planned, work: Work, deadline_s: float) -> Way:
     assert times_s is not None
     in_time = times_s <= deadline_s * (1 + ROUNDING)
     given = plan.allocation.samples * in_time
-    passes = float((given * plan.allocation.steps).sum()) / work.samples
+    shards = float((given * plan.allocation.steps).sum())
+    trained = shards * work.shard / work.learners
     lasts_s = min(float(times_s.max()), deadline_s)
-    return Way(deadline_s, lasts_s, passes, work.share(given, plan.allocation.steps))
+    return Way(deadline_s, lasts_s, trained, work.share(given, plan.allocation.steps))
 
 
 async def shortest_s(planned: Planned, work: Work) -> float:

@@ -131,7 +131,9 @@ class Averaging:
         if there is not None and among is not None:
             there = there * among
         batch = log.task.training.batch / shard
-        work = Work(samples, None if there is None else there.tolist(), batch)
+        learners = len(crew.learners) if among is None else int(among.sum())
+        owned = None if there is None else there.tolist()
+        work = Work(samples, owned, batch, learners, shard)
         await auto.choose(log, work, planned)
 
     def _say(self, kind: str, warning: str) -> None:

@@ -22,7 +22,7 @@ class RunState:
         self.offences: Counter[str] = Counter()
         self.deadline_s: float | None = None  #: if it was changed
         self.by_hand = False  #: it was, and not by the run itself
-        self.passes: dict[int, float] = {}  #: planned, where the run chose a deadline
+        self.trained: dict[int, float] = {}  #: planned, where the run chose a deadline
         self.began = False  #: there are records
         self.done = 0  #: cycles
         self.evaluations: list[records.Evaluated] = []  #: one a cycle
@@ -60,10 +60,10 @@ class RunState:
             case records.Uploaded(learner=name, time_s=time_s) if name in self.seen:
                 took_s = time_s - self._began_s.get(name, time_s)
                 self.seen[name] = self.seen[name]._replace(seconds=took_s)
-            case records.Steered(cycle=number, deadline_s=deadline_s, passes=passes):
+            case records.Steered(cycle=number, deadline_s=deadline_s, trained=trained):
                 self.deadline_s, self.by_hand = deadline_s, not record.why
-                if passes is not None:
-                    self.passes[number] = passes
+                if trained is not None:
+                    self.trained[number] = trained
             case records.Evaluated(cycle=number, loss=loss):
                 self.done, self.broken = number, loss is None
                 self.evaluations.append(record)

@@ -56,7 +56,7 @@ class Steered(Event, frozen=True, kw_only=True, tag="steered"):
 
     deadline_s: float
     why: str = ""  #: the run chose it
-    passes: float | None = None  #: over the cycle's samples, that fit into it
+    trained: float | None = None  #: samples of a learner in the mean, that fit into it
     expected: float | None = None  #: loss after the cycle
 
 
