@@ -43,8 +43,8 @@ NVFLARE = LeagueStudy(
     dataset="cifar10",
     entrants=(*ALWAYS, *OURS),
     learners=16,
-    rates=(0.0003, 0.001, 0.003),
-    works=(1.0, 0.5),
+    rates=(0.001, 0.0025, 0.006),
+    works=(1.0, 0.25),
     target=0.47,
     horizon_s=4932.0,
     tuning=1,
@@ -58,9 +58,11 @@ FEDCOMPASS = LeagueStudy(
     works=(1.0, 0.25),
     target=0.9,
     horizon_s=120.0,
-    tuning=1,
+    every=0.4,
+    tuning=3,
 )
-FEDCOMPASS_10 = replace(FEDCOMPASS, learners=10, horizon_s=200.0)
+FEDCOMPASS_10 = replace(FEDCOMPASS, learners=10, tuning=2)
+FEDCOMPASS_20 = replace(FEDCOMPASS, learners=20, tuning=1)
 RINGLEADER = LeagueStudy(
     setting="ringleader",
     dataset="mnist",
@@ -88,7 +90,7 @@ FEDPROX = LeagueStudy(
     ),
     learners=1000,
     rates=(0.01, 0.03, 0.1),
-    works=(1.0, 0.5),
+    works=(1.0, 0.2),
     target=0.8,
     horizon_s=10_000.0,
     tuning=1,
@@ -109,10 +111,11 @@ TESTBED = LeagueStudy(
     dataset="mnist",
     entrants=(*ALWAYS, *OURS),
     learners=12,
-    rates=(0.03, 0.1, 0.3),
-    works=(1.0, 0.4),
+    rates=(0.1, 0.3, 1.0),
+    works=(1.0, 0.2),
     target=0.95,
     horizon_s=12.0,
+    every=0.25,
     tuning=1,
 )
 THOUSAND = LeagueStudy(

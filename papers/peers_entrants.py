@@ -1,7 +1,8 @@
 """Who races: every algorithm as changes of a job, and what is tuned of it.
 
-Three rates of learning, two amounts of work in a round (ours: two deadlines) and up to
-two settings of its own make twelve points at most, for ours and theirs alike.
+Three rates of learning, two amounts of work in a round (ours: the deadlines by which
+that much is done) and up to two settings of its own make twelve points at most, for
+ours and theirs alike.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ class Point(NamedTuple):
     """What is tuned of an algorithm."""
 
     own: int  #: which of its own two settings
-    work: int  #: which of two amounts of work in a round, or of two deadlines
+    work: int  #: which of two amounts of work in a round
     rate: float  #: of learning
 
 
@@ -70,16 +71,25 @@ class Entrant:
 def _work(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     """What a learner does in a round: as printed, or the study's other."""
     times, job = study.works[point.work], race.job
+    changes: dict[str, Any] = {}
+    if race.clock_s is not None:  # a round's length goes with it
+        changes["deadline"] = Deadline(balanced_s(race, times))
     if job.batches is not None:
-        return {"batches": max(1, round(job.batches * times))}
-    return {"steps": max(1, round(job.steps * times))}
+        return changes | {"batches": max(1, round(job.batches * times))}
+    return changes | {"steps": max(1, round(job.steps * times))}
 
 
 def _waits(race: Race) -> dict[str, Any]:
     """Everybody is waited for; or, where a round has a length, all halt."""
-    if race.job.participation.learners is None:
+    if race.clock_s is None:
         return {"scheme": "fedavg", "late": Late.WAIT}
     return {"scheme": "fedavg", "late": Late.HALT}
+
+
+def _by_half(race: Race, study: LeagueStudy, point: Point) -> Deadline:
+    """When half of the learners are done, and some time more."""
+    train_s = study.works[point.work] * (race.whole_s - race.fixed_s)
+    return Deadline(1.1 * float(np.median(race.fixed_s + train_s)))
 
 
 def fedavg(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
@@ -89,10 +99,9 @@ def fedavg(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
 
 def dropping(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     """Does without who is not done by the deadline: that of the median learner."""
-    deadline_s = float(np.median(race.whole_s)) * 1.1
     late: dict[str, Any] = {"late": Late.DROP}
-    if race.job.participation.learners is None:
-        late["deadline"] = Deadline(deadline_s)
+    if race.clock_s is None:
+        late["deadline"] = _by_half(race, study, point)
     return _waits(race) | _work(race, study, point) | late
 
 
@@ -114,18 +123,18 @@ def fedprox(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     training = msgspec.structs.replace(race.job.training, proximal=mu)
     changes = {"scheme": "fedavg", "late": Late.HALT, "training": training}
     changes |= _work(race, study, point)
-    if race.job.participation.learners is None:
-        changes["deadline"] = Deadline(float(np.median(race.whole_s)) * 1.1)
+    if race.clock_s is None:
+        changes["deadline"] = _by_half(race, study, point)
     return changes
 
 
 def fednova(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     """Normalised averaging of partial or of all work."""
     table = {"aggregation": AggregationTable(weights=Weights.FEDNOVA)}
-    if race.job.participation.learners is not None:
+    if race.clock_s is not None:
         return _waits(race) | _work(race, study, point) | table
-    late = Deadline(float(np.median(race.whole_s)) * 1.1)
-    both = ({"late": Late.HALT, "deadline": late}, {"late": Late.WAIT})[point.own]
+    halts = {"late": Late.HALT, "deadline": _by_half(race, study, point)}
+    both = (halts, {"late": Late.WAIT})[point.own]
     return {"scheme": "fedavg"} | _work(race, study, point) | both | table
 
 
@@ -141,7 +150,7 @@ def chosen(rule: TakesPart) -> Changes:
     def changes(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
         some = race.job.participation.learners or max(2, study.learners // 10)
         table = ParticipationTable(rule=rule, learners=some)
-        late = race.job.participation.learners is None
+        late = race.clock_s is None
         return (
             _work(race, study, point)
             | {"scheme": "fedavg", "participation": table}
@@ -154,7 +163,7 @@ def chosen(rule: TakesPart) -> Changes:
 def _flow(
     race: Race, study: LeagueStudy, point: Point, scheme: str, **table: Any
 ) -> dict[str, Any]:
-    updates = max(1, study.learners * study.every)
+    updates = max(1, round(study.learners * study.every))
     return _work(race, study, point) | {
         "scheme": f"async:{scheme}",
         "deadline": Deadline(1e9),
@@ -196,40 +205,45 @@ def ringleader(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     return _flow(race, study, point, "ringleader") | table
 
 
-def balanced_s(race: Race) -> float:
-    """T*: when all learners have done what a round asks of all, if nobody idles."""
+def balanced_s(race: Race, times: float) -> float:
+    """T*: when so many rounds' work of all is done, if nobody idles; or the clock's."""
     train_s = race.whole_s - race.fixed_s
+    if race.clock_s is not None:
+        fixed_s = float(race.fixed_s.mean())
+        return fixed_s + times * (race.clock_s - fixed_s)
 
     def left(time_s: float) -> float:
         done = np.maximum(time_s - race.fixed_s, 0.0) / train_s
-        return len(train_s) - float(done.sum())
+        return times * len(train_s) - float(done.sum())
 
-    return float(brentq(left, 0.0, float(race.whole_s.max())))
+    return float(brentq(left, 0.0, float((race.fixed_s + times * train_s).max())))
 
 
 def _stepped(point: Point) -> dict[str, Any]:
-    """The mean, or an outer step of Nesterov's, as DiLoCo has it."""
-    outer = AggregationTable(server=ServerRule.NESTEROV, rate=0.7, momentum=0.5)
-    return {"aggregation": (AggregationTable(), outer)[point.own]}
+    """The mean or FedNova's, and none or Nesterov's outer step, as DiLoCo has it."""
+    nesterov = {"server": ServerRule.NESTEROV, "rate": 0.7, "momentum": 0.5}
+    table: dict[str, Any] = nesterov if point.own % 2 else {}
+    if point.own >= 2:
+        table = table | {"weights": Weights.FEDNOVA}
+    return {"aggregation": AggregationTable(**table)}
 
 
 def csa(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
-    """Work by speed until a deadline: T*, or when the slowest is done."""
-    deadline_s = (balanced_s(race), float(race.whole_s.max()))[point.work]
+    """Work by speed until T* of either amount of work."""
+    deadline_s = balanced_s(race, study.works[point.work])
     return _stepped(point) | {
         "scheme": "csa",
         "deadline": Deadline(deadline_s),
         "late": Late.HALT,
-        "late_at_most": 0.2,
         "batches": None,
     }
 
 
 def dab(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
-    """As many samples as each can train on once by T*, or by a quarter of it."""
+    """As many samples as each can train on once by T*."""
     return _stepped(point) | {
         "scheme": "dab",
-        "deadline": Deadline(balanced_s(race) * (1.0, 0.25)[point.work]),
+        "deadline": Deadline(balanced_s(race, study.works[point.work])),
         "late": Late.HALT,
         "steps": 1,
         "batches": None,
@@ -247,6 +261,8 @@ def auto(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
 
 
 _STEPS = ("", "Nesterov")
+_NOVA = ("FedNova", "FedNova, Nesterov")
+_TIMES = ("T* of whole", "T* of part")
 _ALL = (
     Entrant("FedAvg", fedavg),
     Entrant("FedAvg, drops", dropping),
@@ -262,8 +278,8 @@ _ALL = (
     Entrant("FedCompass", fedcompass, ("least 0.2", "least 0.05")),
     Entrant("Ringmaster", ringmaster, ("smaller η", "greater η")),
     Entrant("Ringleader", ringleader, ("smaller η", "greater η")),
-    Entrant("csa", csa, _STEPS, ("T*", "slowest's"), ours=True),
-    Entrant("dab", dab, _STEPS, ("T*", "T*/4"), ours=True),
-    Entrant("csa, auto", auto, _STEPS, ("",), ours=True),
+    Entrant("csa", csa, _STEPS, _TIMES, ours=True),
+    Entrant("dab", dab, _STEPS, _TIMES, ours=True),
+    Entrant("csa, auto", auto, (*_STEPS, *_NOVA), ("",), ours=True),
 )
 ENTRANTS = {entrant.name: entrant for entrant in _ALL}

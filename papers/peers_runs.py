@@ -37,6 +37,7 @@ class Entry:
     point: Point
     seed: int
     to_target: bool  #: ends there
+    limit_s: float = math.inf  #: ends then, before the horizon
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -56,9 +57,12 @@ def raced(entry: Entry) -> Ran:
     entrant = ENTRANTS[entry.entrant]
     try:
         job = entrant.enter(race, study, entry.point)
+        stop = [str(job.stop)]
         if entry.to_target and study.setting not in BY_GRADIENT:
-            stop = (str(job.stop), f"accuracy >= {study.target}")
-            job = msgspec.structs.replace(job, stop=stop)
+            stop.append(f"accuracy >= {study.target}")
+        if entry.limit_s < study.horizon_s:
+            stop.append(f"time >= {entry.limit_s} s")
+        job = msgspec.structs.replace(job, stop=tuple(stop))
         return _watched(job, study)
     except (InfeasibleError, TrainingError) as error:
         return Ran([], [], 0.0, 0.0, 0.0, str(error))
@@ -175,20 +179,32 @@ def _score(ran: Ran, study: LeagueStudy) -> float:
     return study.horizon_s * (1 + min(8.0, gap))
 
 
+def _tuned(study: LeagueStudy, spread: Spread) -> dict[str, Point]:
+    """Return the point of each entrant that is soonest, on seeds of their own.
+
+    Rate by rate, the one in the middle first: no run need go on for longer than all
+    seeds of the best point so far took together.
+    """
+    scores: dict[str, dict[Point, float]] = {name: {} for name in study.entrants}
+    middle = sorted(study.rates)[len(study.rates) // 2]
+    for rate in sorted(study.rates, key=lambda rate: rate != middle):
+        tries = [
+            Entry(study, name, point, seed, to_target=True, limit_s=limit_s)
+            for name in study.entrants
+            for limit_s in [min(scores[name].values(), default=math.inf)]
+            for point in ENTRANTS[name].points(study)
+            if point.rate == rate
+            for seed in range(TUNING_FROM, TUNING_FROM + study.tuning)
+        ]
+        for entry, ran in zip(tries, spread(raced, tries), strict=True):
+            own = scores[entry.entrant]
+            own[entry.point] = own.get(entry.point, 0.0) + _score(ran, study)
+    return {name: min(own, key=own.__getitem__) for name, own in scores.items()}
+
+
 def run_league(study: LeagueStudy, spread: Spread = in_order) -> Data:
     """Tune every entrant on seeds of their own, then race them."""
-    seeds = range(TUNING_FROM, TUNING_FROM + study.tuning)
-    tries = [
-        Entry(study, name, point, seed, to_target=True)
-        for name in study.entrants
-        for point in ENTRANTS[name].points(study)
-        for seed in seeds
-    ]
-    scores: dict[str, dict[Point, float]] = {name: {} for name in study.entrants}
-    for entry, ran in zip(tries, spread(raced, tries), strict=True):
-        own = scores[entry.entrant]
-        own[entry.point] = own.get(entry.point, 0.0) + _score(ran, study)
-    best = {name: min(own, key=own.__getitem__) for name, own in scores.items()}
+    best = _tuned(study, spread)
     final = [
         Entry(study, name, best[name], seed, to_target=False)
         for name in study.entrants

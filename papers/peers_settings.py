@@ -49,7 +49,9 @@ class LeagueStudy:
     target: float
     horizon_s: float
     outer: tuple[float, float] = (1.0, 3.0)  #: K·η of Ringmaster and Ringleader
-    every: int = 1  #: updates between two evaluations of asynchronous ones, per learner
+    every: float = (
+        1  #: updates between two evaluations of asynchronous ones, per learner
+    )
     seeds: int = 10
     tuning: int = 2  #: seeds more, by which an entrant's settings are chosen
 
@@ -60,6 +62,7 @@ class Race(NamedTuple):
     job: Job
     whole_s: Floats
     fixed_s: Floats  #: of it on the wire
+    clock_s: float | None = None  #: of a round, where one has a length
 
 
 def group(name: str, seconds: float, samples: float, fixed_s: float) -> LearnersTable:
@@ -175,7 +178,7 @@ def fedprox(study: LeagueStudy, seed: int) -> Race:
     # In the mean over its states, a learner takes so long for ten epochs.
     mean_s = 10.0 + 90.0 * np.mean([10 / epochs for epochs, _ in chances])
     same = np.ones(study.learners)
-    return Race(_with(job, learners), mean_s * same, 10.0 * same)
+    return Race(_with(job, learners), mean_s * same, 10.0 * same, clock_s=100.0)
 
 
 def fednova(study: LeagueStudy, seed: int) -> Race:

@@ -56,3 +56,11 @@ def test_an_arm_cpu_without_lscpu_is_named_by_its_numbers(cpuinfo: Path) -> None
 
 def test_no_commit_is_called_unknown(cpuinfo: Path) -> None:
     assert provenance.provenance().startswith("commit unknown · ")
+
+
+def test_gpus_are_named_where_there_are_some(cpuinfo: Path) -> None:
+    assert provenance.gpu_names() == []
+    smi = cpuinfo.with_name("nvidia-smi")
+    smi.write_text("#!/bin/sh\necho 'NVIDIA H200'; echo 'NVIDIA H200'\n")
+    smi.chmod(0o755)
+    assert " · NVIDIA H200 · torch " in provenance.provenance()

@@ -13,7 +13,7 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def provenance() -> str:
-    """Return what every figure is kept with: commit, CPU, torch and date (UTC).
+    """Return what every figure is kept with: commit, CPU, GPUs, torch, date (UTC).
 
     A commit with changes on top of it ends in ``-dirty``. Outside of a checkout it is
     ``unknown``.
@@ -21,6 +21,7 @@ def provenance() -> str:
     parts = (
         f"commit {_commit()}",
         f"{cpu_name()}, {_cores()} cores",
+        *gpu_names(),
         f"torch {importlib.metadata.version('torch')}",
         f"{datetime.now(UTC):%Y-%m-%d}",
     )
@@ -45,6 +46,12 @@ def cpu_name() -> str:
         if known:
             return " + ".join(known)  # cores of one chip may differ
     return platform.processor() or platform.machine()
+
+
+def gpu_names() -> list[str]:
+    """Return the names of NVIDIA's GPUs that are there, one for each kind."""
+    names = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    return sorted({line.strip() for line in names.splitlines()} - {""})
 
 
 def _values(text: str, key: str) -> list[str]:
