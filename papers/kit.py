@@ -40,6 +40,10 @@ def in_order(trial: Callable[[Todo], Result], todo: Sequence[Todo]) -> list[Resu
     return [trial(one) for one in todo]
 
 
+#: Rows of a table, its heading first.
+Cells = list[list[str]]
+
+
 class Variant(StrEnum):
     """How much is done."""
 
@@ -63,7 +67,7 @@ class Exhibit(Generic[Study]):
     embedded: Study | None = None
     run: Callable[[Study, Spread], Data]
     draw: Callable[[Figure, Data], None] | None = None
-    table: Callable[[Data], list[list[str]]] | None = None  #: its heading first
+    table: Callable[[Data], Cells] | None = None
     claims: Callable[[Data], list[Claim]]
 
     @property
@@ -87,6 +91,8 @@ class Paper:
     citation: str
     differences: tuple[str, ...]
     exhibits: tuple[Exhibit[Any], ...]
+    #: Of its exhibits' tables by their titles, one for all; its heading first.
+    summary: Callable[[dict[str, Cells]], Cells] | None = None
 
     def named(self, name: str | None) -> tuple[Exhibit[Any], ...]:
         """The exhibit of that name, or all; ConfigError if there is none."""

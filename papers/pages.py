@@ -74,6 +74,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     citation: str
     differences: list[str]
     shown: list[Shown]
+    summary: list[list[str]] = []
 
 
 def results_file(docs: Path, key: str) -> Path:
@@ -116,6 +117,9 @@ def page_lines(results: Results) -> Iterable[str]:
     yield f"{results.citation}\n"
     yield f"Made by this command, as everything on this page:\n\n```\n{command} --quick"
     yield f"{command} --full\n```\n\n{_tally([results])}\n"
+    if results.summary:
+        yield from table(results.summary)
+        yield ""
     yield "## Differences from the paper\n"
     yield from (f"{n}. {text}" for n, text in enumerate(results.differences, start=1))
     for shown in results.shown:

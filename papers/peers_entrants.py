@@ -231,12 +231,15 @@ def _stepped(point: Point) -> dict[str, Any]:
 def csa(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     """Work by speed until T* of either amount of work."""
     deadline_s = balanced_s(race, study.works[point.work])
-    return _stepped(point) | {
+    changes: dict[str, Any] = {
         "scheme": "csa",
         "deadline": Deadline(deadline_s),
         "late": Late.HALT,
         "batches": None,
     }
+    if race.clock_s is None:  # who cannot do all that it has may do less
+        changes["late_at_most"] = 0.45
+    return _stepped(point) | changes
 
 
 def dab(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Races: one run of an entrant in a setting, its tuning, and what all came to."""
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -57,13 +58,10 @@ def raced(entry: Entry) -> Ran:
     entrant = ENTRANTS[entry.entrant]
     try:
         job = entrant.enter(race, study, entry.point)
-        stop = [str(job.stop)]
-        if entry.to_target and study.setting not in BY_GRADIENT:
-            stop.append(f"accuracy >= {study.target}")
         if entry.limit_s < study.horizon_s:
-            stop.append(f"time >= {entry.limit_s} s")
-        job = msgspec.structs.replace(job, stop=tuple(stop))
-        return _watched(job, study)
+            stop = (str(job.stop), f"time >= {entry.limit_s} s")
+            job = msgspec.structs.replace(job, stop=stop)
+        return _watched(job, study, to_target=entry.to_target)
     except (InfeasibleError, TrainingError) as error:
         return Ran([], [], 0.0, 0.0, 0.0, str(error))
 
@@ -73,7 +71,11 @@ def _race(study: LeagueStudy, seed: int) -> Race:
     return SETTINGS[study.setting](study, seed)
 
 
-def _watched(job: Job, study: LeagueStudy) -> Ran:
+class _ReachedError(Exception):
+    """The target was reached, and no more is asked."""
+
+
+def _watched(job: Job, study: LeagueStudy, *, to_target: bool) -> Ran:
     """Run a job and see what it does."""
     simulation = build(job)
     task = simulation.built.task
@@ -93,8 +95,11 @@ def _watched(job: Job, study: LeagueStudy) -> Ran:
             metric.append(_gradient(task))
         else:
             metric.append(record.metrics["accuracy"] or 0.0)
+        if to_target and _is_there(metric[-1], study):
+            raise _ReachedError
 
-    simulation.run(None, watch)
+    with suppress(_ReachedError):
+        simulation.run(None, watch)
     idle = 1 - clocks.busy_s / (len(clocks.learners) * time_s[-1])
     one = models.model_bytes(task.model) * transfers_of(job)
     sent = clocks.transfers * one + clocks.samples * task.data.sample_bytes
@@ -143,6 +148,13 @@ def _gradient(task: ScheduledTask) -> float:
     return float(mean @ mean)
 
 
+def _is_there(metric: float, study: LeagueStudy) -> bool:
+    """Whether a metric is as good as it is to be."""
+    if study.setting in BY_GRADIENT:
+        return metric <= study.target
+    return metric >= study.target
+
+
 def reached_s(ran: Ran, study: LeagueStudy) -> float:
     """Return when the target was reached, between two evaluations; infinite if never.
 
@@ -151,10 +163,9 @@ def reached_s(ran: Ran, study: LeagueStudy) -> float:
     >>> reached_s(Ran([1.0, 3.0], [0.4, 0.6], 0.0, 0.0, 0.0), study)
     2.0
     """
-    sign = -1.0 if study.setting in BY_GRADIENT else 1.0
     before_s, before = 0.0, -math.inf
     for time_s, metric in zip(ran.time_s, ran.metric, strict=True):
-        if sign * metric >= sign * study.target:
+        if _is_there(metric, study):
             if before == -math.inf:
                 return time_s if time_s < study.horizon_s else math.inf
             share = (study.target - before) / (metric - before)

@@ -7,7 +7,7 @@ from melisma.maths import Floats, mean_interval
 from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, mean_of, near
-from .kit import Data
+from .kit import Cells, Data
 from .peers_entrants import ENTRANTS, Point
 
 #: Of the best of ours, the four best of theirs, and FedAvg.
@@ -38,7 +38,7 @@ def best_of(data: Data, *, ours: bool) -> str:
     return min(names, key=lambda name: float(times_s(data, name).mean()))
 
 
-def table_of_league(data: Data) -> list[list[str]]:
+def table_of_league(data: Data) -> Cells:
     """Every entrant, the soonest first."""
     rows = [
         [
@@ -71,6 +71,22 @@ def table_of_league(data: Data) -> list[list[str]]:
                 f"{100 * data[f'{name}/idle'].mean():.0f} %",
             ]
         )
+    return rows
+
+
+def summary(tables: dict[str, Cells]) -> Cells:
+    """Who is first of ours and of theirs, where."""
+    rows = [["setting", "ours", "s to the target", "theirs", "s to the target"]]
+    for title, (_, *entrants) in tables.items():
+        ours = [row for row in entrants if row[0].startswith("**")]
+        theirs = [row for row in entrants if row not in ours]
+        pair = (ours[0], theirs[0])  # tables have the soonest first
+        cells = [cell for row in pair for cell in (row[0].strip("*"), row[2])]
+        if entrants[0] in theirs:
+            cells[2] = f"**{cells[2]}**"
+        else:
+            cells[0] = f"**{cells[0]}**"
+        rows.append([title, *cells])
     return rows
 
 

@@ -121,10 +121,16 @@ def _results(paper: Paper, known: dict[str, dict[str, pages.Outcome]]) -> pages.
             shown.append(
                 pages.Shown(label=exhibit.label, title=exhibit.title, outcomes=outcomes)
             )
+    full = {
+        one.title: one.outcomes[Variant.FULL].table
+        for one in shown
+        if Variant.FULL in one.outcomes
+    }
     return pages.Results(
         key=paper.key,
         title=paper.title,
         citation=paper.citation,
         differences=list(paper.differences),
         shown=shown,
+        summary=paper.summary(full) if paper.summary and full else [],
     )
