@@ -199,7 +199,7 @@ PAPER = Paper(
         "of 3,125, as long as printed; times spread by 1 %, the network's too.",
         "FedCompass: class split at exponential speeds, none faster than 15 ms a step.",
         "Ringleader: times spread log-normally by 10 %, in place of added half-normal "
-        "noise; a shorter horizon.",
+        "noise; a shorter horizon; gradients of every sixth training sample.",
         "FedProx prints no times: a round has 100 s here, of which models travel for "
         "10, and less with less work; a straggler's epochs are a state that is drawn "
         "in each round. Asynchronous schemes take no states. Its dropping of "
@@ -245,8 +245,8 @@ PAPER = Paper(
             RINGLEADER,
             "Ringleader's workers",
             "{learners} workers, the k-th taking k s for a gradient of four samples; "
-            "{dataset}, Dirichlet(0.1), as much for all. The metric is ‖∇f‖² over all "
-            "data, which is to become small.",
+            "{dataset}, Dirichlet(0.1), as much for all. The metric is ‖∇f‖², which is "
+            "to become small.",
             horizon_s=500.0,
             target=0.1,
         ),

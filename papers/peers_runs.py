@@ -12,7 +12,7 @@ from melisma.algorithms import ScheduledTask
 from melisma.errors import InfeasibleError, TrainingError
 from melisma.jobs import Job, transfers_of
 from melisma.launch import build
-from melisma.learning import gradient_sum, loss_of, models
+from melisma.learning import Part, gradient_sum, loss_of, models
 from melisma.maths import Floats
 from melisma.runs import Record, records
 from melisma.system import Mode
@@ -23,6 +23,8 @@ from .peers_settings import SETTINGS, LeagueStudy, Race
 
 #: Settings in which the squared norm of the whole gradient is to become small.
 BY_GRADIENT = ("ringleader",)
+#: Samples of which a gradient is the mean, about.
+GRADIENTS = 10_000
 #: Points of a curve.
 POINTS = 60
 #: Tuning has seeds of its own.
@@ -142,9 +144,11 @@ class _Clocks:
 
 
 def _gradient(task: ScheduledTask) -> float:
-    """Return the squared norm of the mean gradient over all training samples."""
-    total, _ = gradient_sum(task.model, task.taken.train, loss_of(task.training))
-    mean = total / len(task.taken.train)
+    """Return the squared norm of the mean gradient over GRADIENTS training samples."""
+    train = task.taken.train
+    some = Part(train, np.arange(0, len(train), max(1, len(train) // GRADIENTS)))
+    total, _ = gradient_sum(task.model, some, loss_of(task.training))
+    mean = total / len(some)
     return float(mean @ mean)
 
 
