@@ -35,7 +35,7 @@ def fresh(page: Page) -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Short runs of each kind, simulated."""
     root = tmp_path_factory.mktemp("made")
-    for name in ("demo", "coded", "fog", "tasks"):
+    for name in ("demo", "coded", "fog", "tasks", "async"):
         job = msgspec.structs.replace(load(EXAMPLES / f"{name}.toml"), cycles=3)
         (root / name).mkdir()
         build(job).run(root / name)

@@ -124,7 +124,10 @@ def test_axes_are_labelled_with_their_units(
     assert labels[0] >= {"cycle", "test accuracy (%)", "1", "2", "3"}
     assert labels[3] >= {"time on the learners' clock (s)", "test loss"}
     assert labels[4] >= {"staleness (epochs)", "largest", "mean"}
-    tab(page, "predictions")
+    report(page, made / "async", "curves")
+    drawn = [set(texts(drawing(page, tmp_path, place))) for place in range(5)]
+    assert any("staleness (versions)" in found for found in drawn)
+    report(page, made / "demo", "predictions")
     frame(page)
     found = texts(drawing(page, tmp_path))
     assert {"predicted (s)", "measured (s)", "deadline 1 s"} <= set(found)

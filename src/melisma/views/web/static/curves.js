@@ -163,20 +163,25 @@ function moved(app) {
   ];
 }
 
+/** Its updates are of whatever model there was when they were ordered. */
+const isAsynchronous = (run) => run.scheme.startsWith("async:");
+
 export class Curves {
   constructor(app) {
-    this.charts = new MetricCharts(app, ({ metrics }) => [
+    this.charts = new MetricCharts(app, ({ metrics, run }) => [
       ...besideLoss(metrics).flatMap((kind) => [metric(app, kind, "cycle"), metric(app, kind, "time_s")]),
       loss(app, "cycle"),
       loss(app, "time_s"),
       together(
         app,
-        "Staleness: how many epochs learners are apart",
+        isAsynchronous(run)
+          ? "Staleness: how many versions old updates are"
+          : "Staleness: how many epochs learners are apart",
         [
           ["max_staleness", "largest"],
           ["mean_staleness", "mean", [2, 3]],
         ],
-        { y: "staleness (epochs)", digits: 1 },
+        { y: isAsynchronous(run) ? "staleness (versions)" : "staleness (epochs)", digits: 1 },
       ),
       together(
         app,
