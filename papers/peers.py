@@ -90,10 +90,10 @@ FEDPROX = LeagueStudy(
         *OURS,
     ),
     learners=1000,
-    rates=(0.01, 0.03, 0.1),
+    rates=(0.03, 0.1, 0.3),
     works=(1.0, 0.2),
     target=0.8,
-    horizon_s=10_000.0,
+    horizon_s=5_000.0,
     tuning=1,
 )
 FEDNOVA = LeagueStudy(
@@ -101,7 +101,7 @@ FEDNOVA = LeagueStudy(
     dataset="cifar10",
     entrants=(*ALWAYS, *OF_LEARNERS, *OURS),
     learners=16,
-    rates=(0.003, 0.01, 0.03),
+    rates=(0.001, 0.003, 0.01),
     works=(1.0, 0.5),
     target=0.4,
     horizon_s=2200.0,

@@ -219,12 +219,18 @@ def balanced_s(race: Race, times: float) -> float:
     return float(brentq(left, 0.0, float((race.fixed_s + times * train_s).max())))
 
 
-def _stepped(point: Point) -> dict[str, Any]:
+#: Outer steps of ours: two where deadlines are chosen from, else four.
+_STEPS = ("Nesterov", "FedNova, Nesterov")
+_ALL_STEPS = (*_STEPS, "", "FedNova")
+
+
+def _stepped(step: str) -> dict[str, Any]:
     """The mean or FedNova's, and none or Nesterov's outer step, as DiLoCo has it."""
-    nesterov = {"server": ServerRule.NESTEROV, "rate": 0.7, "momentum": 0.5}
-    table: dict[str, Any] = nesterov if point.own % 2 else {}
-    if point.own >= 2:
-        table = table | {"weights": Weights.FEDNOVA}
+    table: dict[str, Any] = {}
+    if "Nesterov" in step:
+        table = {"server": ServerRule.NESTEROV, "rate": 0.7, "momentum": 0.5}
+    if "FedNova" in step:
+        table["weights"] = Weights.FEDNOVA
     return {"aggregation": AggregationTable(**table)}
 
 
@@ -239,12 +245,12 @@ def csa(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     }
     if race.clock_s is None:  # who cannot do all that it has may do less
         changes["late_at_most"] = 0.45
-    return _stepped(point) | changes
+    return _stepped(_STEPS[point.own]) | changes
 
 
 def dab(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     """As many samples as each can train on once by T*."""
-    return _stepped(point) | {
+    return _stepped(_STEPS[point.own]) | {
         "scheme": "dab",
         "deadline": Deadline(balanced_s(race, study.works[point.work])),
         "late": Late.HALT,
@@ -255,7 +261,7 @@ def dab(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
 
 def auto(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     """The run chooses its deadlines."""
-    return _stepped(point) | {
+    return _stepped(_ALL_STEPS[point.own]) | {
         "scheme": "csa",
         "deadline": Deadline.of("auto"),
         "late": Late.HALT,
@@ -263,8 +269,6 @@ def auto(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     }
 
 
-_STEPS = ("", "Nesterov")
-_NOVA = ("FedNova", "FedNova, Nesterov")
 _TIMES = ("T* of whole", "T* of part")
 _ALL = (
     Entrant("FedAvg", fedavg),
@@ -283,6 +287,6 @@ _ALL = (
     Entrant("Ringleader", ringleader, ("smaller η", "greater η")),
     Entrant("csa", csa, _STEPS, _TIMES, ours=True),
     Entrant("dab", dab, _STEPS, _TIMES, ours=True),
-    Entrant("csa, auto", auto, (*_STEPS, *_NOVA), ("",), ours=True),
+    Entrant("csa, auto", auto, _ALL_STEPS, ("",), ours=True),
 )
 ENTRANTS = {entrant.name: entrant for entrant in _ALL}

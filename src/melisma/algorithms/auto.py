@@ -41,8 +41,10 @@ from melisma.system.streams import Stream
 FULL = np.geomspace(64.0, 32768.0, 19)
 SHAPES = (1.0, 2.0)
 NOISES = (0.01, 0.03, 0.1, 0.3)
-#: What X is believed to be at first: its median, and the deviation of ln X.
+#: What X is believed to be at first: its median, and the deviation of ln X. Where
+#: learners have few samples, it is no more than so many passes over them.
 USUAL, SPREAD = 2700.0, 1.0
+PASSES = 20
 #: ln g, and the deviation of its step from cycle to cycle.
 GAINS = np.linspace(math.log(1e-7), math.log(0.1), 70)
 GAIN_STEP = 0.3
@@ -67,11 +69,11 @@ Planned = Callable[[float], Awaitable[Plan]]
 class Belief:
     """How probable every X, p, σ and g is: a Bayes filter on a grid."""
 
-    def __init__(self) -> None:
+    def __init__(self, usual: float = USUAL) -> None:
         hypotheses = np.array(list(product(FULL, SHAPES, NOISES)))
         self._full, self._shape, self._noise = hypotheses.T[:, :, None]
-        usual = np.exp(-0.5 * (np.log(self._full / USUAL) / SPREAD) ** 2)
-        self.weights: Floats = np.repeat(usual, len(GAINS), axis=1)
+        prior = np.exp(-0.5 * (np.log(self._full / usual) / SPREAD) ** 2)
+        self.weights: Floats = np.repeat(prior, len(GAINS), axis=1)
         self.weights /= self.weights.sum()
         step = (GAINS[:, None] - GAINS) / GAIN_STEP
         kernel = np.exp(-0.5 * step**2)
@@ -121,6 +123,7 @@ class Work:
     batch: float = 0.0
     learners: int = 1  #: that may have a part
     shard: int = 1  #: samples
+    each: float = math.inf  #: samples of a learner, in the mean over all
 
     def share(self, given: Ints, steps: Ints) -> float:
         """Return the share of the data that has a part where so much is given.
@@ -143,14 +146,17 @@ class Auto:
     """Chooses the deadline of each cycle."""
 
     def __init__(self, seed: int) -> None:
-        self._seed, self._belief, self._seen = seed, Belief(), 0
+        self._seed, self._seen = seed, 0
+        self._belief: Belief | None = None
 
     async def choose(self, log: CycleLog, work: Work, planned: Planned) -> None:
         """Give the cycle its deadline; ``planned`` returns the plan for one.
 
         Raises InfeasibleError if there is a plan for none.
         """
-        self._learn(log)
+        if self._belief is None:
+            self._belief = Belief(min(USUAL, PASSES * work.each))
+        self._learn(log, self._belief)
         ways = await ways_of(planned, work)
         trained = np.array([way.trained for way in ways])
         lasts_s = np.array([way.lasts_s for way in ways])
@@ -168,13 +174,13 @@ class Auto:
             f"more than {self._belief.full():.2g} are expected to add little",
         )
 
-    def _learn(self, log: CycleLog) -> None:
+    def _learn(self, log: CycleLog, belief: Belief) -> None:
         losses = _losses(log)
         for cycle in range(self._seen + 1, log.cycle):
             before, after = losses.get(cycle - 1), losses.get(cycle)
             trained = log.state.trained.get(cycle)
             if before and after and trained and min(before, after) > 0:
-                self._belief.see(trained, math.log(before / after))
+                belief.see(trained, math.log(before / after))
         self._seen = log.cycle - 1
 
 

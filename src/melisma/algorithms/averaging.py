@@ -133,7 +133,8 @@ class Averaging:
         batch = log.task.training.batch / shard
         learners = len(crew.learners) if among is None else int(among.sum())
         owned = None if there is None else there.tolist()
-        work = Work(samples, owned, batch, learners, shard)
+        each = (samples * shard if own is None else sum(own)) / len(crew.learners)
+        work = Work(samples, owned, batch, learners, shard, each)
         await auto.choose(log, work, planned)
 
     def _say(self, kind: str, warning: str) -> None:
