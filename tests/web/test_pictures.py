@@ -16,7 +16,7 @@ from tests.views.test_fog import leave, moved
 from tests.views.test_page import happened
 from tests.views.test_page import leave as leave_plain
 from tests.web.browser import PATIENCE_S, Page
-from tests.web.sights import events, frame, press, report, shown, tab, tile
+from tests.web.sights import events, frame, press, report, shown, tile
 
 from melisma import views as runs
 from melisma.jobs.files import dump
