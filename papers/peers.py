@@ -203,10 +203,10 @@ PAPER = Paper(
         "FedProx prints no times: a round has 100 s here, of which models travel for "
         "10, and less with less work; a straggler's epochs are a state that is drawn "
         "in each round. Asynchronous schemes take no states. Its dropping of "
-        "stragglers ends a run here as soon as a round has nobody left. Speeds are drawn "
-        "anew in each round, so there is nothing to plan by: the best of ours is first "
-        "by less than chance, and SCAFFOLD and TiFL, whose accuracy goes up and down "
-        "less, end better.",
+        "stragglers ends a run here as soon as a round has nobody left. Speeds are "
+        "drawn anew in each round, so there is nothing to plan by: the best of ours is "
+        "first by less than chance, and SCAFFOLD and TiFL, whose accuracy goes up and "
+        "down less, end better.",
         "FedNova: the strided LeNet in place of VGG-11; a client's epochs, drawn once, "
         "are its speed. FedNova and SCAFFOLD diverge or stand still there at all three "
         "rates; smaller ones are still to be tried.",
