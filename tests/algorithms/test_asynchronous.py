@@ -212,6 +212,7 @@ def test_nobody_waits_for_anybody(scheme: str) -> None:
     assert max(ages) == max(r.max_staleness for r in merged)
 
 
+@pytest.mark.slow
 def test_it_learns() -> None:
     for scheme in SCHEMES:
         table = AsynchronousTable(updates=30 if scheme == RINGLEADER else 10)

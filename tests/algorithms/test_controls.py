@@ -130,6 +130,7 @@ JOB = Job(
 )
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_its_controls(tmp_path: Path) -> None:
     whole, resumed = whole_and_resumed(JOB, tmp_path, after=3)
     assert whole == resumed

@@ -7,6 +7,7 @@ from tests.benchmarks.printed import output, row
 from melisma.learning.settings import Weights
 
 
+@pytest.mark.slow
 def test_bench_weights_has_a_row_for_each_rule(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

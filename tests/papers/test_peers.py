@@ -128,6 +128,7 @@ def test_the_target_is_reached_between_two_evaluations(
     assert reached_s(Ran(times[: len(metric)], metric, 0.0, 0.0, 0.0), study) == found
 
 
+@pytest.mark.slow
 def test_a_race_is_tuned_on_other_seeds_and_shown_soonest_first() -> None:
     study = small("testbed", rates=(0.01, 0.1), horizon_s=2.0, target=0.6, learners=6)
     data = run_league(study)
@@ -143,6 +144,7 @@ def test_a_race_is_tuned_on_other_seeds_and_shown_soonest_first() -> None:
         assert data[f"{name}/curve"].shape[0] == study.seeds
 
 
+@pytest.mark.slow
 def test_tuning_chooses_what_runs_to_the_end_would() -> None:
     study = small(
         "testbed",
