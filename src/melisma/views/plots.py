@@ -101,19 +101,20 @@ def curves(ax: Axes, lines: Sequence[Line]) -> None:
             marker=marker,
             markevery=max(1, len(line.x) // 20),
         )
-        if not np.isnan(line.half).any():
+        if (known := np.isfinite(line.half)).any():
             ax.fill_between(
                 line.x,
                 line.mean - line.half,
                 line.mean + line.half,
+                where=known.tolist(),
                 color=colour,
                 alpha=0.15,
                 linewidth=0,
             )
     ends = [
-        (line.scheme, (line.own or look(line.scheme)).colour, float(known[-1]))
+        (line.scheme, (line.own or look(line.scheme)).colour, float(there[-1]))
         for line in lines
-        if len(known := line.mean[np.isfinite(line.mean)])
+        if len(there := line.mean[np.isfinite(line.mean)])
     ]
     if ends:
         label_ends(ax, ends)
