@@ -210,9 +210,9 @@ PAPER = Paper(
         "FedNova: the strided LeNet in place of VGG-11; a client's epochs, drawn once, "
         "are its speed. FedNova and SCAFFOLD diverge or stand still there at all three "
         "rates; smaller ones are still to be tried.",
-        "In the races of NVFlare's devices and FedNova's clients csa could only give a "
-        "learner all that it has, so that of its two deadlines the longer one alone "
-        "was feasible, and neither csa nor dab could choose FedNova's weights.",
+        "In the races of NVFlare's devices and FedNova's clients csa had to give out "
+        "all samples, which only its longer deadline had time for, and neither csa nor "
+        "dab could choose FedNova's weights.",
     ),
     exhibits=(
         exhibit_of(

@@ -1,8 +1,8 @@
 """Who races: every algorithm as changes of a job, and what is tuned of it.
 
 Three rates of learning, two amounts of work in a round (ours: the deadlines by which
-that much is done) and up to two settings of its own make twelve points at most, for
-ours and theirs alike.
+that much is done) and settings of its own make twelve points at most, for ours and
+theirs alike.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from .peers_settings import LeagueStudy, Race
 class Point(NamedTuple):
     """What is tuned of an algorithm."""
 
-    own: int  #: which of its own two settings
+    own: int  #: which of its own settings
     work: int  #: which of two amounts of work in a round
     rate: float  #: of learning
 

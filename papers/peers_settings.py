@@ -49,9 +49,8 @@ class LeagueStudy:
     target: float
     horizon_s: float
     outer: tuple[float, float] = (1.0, 3.0)  #: K·η of Ringmaster and Ringleader
-    every: float = (
-        1  #: updates between two evaluations of asynchronous ones, per learner
-    )
+    #: Updates between two evaluations of asynchronous ones, in rounds of all learners.
+    every: float = 1
     seeds: int = 10
     tuning: int = 2  #: seeds more, by which an entrant's settings are chosen
 
