@@ -124,10 +124,10 @@ THOUSAND = LeagueStudy(
     dataset="mnist",
     entrants=(*ALWAYS, *OF_LEARNERS, *CHOOSING, *OURS),
     learners=1000,
-    rates=(0.03, 0.1, 0.3),
+    rates=(0.1, 0.3, 1.0),
     works=(1.0, 0.5),
     target=0.9,
-    horizon_s=600.0,
+    horizon_s=400.0,
     tuning=1,
 )
 
