@@ -53,6 +53,14 @@ def test_where_the_metric_is_the_loss_it_is_printed_once(
     assert ["cycle", "time", "(s)", "loss", "samples", "(epochs)"] in heads
 
 
+def test_without_cycles_staleness_is_counted_in_versions(
+    tmp_path: Path, melisma: Melisma
+) -> None:
+    job = quick_job(tmp_path, 'scheme = "async:fedasync"\n')
+    heads = [line.split() for line in melisma("simulate", job).out.splitlines()]
+    assert any(words[-2:] == ["samples", "(versions)"] for words in heads)
+
+
 def test_no_line_of_a_pipe_is_wrapped_or_cut(tmp_path: Path, melisma: Melisma) -> None:
     name, runs = "pi" * 60, "r" * 120
     learners = LEARNERS.replace("[red]pi[/red]", name)

@@ -127,6 +127,7 @@ def test_axes_are_labelled_with_their_units(
     report(page, made / "async", "curves")
     drawn = [set(texts(drawing(page, tmp_path, place))) for place in range(5)]
     assert any("staleness (versions)" in found for found in drawn)
+    assert page.look(tile("deadline of an order")) == "30 s"
     report(page, made / "demo", "predictions")
     frame(page)
     found = texts(drawing(page, tmp_path))

@@ -69,12 +69,13 @@ def print_run(job: "Job", folder: Path, records: "list[Record]", as_json: bool) 
     if as_json:
         json_line(head | {"cycles": history(records)})
         return
-    if family_of(job).moves_data:
+    family = family_of(job)
+    if family.moves_data:
         _show_devices(job, moves(records).get("devices", {}))
     else:
         _show_learners(job, records)
     _show_batteries(power(records).get("batteries", {}))
-    _show_cycles(history(records))
+    _show_cycles(history(records), family.staleness)
     line(f"Configuration, records and model: {folder}")
 
 
@@ -227,10 +228,10 @@ def _say_rest(rows: "Sequence[Any] | dict[str, Any]", what: str) -> None:
         line(f"… and {len(rows) - SHOWN:,} more {what}")
 
 
-def _show_cycles(course: "History") -> None:
+def _show_cycles(course: "History", staleness: str) -> None:
     from melisma.views import scores
 
-    last = "collected" if course.collected else "staleness\n(epochs)"
+    last = "collected" if course.collected else f"staleness\n({staleness})"
     # Where the metric is the loss itself, that has its column already.
     kinds = [kind for kind in course.kinds if kind.name != "loss"]
     metrics = [scores.title(kind) for kind in kinds]

@@ -61,6 +61,7 @@ class Family(NamedTuple):
     check_live: Callable[[Job], None] = nothing  #: raises for what is simulated only
     fixed: str = ""  #: why the deadline of a live run cannot be changed
     moves_data: bool = False  #: between devices
+    staleness: str = "epochs"  #: what it is counted in
     exact: bool = False  #: learners compute in float32, whatever else they could
     simulated_only: str = ""  #: a scheme that needs to know the future
     cells: bool = False  #: learners may be in a cell whose channels change
@@ -363,6 +364,7 @@ FAMILIES = {
             usual=(FEDASYNC, FEDBUFF, FEDCOMPASS, RINGLEADER),
             check=_check_async,
             fixed="nobody waits for a deadline: begin another run",
+            staleness="versions",
         ),
         Family(
             name="tasks",

@@ -3,7 +3,7 @@
 import { Chart, Charts } from "./charts.js";
 import { el, say } from "./dom.js";
 import { chosen_s, number, schemeColour, taskColour } from "./format.js";
-import { besideLoss, columnOf } from "./store.js";
+import { besideLoss, columnOf, isAsynchronous } from "./store.js";
 
 /** Lines of one figure: one for each task, and those of a second run dashed. */
 export function lines(app, figure, by = "cycle", scale = 1, has = () => true) {
@@ -162,9 +162,6 @@ function moved(app) {
         : null,
   ];
 }
-
-/** Its updates are of whatever model there was when they were ordered. */
-const isAsynchronous = (run) => run.scheme.startsWith("async:");
 
 export class Curves {
   constructor(app) {

@@ -2,7 +2,7 @@
 
 import { el, say } from "./dom.js";
 import { bytes, chosen_s, metricText, number, plainNumber, span, taskColour } from "./format.js";
-import { columnOf } from "./store.js";
+import { columnOf, isAsynchronous } from "./store.js";
 
 export class Header {
   constructor(app) {
@@ -86,9 +86,9 @@ export class Header {
   /** Time to the deadline that comes next, of the tasks that are in a cycle. */
   #countdown() {
     const { store } = this.app;
-    const known = {
-      "deadline of a cycle": [...new Set(store.tasks.map((task) => chosen_s(task.deadline_s)))].join(", "),
-    };
+    const known_s = [...new Set(store.tasks.map((task) => chosen_s(task.deadline_s)))].join(", ");
+    if (isAsynchronous(store.run)) return { "deadline of an order": known_s };
+    const known = { "deadline of a cycle": known_s };
     if (store.ended || store.now_s === null) return known;
     const left = store.tasks.map((_, task) => this.#left_s(task)).filter((left_s) => left_s !== null);
     const why = store.run.state === "paused" ? "paused" : store.mostCycles ? "between cycles" : "not begun";

@@ -16,6 +16,9 @@ export const columnOf = (metric) => `metric:${metric.name}`;
 /** Metrics that are not the loss itself, which has charts and a column in any case. */
 export const besideLoss = (metrics) => metrics.filter(({ name }) => name !== "loss");
 
+/** Without cycles: its updates are of whatever model there was when they were ordered. */
+export const isAsynchronous = (run) => Boolean(run.scheme?.startsWith("async:"));
+
 export class Store {
   constructor(documentOfRun) {
     this.run = {};
