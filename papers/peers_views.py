@@ -20,6 +20,8 @@ LOOKS = (
     ("#999999", "x"),
 )
 
+NOT_REACHED = "not reached"
+
 
 def names_in(data: Data) -> list[str]:
     """Return the entrants of a race, in their order."""
@@ -63,7 +65,7 @@ def table_of_league(data: Data) -> Cells:
             [
                 f"**{name}**" if ENTRANTS[name].ours else name,
                 ENTRANTS[name].told(Point(int(own), int(work), float(rate))),
-                _text(times_s(data, name), digits) if there else "not reached",
+                _text(times_s(data, name), digits) if there else NOT_REACHED,
                 f"{there} of {len(reached)}",
                 at_end,
                 _text(data[f"{name}/sent_bytes"] / 1e6, 0),
@@ -82,7 +84,9 @@ def summary(tables: dict[str, Cells]) -> Cells:
         theirs = [row for row in entrants if row not in ours]
         pair = (ours[0], theirs[0])  # tables have the soonest first
         cells = [cell for row in pair for cell in (row[0].strip("*"), row[2])]
-        if entrants[0] in theirs:
+        if entrants[0][2] == NOT_REACHED:
+            pass  # nobody is first
+        elif entrants[0] in theirs:
             cells[2] = f"**{cells[2]}**"
         else:
             cells[0] = f"**{cells[0]}**"
@@ -120,8 +124,11 @@ def draw_league(drawing: Figure, data: Data) -> None:
 
 
 def claims_of_league(data: Data) -> list[Claim]:
-    """Who is first."""
+    """Who is first; nothing where nobody came to the target."""
     ours, theirs = best_of(data, ours=True), best_of(data, ours=False)
+    both_s = np.concatenate([times_s(data, ours), times_s(data, theirs)])
+    if (both_s == data["horizon_s"]).all():
+        return []
     ratio = times_s(data, ours) / times_s(data, theirs)
     return [
         Claim(

@@ -21,7 +21,15 @@ from papers.peers_runs import (
     run_league,
 )
 from papers.peers_settings import EMBEDDED, SETTINGS, LeagueStudy, Race
-from papers.peers_views import best_of, names_in, summary, table_of_league, times_s
+from papers.peers_views import (
+    NOT_REACHED,
+    best_of,
+    claims_of_league,
+    names_in,
+    summary,
+    table_of_league,
+    times_s,
+)
 
 from melisma.algorithms.allocating import allocate
 from melisma.jobs import Job
@@ -183,12 +191,23 @@ def test_the_summary_has_who_is_first_in_bold() -> None:
         {
             "A": [heading, ["**csa**", "", "1 ± 0"], ["FedAvg", "", "2 ± 0"]],
             "B": [heading, ["FedAvg", "", "3 ± 0"], ["**csa**", "", "4 ± 0"]],
+            "C": [heading, ["**csa**", "", NOT_REACHED], ["FedAvg", "", NOT_REACHED]],
         }
     )
     assert found[1:] == [
         ["A", "**csa**", "1 ± 0", "FedAvg", "2 ± 0"],
         ["B", "csa", "4 ± 0", "**FedAvg**", "3 ± 0"],
+        ["C", "csa", NOT_REACHED, "FedAvg", NOT_REACHED],
     ]
+
+
+def test_where_nobody_comes_to_the_target_nothing_is_claimed() -> None:
+    horizon = {"horizon_s": np.array([9.0])}
+    never, once = np.array([np.inf, np.inf]), np.array([4.5, np.inf])
+    reached = {"FedAvg/reached_s": never, "csa/reached_s": never}
+    assert claims_of_league(horizon | reached) == []
+    reached["csa/reached_s"] = once
+    assert claims_of_league(horizon | reached)[0].ours.value == pytest.approx(0.75)
 
 
 def test_who_diverges_has_failed_and_the_race_goes_on() -> None:
