@@ -16,7 +16,7 @@ from melisma.registry import _OBJECTS
 from melisma.schemes import SCHEMES
 from melisma.units import Seconds
 
-QUICK: dict[str, Any] = {"cycles": 2, "samples": 1000}
+QUICK: dict[str, Any] = {"cycles": 2, "samples": 400, "deadline": "0.3 s"}
 
 
 def job_of(**keys: Any) -> mel.Job:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.algorithms.resuming import whole_and_resumed
 from tests.fleets.fleets import law, small_data, small_model, task_of
+from tests.jobs.small import small
 
 from melisma.algorithms.asynchronous import TOO_OLD, Asynchronous
 from melisma.algorithms.asynchronous import Rule as AsynchronousRule
@@ -28,12 +29,13 @@ from melisma.jobs.asynchronous_checks import ASYNCHRONOUS, FEDCOMPASS, RINGLEADE
 from melisma.jobs.asynchronous_table import AsynchronousTable
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import (
+    DEMO_LEARNERS,
     AggregationTable,
     DataTable,
-    Job,
     LearnersTable,
     Split,
     StateTable,
+    TrainingTable,
 )
 from melisma.launch.api import simulate
 from melisma.learning.parameters import Parameters, parameters_of, put, trained
@@ -167,13 +169,14 @@ def test_models_times_and_ages_are_those_of_a_plain_queue(name: str) -> None:
         torch.testing.assert_close(final[n], value, atol=1e-6, rtol=1e-5)
 
 
-JOB = Job(
+JOB = small(
     scheme="async:fedbuff",
     mode=Mode.FEDERATED,
     cycles=6,
     steps=1,
     noise=0.3,
     data=DataTable(split=Split.DIRICHLET, alpha=0.3),
+    training=TrainingTable(batch=128),
     asynchronous=AsynchronousTable(updates=7),
 )
 SCHEMES = list(ASYNCHRONOUS)
@@ -184,7 +187,7 @@ SCHEMES = list(ASYNCHRONOUS)
 def test_a_resumed_run_goes_on_with_what_was_on_its_way(
     scheme: str, mode: Mode, tmp_path: Path
 ) -> None:
-    job = msgspec.structs.replace(JOB, scheme=scheme, mode=mode, samples=1000)
+    job = msgspec.structs.replace(JOB, scheme=scheme, mode=mode)
     whole, resumed = whole_and_resumed(job, tmp_path, after=3)
     assert whole == resumed
 
@@ -194,7 +197,9 @@ def test_nobody_waits_for_anybody(scheme: str) -> None:
     found: list[Record] = []
     table = AsynchronousTable(updates=30)  # Ringleader waits for a first of everybody
     simulate(
-        msgspec.structs.replace(JOB, scheme=scheme, noise=0.0, asynchronous=table),
+        msgspec.structs.replace(
+            JOB, scheme=scheme, noise=0.0, cycles=3, asynchronous=table
+        ),
         runs=None,
         watch=found.append,
     )
@@ -206,7 +211,7 @@ def test_nobody_waits_for_anybody(scheme: str) -> None:
         assert begins[0] == 0.0
         assert begins[1:] == pytest.approx(ends[:-1])
     merged = [r for r in found if isinstance(r, records.Aggregated)]
-    assert [r.learners for r in merged] == [30] * 6
+    assert [r.learners for r in merged] == [30] * 3
     assert max(r.max_staleness for r in merged) > 0
     ages = [r.age for r in found if isinstance(r, records.Carried)]
     assert max(ages) == max(r.max_staleness for r in merged)
@@ -216,7 +221,15 @@ def test_nobody_waits_for_anybody(scheme: str) -> None:
 def test_it_learns() -> None:
     for scheme in SCHEMES:
         table = AsynchronousTable(updates=30 if scheme == RINGLEADER else 10)
-        job = msgspec.structs.replace(JOB, scheme=scheme, cycles=25, asynchronous=table)
+        job = msgspec.structs.replace(
+            JOB,
+            scheme=scheme,
+            cycles=25,
+            asynchronous=table,
+            training=TrainingTable(),
+            samples=None,
+            learners=DEMO_LEARNERS,
+        )
         assert max(simulate(job, runs=None).history.metric) > 0.55
 
 
@@ -266,8 +279,8 @@ def test_who_has_less_than_a_shard_has_no_orders() -> None:
 
 
 def test_too_few_samples_for_a_shard_each_are_said_to_be() -> None:
-    job = msgspec.structs.replace(JOB, mode=Mode.PARALLEL, shard=3000)
-    with pytest.raises(InfeasibleError, match="has a shard of 3000 samples"):
+    job = msgspec.structs.replace(JOB, mode=Mode.PARALLEL, shard=300)
+    with pytest.raises(InfeasibleError, match="has a shard of 300 samples"):
         simulate(job, runs=None)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.algorithms.resuming import whole_and_resumed
 from tests.fleets.learners import Steady, changed, live, of
+from tests.jobs.small import small
 
 from melisma.algorithms import auto as module
 from melisma.algorithms.auto import (
@@ -43,13 +44,22 @@ JOB = Job(
     deadline=AUTO,
     learners=(
         LearnersTable(
-            name="a", rate=SamplesPerSecond(2000), bandwidth=BytesPerSecond(4e6)
+            name="a", rate=SamplesPerSecond(400), bandwidth=BytesPerSecond(4e6)
         ),
         LearnersTable(
-            name="b", rate=SamplesPerSecond(500), bandwidth=BytesPerSecond(1e6)
+            name="b", rate=SamplesPerSecond(100), bandwidth=BytesPerSecond(1e6)
         ),
     ),
 )
+
+
+@pytest.fixture
+def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few deadlines to choose from, each a whole plan, where that is enough."""
+    monkeypatch.setattr(module, "TO_A_DOUBLING", 1)
+
+
+COARSE = pytest.mark.usefixtures("_coarse")
 
 
 # The filter
@@ -246,6 +256,7 @@ def test_a_deadline_leaves_time_for_two_batches_or_all_that_a_learner_has() -> N
     assert asyncio.run(shortest_s(planned, Work(105, own))) <= 0.11
 
 
+@COARSE
 @pytest.mark.parametrize("mode", Mode)
 def test_a_simulated_learner_that_is_too_slow_for_a_chosen_deadline_sits_out(
     mode: Mode,
@@ -265,6 +276,7 @@ def test_a_simulated_learner_that_is_too_slow_for_a_chosen_deadline_sits_out(
         assert given.count(0) == 2
 
 
+@COARSE
 @pytest.mark.parametrize(
     "changes",
     [
@@ -278,7 +290,7 @@ def test_a_deadline_is_chosen_with_promises_and_where_late_work_is_carried(
     changes: dict[str, Any], tmp_path: Path
 ) -> None:
     found = list[Record]()
-    job = Job(deadline=AUTO, cycles=6, samples=800, **changes)
+    job = small(deadline=AUTO, cycles=6, samples=800, shard=10, **changes)
     simulate(job, runs=None, watch=found.append)
     chosen = [r for r in found if isinstance(r, Steered)]
     assert [r.cycle for r in chosen] == [1, 2, 3, 4, 5, 6]
@@ -322,6 +334,7 @@ def test_a_run_says_auto_again_in_its_configuration(tmp_path: Path) -> None:
 # Runs
 
 
+@COARSE
 def test_every_cycle_has_a_deadline_a_reason_and_an_expectation() -> None:
     happened = list[Record]()
     simulate(JOB, runs=None, watch=happened.append)
@@ -336,6 +349,7 @@ def test_every_cycle_has_a_deadline_a_reason_and_an_expectation() -> None:
         assert 0 < steered.expected < before
 
 
+@COARSE
 @pytest.mark.parametrize("chosen", [None, 2])
 def test_work_is_counted_by_those_who_take_part(chosen: int | None) -> None:
     learners = [msgspec.structs.replace(g, count=4) for g in JOB.learners]
@@ -355,6 +369,7 @@ def test_work_is_counted_by_those_who_take_part(chosen: int | None) -> None:
         assert steered.trained == pytest.approx(done / (chosen or 8))
 
 
+@COARSE
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_a_run_that_was_cut_short_goes_on_as_if_it_had_not_been(
     by_hand: bool, tmp_path: Path

@@ -18,7 +18,7 @@ from melisma.algorithms.coded import NOT_NEEDED, Coded, _parts
 from melisma.algorithms.coder import Coder, Coding
 from melisma.algorithms.loop import train
 from melisma.algorithms.task import ScheduledTask
-from melisma.coding import CODES, TwoStage
+from melisma.coding import CODES, TwoStage, choice
 from melisma.errors import ConfigError, InfeasibleError, TrainingError
 from melisma.fleets.simulated_coded import Straggling
 from melisma.jobs.building import Prepared
@@ -63,6 +63,15 @@ def build(job: Job) -> Prepared:
     return built
 
 
+@pytest.fixture
+def _coarse_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iterations need not be planned well where their durations are not looked at."""
+    monkeypatch.setattr(choice, "SCENARIOS", 4)
+
+
+COARSE = pytest.mark.usefixtures("_coarse_plans")
+
+
 def ran(ready: Prepared) -> tuple[Parameters, list[Record]]:
     run = RunWriter()
     trained = train(ready.task, ready.crew, ready.algorithm, run)
@@ -92,6 +101,7 @@ def assert_same(ours: Parameters, theirs: Parameters) -> None:
         torch.testing.assert_close(tensor, theirs[name], rtol=1e-4, atol=2e-6)
 
 
+@COARSE
 @pytest.mark.parametrize("slower", [8.0, math.inf])
 @pytest.mark.parametrize("code", [code for code in CODES if code != "uncoded"])
 def test_the_model_is_that_of_plain_descent(code: str, slower: float) -> None:
@@ -111,6 +121,7 @@ ANY = {
 }
 
 
+@COARSE
 @pytest.mark.parametrize("how", ANY)
 def test_any_optimiser_descends_as_torchs_own(how: str) -> None:
     ready = build(job(training=ANY[how]))
@@ -118,6 +129,7 @@ def test_any_optimiser_descends_as_torchs_own(how: str) -> None:
     assert_same(ran(ready)[0], plain)
 
 
+@COARSE
 def test_a_tasks_own_optimiser_descends() -> None:
     def named(optimiser: Any) -> Any:
         arguments = {"weight_decay": 0.1, "eps": 1e-3}
@@ -169,6 +181,7 @@ def started(happened: list[Record]) -> dict[int, list[str]]:
     }
 
 
+@COARSE
 @pytest.mark.parametrize("first", ["chosen", "random", 3])
 def test_a_ring_of_helpers_trains_as_plain_descent_does(first: Any) -> None:
     dead = StragglingTable(number=1, slower=math.inf)
@@ -181,6 +194,7 @@ def test_a_ring_of_helpers_trains_as_plain_descent_does(first: Any) -> None:
     assert sizes <= {"chosen": {1, 2, 3, 4, 5}, "random": {4}, 3: {3}}[first]
 
 
+@COARSE
 @pytest.mark.parametrize(
     ("helpers", "coded"), [("ring", "ring"), ("reserved", "blocks")]
 )
@@ -193,6 +207,7 @@ def test_helpers_of_a_run_are_coded_as_its_job_says(helpers: Any, coded: str) ->
     assert (code.helpers, code.coded) == (helpers, coded)
 
 
+@COARSE
 def test_who_starts_is_drawn_anew_in_each_cycle() -> None:
     _, happened = ran(build(job(helpers="ring", first=2)))
     assert len({tuple(names) for names in started(happened).values()}) > 1
@@ -207,6 +222,7 @@ def drawn(cycles: list[int], **changes: Any) -> list[tuple[int, ...]]:
     return [tuple(np.flatnonzero(code.loads).tolist()) for code in codes]
 
 
+@COARSE
 def test_a_resumed_run_draws_those_who_start_as_it_would_have() -> None:
     assert drawn([1, 2, 3, 4], first=3)[2:] == drawn([3, 4], first=3)
     assert drawn([3, 4], first=3) != drawn([3, 4], first=3, seed=1)
@@ -296,6 +312,7 @@ def test_enough_channels_are_as_good_as_one_each() -> None:
     assert times[0] == pytest.approx(times[1], rel=1e-9)
 
 
+@COARSE
 def test_the_same_seed_gives_the_same_records() -> None:
     one, two = (ran(build(job()))[1] for _ in range(2))
     assert one == two

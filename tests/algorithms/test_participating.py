@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.algorithms.resuming import whole_and_resumed
 from tests.fleets.learners import Steady, changed, live, of
+from tests.jobs.small import small
 
 from melisma.algorithms.allocating import NOT_CHOSEN
 from melisma.algorithms.state import RunState
@@ -25,7 +26,7 @@ from melisma.schemes.participation import TakesPart
 from melisma.system.law import Mode
 from melisma.units import Deadline
 
-JOB = Job(
+JOB = small(
     mode=Mode.FEDERATED,
     cycles=6,
     deadline=Deadline(1.0),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.algorithms.resuming import whole_and_resumed
 from tests.fleets.fleets import fleet_of, law, small_model, task_of
+from tests.jobs.small import small
 
 from melisma.algorithms.allocating import allocate
 from melisma.algorithms.averaging import Averaging
@@ -21,7 +22,7 @@ from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets.protocols import NOT_THERE, Lost, Order, Report, Updates
 from melisma.fleets.simulated import Conditions
 from melisma.jobs.families import family_of
-from melisma.jobs.schema import Job, LearnersTable, StateTable, TaskTable
+from melisma.jobs.schema import Job, LearnersTable, StateTable, TaskTable, TrainingTable
 from melisma.launch.api import simulate
 from melisma.learning.parameters import parameters_of
 from melisma.learning.settings import Late
@@ -225,6 +226,7 @@ def three_tasks(scheme: str, late_at_most: float | None) -> Job:
         steps=1,
         noise=0.2,
         late_at_most=late_at_most,
+        training=TrainingTable(batch=400),  # the law of times knows no batches
         tasks=(TaskTable(name="one"), TaskTable(name="two")),
         learners=(LearnersTable(name="phone", count=6, states=states),),
     )
@@ -248,8 +250,8 @@ def test_several_tasks_keep_a_promise() -> None:
 @pytest.mark.parametrize(
     "job",
     [
-        Job(cycles=6, samples=400, noise=0.3, late_at_most=0.1),
-        Job(cycles=6, scheme="dab", noise=0.3, late_at_most=0.1),
+        small(cycles=6, noise=0.3, late_at_most=0.1),
+        small(cycles=6, scheme="dab", noise=0.3, late_at_most=0.1),
         msgspec.structs.replace(three_tasks("med", 0.1), cycles=6),
     ],
     ids=["csa", "dab", "med"],

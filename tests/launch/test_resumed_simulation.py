@@ -1,14 +1,17 @@
 """A simulated run that was cut short goes on to the same records, byte for byte."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from tests.jobs.small import SMALL
 
 from melisma.algorithms.control import Control
+from melisma.coding import choice
 from melisma.errors import DataError
 from melisma.jobs.files import load
-from melisma.jobs.schema import Job
+from melisma.jobs.schema import Job, WorkloadTable
 from melisma.launch.api import resume
 from melisma.launch.simulate import build
 from melisma.runs import store
@@ -18,9 +21,24 @@ from melisma.runs.store import CHECKPOINT, MODEL, RECORDS, RunWriter
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+#: What makes the largest examples small: they are to go on, not to learn.
+LESS: dict[str, dict[str, Any]] = {
+    "demo": SMALL,
+    "cell": {"samples": 400, "workload": WorkloadTable(cycles=3.2e7)},
+    "transmission": {"samples": 400},
+}
+
+
 def job(example: str, **changes: object) -> Job:
     loaded = load(EXAMPLES / f"{example}.toml")
-    return msgspec.structs.replace(loaded, **({"cycles": 4} | changes))
+    less = {"cycles": 4} | LESS.get(example, {})
+    return msgspec.structs.replace(loaded, **(less | changes))
+
+
+@pytest.fixture(autouse=True)
+def _coarse_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coded iterations need not be planned well here."""
+    monkeypatch.setattr(choice, "SCENARIOS", 4)
 
 
 def files(folder: Path) -> dict[str, bytes]:
