@@ -14,6 +14,7 @@ from melisma.system import cell
 README = Path(__file__).parents[1] / "README.md"
 
 
+@pytest.mark.slow
 def test_the_first_screen_prints_what_it_says() -> None:
     text = README.read_text(encoding="utf-8")
     code, printed = re.findall(r"```(?:python)?\n(.*?)```", text, flags=re.DOTALL)[:2]

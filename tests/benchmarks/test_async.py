@@ -22,6 +22,7 @@ def runs(rate: float, weight: float = 1.0) -> Runs:
     )
 
 
+@pytest.mark.slow
 def test_bench_async_simulates_and_names_a_peer_that_is_not_there(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

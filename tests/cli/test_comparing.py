@@ -7,6 +7,7 @@ import pytest
 from tests.cli.running import FOG, TASKS, Melisma, quick_job
 
 
+@pytest.mark.slow
 def test_compare_shows_all_schemes_and_writes_picture_and_report(
     tmp_path: Path, melisma: Melisma
 ) -> None:

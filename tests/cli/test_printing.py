@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.cli.running import TASKS, Melisma, quick_job
 
 LEARNERS = """
@@ -71,6 +72,7 @@ def test_no_line_of_a_pipe_is_wrapped_or_cut(tmp_path: Path, melisma: Melisma) -
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_progress_is_shown_on_a_terminal_and_taken_away(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "melisma", "simulate", quick_job(tmp_path)]

@@ -84,6 +84,7 @@ def test_utility_and_backlog_grow_with_v(by_weight: dict[float, Trace]) -> None:
     assert 3 * 0.8 < backlog[2] / backlog[1] < 4
 
 
+@pytest.mark.slow
 def test_the_distance_from_hindsight_shrinks_like_one_over_v(
     by_weight: dict[float, Trace],
 ) -> None:
