@@ -116,14 +116,14 @@ def draw_league(drawing: Figure, data: Data) -> None:
     # What errs four times as often as it may is far from the race's end.
     if (bottom := 1 - 4 * (1 - target)) > 0:
         ax.set_ylim(bottom, 1.0)
-    plots.curves(ax, lines)
-    ax.axhline(target, color="#999999", linewidth=0.8, linestyle=":")
     ax.set(xlabel="virtual time (s)", ylabel="accuracy")
     if target < 0.2:
         ax.set(yscale="log", ylabel="squared norm of the gradient")
+    plots.curves(ax, lines)
+    ax.axhline(target, color="#999999", linewidth=0.8, linestyle=":")
 
 
-def claims_of_league(data: Data) -> list[Claim]:
+def claims_of_league(data: Data, why: str = "unexplained") -> list[Claim]:
     """Who is first; nothing where nobody came to the target."""
     ours, theirs = best_of(data, ours=True), best_of(data, ours=False)
     both_s = np.concatenate([times_s(data, ours), times_s(data, theirs)])
@@ -137,6 +137,7 @@ def claims_of_league(data: Data) -> list[Claim]:
             printed="aim: 1 or less",
             ours=mean_of(ratio),
             rule=at_most(1.0),
+            why=why,
         )
     ]
 

@@ -142,16 +142,18 @@ def costs(ax: Axes, rows: Mapping[str, Mapping[str, tuple[float, float, int]]]) 
 def label_ends(ax: Axes, ends: Sequence[tuple[str, str, float]]) -> None:
     """Write (text, colour, height) beside the right edge, apart from one another."""
     ends = sorted(ends, key=lambda end: end[2])
-    low, high = ax.get_ylim()
+    scaled = ax.yaxis.get_transform().transform  # of a logarithmic axis, too
+    low, high = scaled(np.array(ax.get_ylim()))
     # Heights that rise by at least a gap, as near to the true ones as can be.
-    steps = 0.06 * (high - low) * np.arange(len(ends))
-    heights = np.array([height for _, _, height in ends])
-    apart = isotonic_regression(heights - steps).x + steps
+    steps = 0.06 * np.arange(len(ends))
+    heights = scaled(np.array([height for _, _, height in ends]))
+    shares = np.clip((heights - low) / (high - low), 0.0, 1.0)
+    apart = isotonic_regression(shares - steps).x + steps
     for (text, colour, _), height in zip(ends, apart, strict=True):
         ax.annotate(
             text,
             (1.0, height),
-            xycoords=("axes fraction", "data"),
+            xycoords="axes fraction",
             xytext=(4, 0),
             textcoords="offset points",
             va="center",
