@@ -203,13 +203,12 @@ PAPER = Paper(
         "FedCompass: three of eighteen combinations, all at exponential speeds, none "
         "faster than 15 ms a step. Among five silos the best of ours is sooner than "
         "FedProx in the mean and on seven seeds of ten, and up to four times as late "
-        "on the others. There the fastest silo does ten times the slowest one's work, "
-        "on classes of its own; FedProx's all do the same, as far as time allows, and "
-        "end better.",
+        "on the others. On the two of these that were looked at, the fastest silo does "
+        "ten times the slowest one's work, on classes of its own, which may be why: "
+        "FedProx's all do the same, as far as time allows, and end better.",
         "Ringleader: times spread log-normally by 10 %, in place of added half-normal "
         "noise; a shorter horizon; gradients of every sixth training sample. Nine of "
-        "twelve chose the greatest of the three rates, and a mean of a hundred "
-        "workers' gradients would bear more, so that the grid is to move up. "
+        "twelve chose the greatest of the three rates, so that the grid is to move up. "
         "Ringmaster and Ringleader have an outer rate to choose, and go up and down by "
         "orders of magnitude before and after they first come to the target.",
         "FedProx prints no times: a round has 100 s here, of which models travel for "
@@ -243,7 +242,7 @@ PAPER = Paper(
             "{learners} silos of exponential speeds, a few classes each, {dataset}.",
             claims=partial(
                 claims_of_league,
-                why="the mean of ten ratios, one of them 4.4: see the differences",
+                why="the mean of the seeds' ratios: see the differences",
             ),
             target=0.8,
             horizon_s=20.0,
@@ -272,8 +271,8 @@ PAPER = Paper(
             "to become small.",
             claims=partial(
                 claims_of_league,
-                why="Ringmaster adds up what workers send, a step for each; ours and "
-                "most of theirs average a hundred gradients at no greater rate",
+                why="Ringmaster adds up what workers send, a step for each, where ours "
+                "average; whether greater rates make up for it is not known yet",
             ),
             horizon_s=500.0,
             target=0.1,

@@ -84,12 +84,9 @@ def summary(tables: dict[str, Cells]) -> Cells:
         theirs = [row for row in entrants if row not in ours]
         pair = (ours[0], theirs[0])  # tables have the soonest first
         cells = [cell for row in pair for cell in (row[0].strip("*"), row[2])]
-        if entrants[0][2] == NOT_REACHED:
-            pass  # nobody is first
-        elif entrants[0] in theirs:
-            cells[2] = f"**{cells[2]}**"
-        else:
-            cells[0] = f"**{cells[0]}**"
+        if entrants[0][2] != NOT_REACHED:  # else nobody is first
+            first = 2 if entrants[0] in theirs else 0
+            cells[first] = f"**{cells[first]}**"
         rows.append([title, *cells])
     return rows
 
