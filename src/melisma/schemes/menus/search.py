@@ -1,0 +1,102 @@
+"""Search the windows of steps for the plan of most value: branch and bound.
+
+A range of windows has one bound, by rays that are above those of all of them. The
+range of the highest bound is halved, down to single windows; those of which the bound
+is not above the best plan are left alone.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+
+from melisma.maths.arrays import Floats
+from melisma.maths.rays import ROUNDING, Rays
+from melisma.maths.rays_core import close
+from melisma.schemes.menus.windows import Plan, Windows, free
+
+#: Times that the gap of a window is closed further.
+ROUNDS = 4
+
+
+class Found(NamedTuple):
+    """The best plan met; no plan is worth more than the bound."""
+
+    plan: Plan | None
+    bound: float
+
+
+#: Solves the window from a, where a plan of so much value is known.
+Solve = Callable[[Windows, int, float], Found]
+
+
+def best(
+    windows: Windows,
+    first: int,
+    last: int,
+    known: Plan | None,
+    solve: Solve,
+    *,
+    bonus: Floats,
+    offset: float = 0.0,
+    most: int = 40,
+) -> Found:
+    """Return the best plan of the windows from ``first`` to ``last``.
+
+    ``bonus`` is what samples are worth by option besides, and ``offset`` what all
+    that is too much: with prices on constraints, their Lagrangian. After ``most``
+    windows the best plan has to do, if there is one.
+    """
+    plan, left, price = known, -np.inf, None
+
+    def bound(rays: Rays) -> float:
+        nonlocal price
+        if not rays.reachable:
+            return -np.inf
+        enough = -np.inf if plan is None else plan.value + offset
+        relaxed = rays.relax(guess=price, enough=enough)
+        price = relaxed.price
+        return relaxed.bound - offset
+
+    heap = [(-np.inf, first, last)]
+    count = 0
+    while heap:
+        height, first, last = heappop(heap)
+        value = -np.inf if plan is None else plan.value
+        if -height <= value + ROUNDING * abs(value) or (count >= most and plan):
+            left = max(left, -height)
+            break
+        if first == last:
+            found = solve(windows, first, value)
+            count += 1
+            if found.plan is not None and found.plan.value > value:
+                plan = found.plan
+            left = max(left, found.bound)
+            continue
+        middle = (first + last) // 2
+        for low, high in ((first, middle), (middle + 1, last)):
+            rays = windows.relaxed(low, high, bonus)
+            heappush(heap, (-min(-height, bound(rays)), low, high))
+    value = -np.inf if plan is None else plan.value
+    return Found(plan, max(left, value))
+
+
+def solved(windows: Windows, a: int, value: float) -> Found:
+    """Solve one window without coverage: relax, go between, close the gap."""
+    rays = windows.rays(a, free(windows.menu.options))
+    if not rays.reachable:
+        return Found(None, -np.inf)
+    relaxed = rays.relax(enough=value)
+    if relaxed.bound <= value:
+        return Found(None, relaxed.bound)
+    ray, proven = rays.between(relaxed), False
+    gain = rays.gain(ray, rays.filled(ray))
+    for _ in range(ROUNDS):
+        closed = close(rays, relaxed, ray, max(gain, value))
+        proven, before = closed.proven, gain
+        ray, gain = closed.ray, rays.gain(closed.ray, rays.filled(closed.ray))
+        if proven or gain <= before:
+            break
+    plan = windows.plan(a, ray, rays.filled(ray))
+    return Found(plan, max(plan.value, value) if proven else relaxed.bound)
