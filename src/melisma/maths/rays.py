@@ -15,6 +15,7 @@ has them: the gap is a part of one item's gain, however many there are.
 """
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,10 @@ from melisma.maths.arrays import Floats, Ints
 ROUNDING = 1e-11
 #: Prices that are tried; a bound at any of them holds.
 PRICES = 100
+#: Items that a first guess looks at, and how far about the total it does.
+SAMPLED, ABOUT = 4096, 0.01
+#: Items gone through at once: all that is known of them fits a cache.
+CHUNK = 8192
 
 
 class Pick(NamedTuple):
@@ -68,14 +73,16 @@ class Rays:
 
     def best(self, price: float) -> Pick:
         """Return what is best for each item alone at a price."""
-        gain = np.full(self.low.size, -np.inf)
         ray = np.zeros(self.low.size, dtype=np.int64)
-        for r, (slope, reach) in enumerate(zip(self.slope, self.reach, strict=True)):
-            net = slope - price
-            own = np.maximum(net * reach, net * self.low)
-            better = own > gain
-            np.copyto(gain, own, where=better)
-            ray[better] = r
+        for start in range(0, ray.size, CHUNK):
+            part = slice(start, start + CHUNK)
+            low, own_ray = self.low[part], ray[part]
+            gain = np.full(low.size, -np.inf)
+            for r in range(len(self.slope)):
+                net = self.slope[r, part] - price
+                own = np.maximum(net * self.reach[r, part], net * low)
+                np.copyto(own_ray, r, where=own > gain)
+                np.maximum(gain, own, out=gain)
         slope, reach = self.at(ray)
         return _pick(ray, slope, np.where(slope > price, reach, self.low))
 
@@ -96,19 +103,20 @@ class Rays:
         ray = self.slope.argmax(axis=0)
         return _pick(ray, self.at(ray)[0], self.low)
 
-    def relax(self, guess: float | None = None, enough: float = -np.inf) -> Relaxed:
+    def relax(self, enough: float = -np.inf) -> Relaxed:
         """Return the least bound, or the first that is not above ``enough``.
 
-        ``guess`` is a price near its own, if one is known. The total must be within
-        reach.
+        The total must be within reach.
         """
         more, less, bound, at = self.furthest(), self.shortest(), np.inf, 0.0
         for pick in (more, less):
             if pick.total == self.total:
                 return Relaxed(pick.gain, 0.0, pick, pick)
-        price = guess
+        guesses = self._guesses()
         for _ in range(PRICES):
-            if price is None:
+            if guesses:
+                price = guesses.pop()
+            else:
                 price = (more.gain - less.gain) / (more.total - less.total)
             pick = self.best(price)
             height = pick.bound(price, self.total)
@@ -118,13 +126,24 @@ class Rays:
             if height <= max(model) + ROUNDING * abs(height) or bound <= enough:
                 break
             if pick.total >= self.total:
-                more = pick
+                more = min(more, pick, key=attrgetter("total"))
             if pick.total <= self.total:
-                less = pick
-            if more is less:
+                less = max(less, pick, key=attrgetter("total"))
+            if more.total == less.total:
                 break
-            price = None
         return Relaxed(bound, at, more, less)
+
+    def _guesses(self) -> list[float]:
+        """Prices on either side of the best one, by every so manieth item."""
+        sample = slice(None, None, self.low.size // SAMPLED)
+        prices = []
+        for about in (1.0 - ABOUT, 1.0 + ABOUT) if self.low.size > 2 * SAMPLED else ():
+            low = self.low[sample]
+            total = int(self.total * about * low.size / self.low.size)
+            rays = Rays(self.slope[:, sample], self.reach[:, sample], low, total)
+            if rays.reachable:
+                prices.append(rays.relax().price)
+        return prices
 
     def between(self, relaxed: Relaxed) -> Ints:
         """Return rays on the way from one pick to the other, with room for the total.

@@ -18,9 +18,9 @@ from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.maths.rays import ROUNDING, Rays, Relaxed
 
 #: Items that are looked at together, and entries of the table of their sums.
-ITEMS, ENTRIES = 48, 3_000_000
+ITEMS, ENTRIES = 32, 1_500_000
 #: Ends of rays times sums that are tried at most, before the best met has to do.
-WORK = 150_000_000
+WORK = 60_000_000
 
 
 class Closed(NamedTuple):

@@ -154,7 +154,9 @@ def _top(windows: Windows, least_steps: int) -> int:
     K, D, T, low = problem.learners, problem.samples, problem.deadline_s, problem.low
     if low.sum() > D or problem.high.sum() < D:
         problem.check_room()
-    top = last_true(windows.fits, least_steps, STEPS_LIMIT, guess=least_steps)
+    few = windows.sampled()
+    guess = last_true(few.fits, least_steps, STEPS_LIMIT, guess=least_steps)
+    top = last_true(windows.fits, least_steps, STEPS_LIMIT, guess=guess)
     if top >= least_steps:
         return top
     most = windows.reach(least_steps).max(axis=0)

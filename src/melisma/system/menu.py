@@ -91,6 +91,15 @@ class Menu:
         assert self.allowed is not None  # once it is checked
         return self.allowed
 
+    def only(self, learners: Bools) -> "Menu":
+        """Return the menu of some of the learners."""
+        return Menu(
+            law=self.law.only(learners),
+            value=self.value[learners],
+            allowed=self.may[learners],
+            blocks=self.blocks,
+        )
+
     def law_of(self, options: Ints) -> DelayLaw:
         """Return the law of learners who each take the option given."""
         return self.law.at(np.arange(self.learners), options)

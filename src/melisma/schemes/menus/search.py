@@ -10,12 +10,15 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from melisma.maths.arrays import Floats
-from melisma.maths.rays import ROUNDING, Rays
+from melisma.maths.rays import ROUNDING
 from melisma.maths.rays_core import close
 from melisma.schemes.menus.windows import Plan, Windows, free
 
+#: To what share of the largest a price for a range of windows is found.
+PRECISE = 1e-7
 #: Times that the gap of a window is closed further.
 ROUNDS = 4
 
@@ -48,16 +51,20 @@ def best(
     that is too much: with prices on constraints, their Lagrangian. After ``most``
     windows the best plan has to do, if there is one.
     """
-    plan, left, price = known, -np.inf, None
+    plan, left, few = known, -np.inf, windows.sampled()
 
-    def bound(rays: Rays) -> float:
-        nonlocal price
-        if not rays.reachable:
-            return -np.inf
-        enough = -np.inf if plan is None else plan.value + offset
-        relaxed = rays.relax(guess=price, enough=enough)
-        price = relaxed.price
-        return relaxed.bound - offset
+    steepest = float(windows.value.max())
+
+    def bound(first: int, last: int) -> float:
+        """Bound at the price that is best for some of the learners."""
+        most = steepest * (last + windows.width) + float(bonus.max())
+        price = minimize_scalar(
+            lambda price: few.bound(first, last, bonus, float(price)),
+            bounds=(-most, most),
+            method="bounded",
+            options={"xatol": PRECISE * most},
+        ).x
+        return windows.bound(first, last, bonus, float(price)) - offset
 
     heap = [(-np.inf, first, last)]
     count = 0
@@ -76,8 +83,7 @@ def best(
             continue
         middle = (first + last) // 2
         for low, high in ((first, middle), (middle + 1, last)):
-            rays = windows.relaxed(low, high, bonus)
-            heappush(heap, (-min(-height, bound(rays)), low, high))
+            heappush(heap, (-min(-height, bound(low, high)), low, high))
     value = -np.inf if plan is None else plan.value
     return Found(plan, max(left, value))
 

@@ -1,6 +1,6 @@
 """A window of steps as rays: option and steps are a ray, samples go along it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -13,6 +13,8 @@ from melisma.system.problem import Problem
 
 #: A relaxed window is given this much more, for what rounding may take from it.
 SLACK = 1.0 + 1e-12
+#: Learners that a price is guessed from, and that are gone through at once.
+SAMPLED, CHUNK = 2048, 2048
 
 
 class Plan(NamedTuple):
@@ -32,6 +34,10 @@ class Windows:
     menu: Menu
     width: int
     law: Problem = field(init=False)  #: option 0 of all learners, then option 1, …
+    value: Floats = field(init=False)  #: v
+    may: Bools = field(init=False)  #: which options may be taken
+    low: Floats = field(init=False)  #: least samples of each learner
+    high: Floats = field(init=False)  #: most
 
     def __post_init__(self) -> None:
         problem, law = self.problem, self.menu.law
@@ -43,17 +49,20 @@ class Windows:
             deadline_s=problem.deadline_s,
             most=np.tile(problem.high, self.menu.options),
         )
-        object.__setattr__(self, "law", flat)
-
-    @property
-    def low(self) -> Floats:
-        """Least samples of each learner."""
-        return self.problem.low.astype(np.float64)
+        fields = {
+            "law": flat,
+            "value": np.ascontiguousarray(self.menu.value.T),
+            "may": np.ascontiguousarray(self.menu.may.T),
+            "low": problem.low.astype(np.float64),
+            "high": problem.high.astype(np.float64),
+        }
+        for name, own in fields.items():
+            object.__setattr__(self, name, own)
 
     def reach(self, steps: int) -> Ints:
         """Most samples by each option with so many steps; 0: it may not be taken."""
         h = self.law.samples_within(steps).reshape(self.menu.options, -1)
-        return np.where(self.menu.may.T & (h >= self.problem.low), h, 0)
+        return np.where(self.may & (h >= self.problem.low), h, 0)
 
     def fits(self, steps: int) -> bool:
         """Return whether all samples fit with so many steps of everyone."""
@@ -65,56 +74,70 @@ class Windows:
 
         ``bonus`` is what a sample is worth by its option alone.
         """
-        worth = self.menu.value.T
-        levels = [
-            (worth * tau + bonus[:, None], self.reach(tau))
-            for tau in range(a, a + self.width + 1)
-        ]
-        return self._rays([slope for slope, _ in levels], [h for _, h in levels])
-
-    def of_ray(self, a: int, ray: Ints) -> tuple[Ints, Ints]:
-        """Return option and steps of each learner's ray."""
-        level, option = np.divmod(ray, self.menu.options)
-        return option, a + level
-
-    def relaxed(self, first: int, last: int, bonus: Floats) -> Rays:
-        """Rays above those of all windows from ``first`` to ``last``.
-
-        With real d and τ from ``first`` to b = last + width an option is worth
-        v·min(b·d, (T − C⁰ − C¹·d)/C²), which is concave in d: no answer is above the
-        rays to where b steps are just done, and to the most samples.
-        """
-        b, low, shape = last + self.width, self.low, self.menu.value.T.shape
-        c2, c1, c0 = (
-            c.reshape(shape)
-            for c in (self.law.step_s, self.law.sample_s, self.law.fixed_s)
-        )
-        room, most = self.problem.deadline_s - c0, self.reach(first)
-        kink = np.minimum(np.maximum(room / (c1 + b * c2), low), most)
-
-        def slope(d: Floats) -> Floats:
-            steps = np.minimum((room / np.maximum(d, 1.0) - c1) / c2, float(b))
-            worth: Floats = self.menu.value.T * np.maximum(steps, first) * SLACK
-            return worth + bonus[:, None]
-
-        ends = most.astype(np.float64)
-        return self._rays([slope(kink), slope(ends)], [kink, ends], most > 0)
-
-    def _rays(
-        self,
-        slopes: list[Floats],
-        reaches: list[Floats] | list[Ints],
-        open_: Bools | None = None,
-    ) -> Rays:
-        low = self.low
-        slope, reach = np.concatenate(slopes), np.concatenate(reaches).astype(float)
-        taken = reach > 0 if open_ is None else np.tile(open_, (len(slopes), 1))
+        low, v, levels = self.low, self.value, range(a, a + self.width + 1)
+        reach = np.concatenate([self.reach(tau) for tau in levels]).astype(np.float64)
+        slope = np.concatenate([v * tau + bonus[:, None] for tau in levels])
+        taken = reach > 0
         return Rays(
             slope=np.where(taken, slope, -np.inf),
             reach=np.where(taken, reach, low),
             low=low,
             total=self.problem.samples,
         )
+
+    def of_ray(self, a: int, ray: Ints) -> tuple[Ints, Ints]:
+        """Return option and steps of each learner's ray."""
+        level, option = np.divmod(ray, self.menu.options)
+        return option, a + level
+
+    def sampled(self) -> "Windows":
+        """Return the windows of every so manieth learner, with their part of D."""
+        K = self.problem.learners
+        some = np.zeros(K, dtype=bool)
+        some[:: 1 + K // SAMPLED] = True
+        problem = self.problem.of_some(some)
+        share = self.problem.samples * int(some.sum()) // K
+        total = min(max(share, int(problem.low.sum())), int(problem.high.sum()))
+        return replace(
+            self,
+            problem=replace(problem, samples=total),
+            menu=self.menu.only(some),
+        )
+
+    def bound(self, first: int, last: int, bonus: Floats, price: float) -> float:
+        """Return a bound on the value of all windows from ``first`` to ``last``.
+
+        With real d, and τ up to b = last + width, an option is worth at a price μ
+
+            v·min(b·d, (T − C⁰ − C¹·d)/C²) + (bonus − μ)·d,
+
+        which is concave in d, and linear but where b steps are just done: it is
+        largest there or at an end. Any μ makes Σ of the largest, + μ·D, a bound.
+        """
+        bound = price * self.problem.samples
+        for start in range(0, self.low.size, CHUNK):
+            part = slice(start, start + CHUNK)
+            best = self._most_worth(first, last, bonus - price, part)
+            bound += float(best.max(axis=0).sum())
+        return bound
+
+    def _most_worth(self, first: int, last: int, net: Floats, part: slice) -> Floats:
+        """Most that each option can be worth to some learners; −∞: it cannot be."""
+        b, low, v = last + self.width, self.low[part], self.value[:, part]
+        law, shape = self.law, self.value.shape
+        c2, c1, c0 = (
+            c.reshape(shape)[:, part] for c in (law.step_s, law.sample_s, law.fixed_s)
+        )
+        room, per_s = self.problem.deadline_s - c0, v / c2 * SLACK
+        most = np.minimum(room / (c1 + first * c2) * SLACK, self.high[part])
+        kink = np.minimum(np.maximum(room / (c1 + b * c2), low), most)
+
+        def worth(d: Floats) -> Floats:
+            busy = np.minimum(per_s * (room - c1 * d), (b * SLACK) * v * d)
+            return busy + net[:, None] * d
+
+        best = np.maximum(np.maximum(worth(low), worth(kink)), worth(most))
+        return np.where(self.may[:, part] & (most >= low), best, -np.inf)
 
     def plan(self, a: int, ray: Ints, samples: Ints) -> Plan:
         """Return a plan of a window, and what it is worth."""
