@@ -18,9 +18,9 @@ from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.maths.rays import ROUNDING, Rays, Relaxed
 
 #: Items that are looked at together, and entries of the table of their sums.
-ITEMS, ENTRIES = 32, 1_500_000
-#: Ends of rays times sums that are tried at most, before the best met has to do.
-WORK = 60_000_000
+ITEMS, ENTRIES = 32, 2_000_000
+#: Rays times sums that are tried at most, and what one takes: a moving minimum.
+WORK, FILTER = 200_000_000, 8
 
 
 class Closed(NamedTuple):
@@ -45,7 +45,7 @@ def close(rays: Rays, relaxed: Relaxed, ray: Ints, gain: float) -> Closed:
     other = _next_loss(rays, relaxed.price, start.ray, profit)
     open_ = np.flatnonzero(other <= gap)
     order = open_[np.argsort(other[open_], kind="stable")]
-    core = order[: _affordable(rays, order)]
+    core = order[: _affordable(rays, order, relaxed.price, profit, gap)]
     still = np.ones(other.size, dtype=bool)
     still[core] = False
     table = _Table(rays, relaxed.price, core, profit[core], gap)
@@ -71,14 +71,18 @@ def _next_loss(rays: Rays, price: float, ray: Ints, profit: Floats) -> Floats:
     return loss
 
 
-def _affordable(rays: Rays, items: Ints) -> int:
+def _affordable(
+    rays: Rays, items: Ints, price: float, profit: Floats, gap: float
+) -> int:
     """How many of the first items a table may have."""
     first = items[:ITEMS]
-    reach = np.where(np.isfinite(rays.slope[:, first]), rays.reach[:, first], 0.0)
-    sums = np.cumsum(reach.max(axis=0))
+    slope, reach = rays.slope[:, first], rays.reach[:, first]
+    net, low = slope - price, rays.low[first]
+    ends = np.maximum(net * reach, net * low) >= profit[first] - gap
+    sums = np.cumsum(np.where(ends, reach, low).max(axis=0))
     count = np.arange(1, first.size + 1)
-    fits = (sums * count <= ENTRIES) & (sums * count * 4 * len(reach) <= WORK)
-    return int(fits.sum())
+    work = sums * np.cumsum(ends.sum(axis=0) * FILTER)
+    return int(((sums * count <= ENTRIES) & (work <= WORK)).sum())
 
 
 def _fillers(

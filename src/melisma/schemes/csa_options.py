@@ -45,7 +45,7 @@ from melisma.maths.arrays import Floats, Ints, numbers
 from melisma.maths.search import last_true
 from melisma.schemes.csa import csa
 from melisma.schemes.menus import coverage, search
-from melisma.schemes.menus.windows import Plan, Windows, free
+from melisma.schemes.menus.windows import Plan, Windows
 from melisma.system.menu import Menu, MenuAllocation
 from melisma.system.metrics import max_staleness
 from melisma.system.problem import STEPS_LIMIT, Problem
@@ -75,7 +75,7 @@ def csa_options(
     windows = Windows(problem, menu, staleness)
     top = _top(windows, least_steps)
     found = search.best(
-        windows, least_steps, top, plain, search.solved, bonus=free(menu.options)
+        windows, least_steps, top, plain, search.priced(windows), search.solved
     )
     if plain is not None and (menu.may.sum(axis=1) == 1).all():
         found = search.Found(plain, found.bound)

@@ -9,7 +9,8 @@ whole numbers over classes of learners that are alike. Where that has few variab
 the window itself goes to HiGHS.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -18,17 +19,23 @@ from scipy.optimize import linprog
 
 from melisma.errors import InfeasibleError, SolverError
 from melisma.maths.arrays import Bools, Floats, Ints
-from melisma.maths.rays import ROUNDING, Pick, Rays
+from melisma.maths.rays import Pick, Rays
 from melisma.maths.search import last_true
 from melisma.schemes.menus import search
 from melisma.schemes.menus.exact import shared, whole
-from melisma.schemes.menus.search import Found
+from melisma.schemes.menus.search import Found, Prices
 from melisma.schemes.menus.windows import Plan, Windows, free
 
 #: A share of samples that is so little short of the least is rounding.
 SHORT = 1e-9
 #: Picks of a linear program, and ways to round its mixture.
-PICKS, WAYS = 150, 8
+PICKS, WAYS = 150, 4
+#: To what share of the value the linear program is solved.
+PRECISE = 1e-9
+#: Learners that prices are guessed from, and how many of these are tried on all.
+SAMPLED, RECENT = 512, 8
+#: Windows solved, but where they are small.
+WINDOWS = 6
 #: Rays of all learners up to which a window goes to HiGHS.
 SMALL = 160
 
@@ -47,20 +54,14 @@ def best(
     Raises InfeasibleError if none does.
     """
     top = _top(windows, first, near, rho)
-    rays = windows.rays(min(near, top), free(windows.menu.options))
-    mixture = _mixed(rays, windows, rho)
-    solve = partial(_solved, rho)
-    most = 40 if windows.menu.value.size < 10_000 else 4
-    found = search.best(
-        windows,
-        first,
-        top,
-        known,
-        solve,
-        bonus=mixture.bonus,
-        offset=mixture.offset,
-        most=most,
-    )
+    few = windows.sampled(SAMPLED)
+    factor = windows.problem.samples / few.problem.samples
+
+    def price(first: int, last: int) -> Prices:
+        return _mixed(few.relaxed(first, last), few, rho).scaled(factor)
+
+    most = WINDOWS if windows.value.size * (windows.width + 1) > SMALL else 40
+    found = search.best(windows, first, top, known, price, partial(_solved, rho), most)
     if found.plan is None:
         raise SolverError(
             f"no plan was found that gives each block its share of {rho.max():g}, nor "
@@ -76,64 +77,101 @@ class Mixture(NamedTuple):
     short: float  #: shares of samples that blocks lack, all together
     picks: list[Pick]
     weights: Floats
-    bonus: Floats  #: of a sample by each option, at the best prices
-    offset: float  #: Σ λ·ρ·D
+    prices: Prices  #: those of the bound
+    tried: list[tuple[float, Floats]]  #: prices of samples and of blocks, on the way
+
+    def scaled(self, factor: float) -> Prices:
+        """Return the prices for so many times as many samples."""
+        return self.prices._replace(offset=self.prices.offset * factor)
 
 
-def _mixed(rays: Rays, windows: Windows, rho: Floats, *, worth: bool = True) -> Mixture:
-    """Mix picks for the most value; for the least shortage where nothing has worth."""
+def _mixed(
+    rays: Rays,
+    windows: Windows,
+    rho: Floats,
+    *,
+    worth: bool = True,
+    tried: Sequence[tuple[float, Floats]] = (),
+) -> Mixture:
+    """Mix picks for the most value; for the least shortage where nothing has worth.
+
+    ``tried`` are prices near the best.
+    """
     blocks = windows.menu.blocks
     assert blocks is not None
-    D, M = windows.problem.samples, windows.menu.options
-    levels = len(rays.slope) // M
+    D, levels = rays.total, len(rays.slope) // len(blocks)
     base = rays if worth else replace(rays, slope=_flat(rays.slope))
-    picks = [base.furthest(), base.shortest()]
-    scale = max(abs(pick.gain) for pick in picks) or 1.0
-    columns = [_column(pick, blocks) for pick in picks]
-    least, bonus, offset, weights, short = np.inf, free(M), 0.0, free(2), np.inf
+    master = _Master([], [], D, rho, 1e3 if worth else 1.0)
+
+    def pick_at(price: float, lambdas: Floats) -> float:
+        """Add the pick of some prices; return their bound."""
+        bonus = np.tile(blocks @ lambdas, levels)
+        pick = replace(base, slope=base.slope + bonus[:, None]).best(price)
+        height = pick.bound(price, D) - float(lambdas @ rho) * D
+        gain = float(base.at(pick.ray)[0] @ pick.size)
+        master.add(pick._replace(gain=gain), blocks)
+        return height
+
+    master.add(base.furthest(), blocks)
+    master.add(base.shortest(), blocks)
+    least, at = np.inf, (0.0, np.zeros(rho.size))
+    path = []
+    for price, lambdas in tried:
+        pick_at(price, lambdas)
     for _ in range(PICKS):
-        gains, totals, shares = (np.array(part) for part in zip(*columns, strict=True))
-        penalty = 1e3 if worth else 1.0
+        value, weights, short, *now = master.solved()
+        path.append((now[0], now[1]))
+        height = pick_at(*path[-1])
+        if height < least:
+            least, at = height, path[-1]
+        if least <= value + PRECISE * max(abs(value), 1.0):
+            break
+        if not worth and (short <= SHORT or least < -SHORT):
+            break  # it covers, or nothing does
+    prices = Prices(at[0], blocks @ at[1], float(at[1] @ rho) * D)
+    return Mixture(least, short, master.picks[: weights.size], weights, prices, path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Master:
+    """The linear program: mix picks so that samples and coverage add up."""
+
+    picks: list[Pick]
+    shares: list[Floats]
+    total: int
+    rho: Floats
+    penalty: float  #: of a block's whole share, beside the largest value
+
+    def add(self, pick: Pick, blocks: Floats) -> None:
+        """Add a pick, with the samples that train each block."""
+        M = len(blocks)
+        each = np.bincount(pick.ray % M, weights=pick.size, minlength=M)
+        self.picks.append(pick)
+        self.shares.append(each @ blocks / self.total)
+
+    def solved(self) -> tuple[float, Floats, float, float, Floats]:
+        """Return value, weights, shortage, and the prices of samples and of blocks."""
+        gains = np.array([pick.gain for pick in self.picks])
+        totals = np.array([pick.total for pick in self.picks]) / self.total
+        B, n, scale = self.rho.size, gains.size, float(np.abs(gains).max()) or 1.0
         answer = linprog(
-            np.concatenate([-gains / scale, np.full(rho.size, penalty)]),
-            A_ub=np.hstack([-shares.T / D, -np.eye(rho.size)]),
-            b_ub=-rho,
-            A_eq=np.hstack(
-                [np.vstack([np.ones(gains.size), totals / D]), np.zeros((2, rho.size))]
-            ),
+            np.concatenate([-gains / scale, np.full(B, self.penalty)]),
+            A_ub=np.hstack([-np.array(self.shares).T, -np.eye(B)]),
+            b_ub=-self.rho,
+            A_eq=np.hstack([np.vstack([np.ones(n), totals]), np.zeros((2, B))]),
             b_eq=[1.0, 1.0],
             method="highs",
         )
         if not answer.success:
             raise SolverError(f"HiGHS stopped on prices of blocks: {answer.message}")
-        weights, short = answer.x[: gains.size], float(answer.x[gains.size :].sum())
-        price = -answer.eqlin.marginals[1] * scale / D
-        prices = -np.minimum(answer.ineqlin.marginals, 0.0) * scale / D
-        own = blocks @ prices
-        priced = replace(base, slope=base.slope + np.tile(own, levels)[:, None])
-        pick = priced.best(price)
-        height = pick.bound(price, D) - float(prices @ rho) * D
-        if height < least:
-            least, bonus, offset = height, own, float(prices @ rho) * D
-        if least <= -answer.fun * scale + ROUNDING * 100 * scale:
-            break
-        if not worth and (short <= SHORT or least < -SHORT):
-            break  # it covers, or nothing does
-        slope, _ = base.at(pick.ray)
-        picks.append(pick._replace(gain=float(slope @ pick.size)))
-        columns.append(_column(picks[-1], blocks))
-    return Mixture(least, short, picks[: weights.size], weights, bonus, offset)
+        price = -float(answer.eqlin.marginals[1]) * scale / self.total
+        blocks = -np.minimum(answer.ineqlin.marginals, 0.0) * scale / self.total
+        x = answer.x
+        return -answer.fun * scale, x[:n], float(x[n:].sum()), price, blocks
 
 
 def _flat(slope: Floats) -> Floats:
     return np.where(np.isfinite(slope), 0.0, slope)
-
-
-def _column(pick: Pick, blocks: Floats) -> tuple[float, float, Floats]:
-    each = np.bincount(
-        pick.ray % len(blocks), weights=pick.size, minlength=len(blocks)
-    )
-    return pick.gain, pick.total, each @ blocks
 
 
 def _top(windows: Windows, first: int, near: int, rho: Floats) -> int:
@@ -182,14 +220,21 @@ def _solved(rho: Floats, windows: Windows, a: int, value: float) -> Found:
         return Found(None, -np.inf)
     if rays.slope.size <= SMALL:
         return whole(windows, rays, a, rho)
-    mixture = _mixed(rays, windows, rho)
+    few = windows.sampled(SAMPLED)
+    some = few.rays(a, free(few.menu.options))
+    tried = _mixed(some, few, rho).tried[-RECENT:] if some.reachable else []
+    mixture = _mixed(rays, windows, rho, tried=tried)
+    if mixture.bound <= value:
+        return Found(None, mixture.bound)
     plans = _rounded(rays, windows, a, rho, mixture)
     margin = rays.reach.max() / rays.total
     for more in (1.0, 4.0, 16.0):
         if plans:
             break
         safer = np.where(rho > 0, np.minimum(rho + more * margin, 1.0), 0.0)
-        plans = _rounded(rays, windows, a, rho, _mixed(rays, windows, safer))
+        plans = _rounded(
+            rays, windows, a, rho, _mixed(rays, windows, safer, tried=mixture.tried)
+        )
     plan = max(plans, key=lambda plan: plan.value, default=None)
     return Found(plan, mixture.bound)
 

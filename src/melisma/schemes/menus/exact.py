@@ -48,7 +48,9 @@ def whole(windows: Windows, rays: Rays, a: int, rho: Floats) -> Found:
     if answer.status == INFEASIBLE:
         return Found(None, -np.inf)
     if not answer.success:
-        raise SolverError(f"HiGHS stopped on a window of {K} learners: {answer.message}")
+        raise SolverError(
+            f"HiGHS stopped on a window of {K} learners: {answer.message}"
+        )
     ray = answer.x[:n].reshape(R, K).argmax(axis=0)
     samples = np.rint(answer.x[n:].reshape(R, K).sum(axis=0)).astype(np.int64)
     plan = windows.plan(a, ray, samples)
@@ -92,9 +94,7 @@ def shared(windows: Windows, rays: Rays, a: int, ray: Ints, rho: Floats) -> Plan
 
 def _classes(option: Ints, slope: Floats) -> Ints:
     """Number learners so that those of one class have one option and like slopes."""
-    pairs, name = np.unique(
-        np.stack([option, slope]), axis=1, return_inverse=True
-    )
+    pairs, name = np.unique(np.stack([option, slope]), axis=1, return_inverse=True)
     if pairs.shape[1] <= CLASSES:
         return name.ravel()
     rank = np.argsort(np.argsort(slope, kind="stable"))

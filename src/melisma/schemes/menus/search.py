@@ -30,8 +30,36 @@ class Found(NamedTuple):
     bound: float
 
 
+class Prices(NamedTuple):
+    """Prices of a Lagrangian: of a sample, and of what its option does besides."""
+
+    price: float
+    bonus: Floats  #: of a sample by each option
+    offset: float = 0.0  #: what all bonuses are too much
+
+
 #: Solves the window from a, where a plan of so much value is known.
 Solve = Callable[[Windows, int, float], Found]
+#: Finds good prices for the windows from first to last.
+Price = Callable[[int, int], Prices]
+
+
+def priced(windows: Windows) -> Price:
+    """Find prices without coverage: those that are best for some of the learners."""
+    few, none = windows.sampled(), free(windows.menu.options)
+    steepest = float(windows.value.max())
+
+    def prices(first: int, last: int) -> Prices:
+        most = steepest * (last + windows.width)
+        answer = minimize_scalar(
+            lambda price: few.bound(first, last, none, float(price)),
+            bounds=(-most, most),
+            method="bounded",
+            options={"xatol": PRECISE * most},
+        )
+        return Prices(float(answer.x), none)
+
+    return prices
 
 
 def best(
@@ -39,32 +67,19 @@ def best(
     first: int,
     last: int,
     known: Plan | None,
+    price: Price,
     solve: Solve,
-    *,
-    bonus: Floats,
-    offset: float = 0.0,
     most: int = 40,
 ) -> Found:
     """Return the best plan of the windows from ``first`` to ``last``.
 
-    ``bonus`` is what samples are worth by option besides, and ``offset`` what all
-    that is too much: with prices on constraints, their Lagrangian. After ``most``
-    windows the best plan has to do, if there is one.
+    After ``most`` windows the best one met has to do, if there is one.
     """
-    plan, left, few = known, -np.inf, windows.sampled()
-
-    steepest = float(windows.value.max())
+    plan, left = known, -np.inf
 
     def bound(first: int, last: int) -> float:
-        """Bound at the price that is best for some of the learners."""
-        most = steepest * (last + windows.width) + float(bonus.max())
-        price = minimize_scalar(
-            lambda price: few.bound(first, last, bonus, float(price)),
-            bounds=(-most, most),
-            method="bounded",
-            options={"xatol": PRECISE * most},
-        ).x
-        return windows.bound(first, last, bonus, float(price)) - offset
+        at = price(first, last)
+        return windows.bound(first, last, at.bonus, at.price) - at.offset
 
     heap = [(-np.inf, first, last)]
     count = 0

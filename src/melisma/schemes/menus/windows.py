@@ -1,5 +1,6 @@
 """A window of steps as rays: option and steps are a ray, samples go along it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -90,11 +91,11 @@ class Windows:
         level, option = np.divmod(ray, self.menu.options)
         return option, a + level
 
-    def sampled(self) -> "Windows":
+    def sampled(self, learners: int = SAMPLED) -> "Windows":
         """Return the windows of every so manieth learner, with their part of D."""
         K = self.problem.learners
         some = np.zeros(K, dtype=bool)
-        some[:: 1 + K // SAMPLED] = True
+        some[:: 1 + K // learners] = True
         problem = self.problem.of_some(some)
         share = self.problem.samples * int(some.sum()) // K
         total = min(max(share, int(problem.low.sum())), int(problem.high.sum()))
@@ -123,6 +124,28 @@ class Windows:
 
     def _most_worth(self, first: int, last: int, net: Floats, part: slice) -> Floats:
         """Most that each option can be worth to some learners; −∞: it cannot be."""
+        low, (worth, kink, most, taken) = self.low[part], self._curve(first, last, part)
+        best = np.full(kink.shape, -np.inf)
+        for d in (low, kink, most):
+            np.maximum(best, worth(d) + net[:, None] * d, out=best)
+        return np.where(taken, best, -np.inf)
+
+    def relaxed(self, first: int, last: int) -> Rays:
+        """Rays of which none of a range of windows passes the best mixture."""
+        worth, kink, most, taken = self._curve(first, last, slice(None))
+        reach = [np.where(taken, d, self.low) for d in (kink, most)]
+        slope = [np.where(taken, worth(d) / d, -np.inf) for d in reach]
+        return Rays(
+            slope=np.concatenate(slope),
+            reach=np.concatenate(reach),
+            low=self.low,
+            total=self.problem.samples,
+        )
+
+    def _curve(
+        self, first: int, last: int, part: slice
+    ) -> tuple[Callable[[Floats], Floats], Floats, Floats, Bools]:
+        """Worth of d samples, d where b steps are just done, the most, who may."""
         b, low, v = last + self.width, self.low[part], self.value[:, part]
         law, shape = self.law, self.value.shape
         c2, c1, c0 = (
@@ -133,11 +156,9 @@ class Windows:
         kink = np.minimum(np.maximum(room / (c1 + b * c2), low), most)
 
         def worth(d: Floats) -> Floats:
-            busy = np.minimum(per_s * (room - c1 * d), (b * SLACK) * v * d)
-            return busy + net[:, None] * d
+            return np.minimum(per_s * (room - c1 * d), (b * SLACK) * v * d)
 
-        best = np.maximum(np.maximum(worth(low), worth(kink)), worth(most))
-        return np.where(self.may[:, part] & (most >= low), best, -np.inf)
+        return worth, kink, most, self.may[:, part] & (most >= low)
 
     def plan(self, a: int, ray: Ints, samples: Ints) -> Plan:
         """Return a plan of a window, and what it is worth."""
