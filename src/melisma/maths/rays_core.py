@@ -114,7 +114,7 @@ class _Table:
 
     def best(self, target: int, fillers: list[tuple[float, int]]) -> Ints | None:
         """Rays with the least loss, if it is less than the gap."""
-        size = target + 1 + max((-room for _, room in fillers), default=0)
+        size = target + 1 + max(0, *(-room for _, room in fillers), 0)
         if size < 1:
             return None
         whole = np.full(max(size, 1), np.inf)

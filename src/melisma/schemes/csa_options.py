@@ -74,11 +74,10 @@ def csa_options(
         plain = None
     windows = Windows(problem, menu, staleness)
     top = _top(windows, least_steps)
-    found = search.best(
-        windows, least_steps, top, plain, search.priced(windows), search.solved
-    )
-    if plain is not None and (menu.may.sum(axis=1) == 1).all():
-        found = search.Found(plain, found.bound)
+    fixed = plain is not None and (menu.may.sum(axis=1) == 1).all()
+    solve = search.bounded if fixed else search.solved
+    price = search.priced(windows)
+    found = search.best(windows, least_steps, top, plain, price, solve)
     if not coverage.covered(windows, _plan(found), rho):
         near = int(_plan(found).steps.min())
         known = plain if plain and coverage.covered(windows, plain, rho) else None

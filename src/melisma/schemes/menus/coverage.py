@@ -29,9 +29,9 @@ from melisma.schemes.menus.windows import Plan, Windows, free
 #: A share of samples that is so little short of the least is rounding.
 SHORT = 1e-9
 #: Picks of a linear program, and ways to round its mixture.
-PICKS, WAYS = 150, 4
+PICKS, WAYS = 60, 4
 #: To what share of the value the linear program is solved.
-PRECISE = 1e-9
+PRECISE = 1e-6
 #: Learners that prices are guessed from, and how many of these are tried on all.
 SAMPLED, RECENT = 512, 8
 #: Windows solved, but where they are small.
@@ -60,7 +60,7 @@ def best(
     def price(first: int, last: int) -> Prices:
         return _mixed(few.relaxed(first, last), few, rho).scaled(factor)
 
-    most = WINDOWS if windows.value.size * (windows.width + 1) > SMALL else 40
+    most = WINDOWS if windows.value.size * (windows.width + 1) > SMALL else None
     found = search.best(windows, first, top, known, price, partial(_solved, rho), most)
     if found.plan is None:
         raise SolverError(

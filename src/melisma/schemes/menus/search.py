@@ -17,6 +17,8 @@ from melisma.maths.rays import ROUNDING
 from melisma.maths.rays_core import close
 from melisma.schemes.menus.windows import Plan, Windows, free
 
+#: Windows solved, and how many rays of learners in all of them.
+FEWEST, MOST, RAYS = 6, 400, 1_000_000
 #: To what share of the largest a price for a range of windows is found.
 PRECISE = 1e-7
 #: Times that the gap of a window is closed further.
@@ -69,13 +71,17 @@ def best(
     known: Plan | None,
     price: Price,
     solve: Solve,
-    most: int = 40,
+    most: int | None = None,
 ) -> Found:
     """Return the best plan of the windows from ``first`` to ``last``.
 
-    After ``most`` windows the best one met has to do, if there is one.
+    After ``most`` windows the best plan met has to do, if there is one: by default
+    after as many as take seconds at most.
     """
     plan, left = known, -np.inf
+    if most is None:
+        rays = windows.value.size * (windows.width + 1)
+        most = min(max(RAYS // rays, FEWEST), MOST)
 
     def bound(first: int, last: int) -> float:
         at = price(first, last)
@@ -100,7 +106,15 @@ def best(
         for low, high in ((first, middle), (middle + 1, last)):
             heappush(heap, (-min(-height, bound(low, high)), low, high))
     value = -np.inf if plan is None else plan.value
-    return Found(plan, max(left, value))
+    proven = left <= value + ROUNDING * abs(value)
+    return Found(plan, value if proven else left)
+
+
+def bounded(windows: Windows, a: int, value: float) -> Found:
+    """Bound one window, and look for no plan."""
+    rays = windows.rays(a, free(windows.menu.options))
+    reachable = rays.reachable
+    return Found(None, rays.relax(enough=value).bound if reachable else -np.inf)
 
 
 def solved(windows: Windows, a: int, value: float) -> Found:

@@ -29,7 +29,10 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Windows:
-    """The windows [a, a + width] of a problem with a menu; tables options × learners."""
+    """The windows [a, a + width] of a problem with a menu.
+
+    Tables are options × learners.
+    """
 
     problem: Problem
     menu: Menu
@@ -108,12 +111,13 @@ class Windows:
     def bound(self, first: int, last: int, bonus: Floats, price: float) -> float:
         """Return a bound on the value of all windows from ``first`` to ``last``.
 
-        With real d, and τ up to b = last + width, an option is worth at a price μ
+        With real τ, up to b = last + width, an option is worth at a price μ
 
             v·min(b·d, (T − C⁰ − C¹·d)/C²) + (bonus − μ)·d,
 
-        which is concave in d, and linear but where b steps are just done: it is
-        largest there or at an end. Any μ makes Σ of the largest, + μ·D, a bound.
+        which is concave in d, and linear but where b steps are just done: for whole d
+        it is largest beside that, or at an end. Any μ makes Σ of the largest, + μ·D,
+        a bound.
         """
         bound = price * self.problem.samples
         for start in range(0, self.low.size, CHUNK):
@@ -126,7 +130,8 @@ class Windows:
         """Most that each option can be worth to some learners; −∞: it cannot be."""
         low, (worth, kink, most, taken) = self.low[part], self._curve(first, last, part)
         best = np.full(kink.shape, -np.inf)
-        for d in (low, kink, most):
+        whole = np.floor(kink)
+        for d in (low, whole, np.minimum(whole + 1.0, most), np.floor(most)):
             np.maximum(best, worth(d) + net[:, None] * d, out=best)
         return np.where(taken, best, -np.inf)
 
