@@ -74,12 +74,12 @@ def by_highs(problem: Problem, menu: Menu, a: int, b: int) -> float:
     eye, low = eye_array(n), np.tile(problem.low, len(reach))
     answer = milp(
         np.concatenate([np.zeros(n), -np.concatenate(slope)]),
-        integrality=np.ones(2 * n),
+        integrality=np.ones(2 * n, dtype=np.int64),
         bounds=Bounds(0, np.concatenate([(h >= low).astype(float), h])),
         constraints=[
             LinearConstraint(hstack([one, 0 * one]), 1, 1),
-            LinearConstraint(hstack([diags_array(-low), eye]), lb=0),
-            LinearConstraint(hstack([diags_array(-h), eye]), ub=0),
+            LinearConstraint(hstack([diags_array(-low.astype(np.float64)), eye]), lb=0),
+            LinearConstraint(hstack([diags_array(-h.astype(np.float64)), eye]), ub=0),
             LinearConstraint(np.repeat([0.0, 1.0], n)[None], D, D),
         ],
         options={"mip_rel_gap": 0.0, "time_limit": LIMIT_S},
@@ -123,7 +123,7 @@ def main(
     table = Table(
         "learners × 8", "coverage", "ours (s)", "gap", "value / csa's", "HiGHS (s)"
     )
-    for learners in [10] if quick else [10, 30, 100, 1000, 10_000, 100_000]:
+    for learners in [5] if quick else [10, 30, 100, 1000, 10_000, 100_000]:
         for coverage in (0.0, COVERAGE):
             beside = learners <= 100 and not coverage
             table.add_row(*row(learners, coverage, beside=beside))

@@ -16,7 +16,7 @@ def some_rays(draw: st.DrawFn) -> Rays:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     items, rays = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     low = rng.integers(1, 4, items).astype(float)
-    reach = low + rng.integers(0, 8, (rays, items))
+    reach = low + rng.integers(0, 8, (rays, items)).astype(float)
     slope = rng.integers(1, 9, (rays, items)).astype(float)
     shut = rng.random(slope.shape) < 0.2
     shut[0] = False
@@ -33,10 +33,10 @@ def most(rays: Rays) -> float:
         slope, reach = rays.at(ray)
         if not np.isfinite(slope).all() or reach.sum() < rays.total:
             continue
-        left, gain = rays.total - rays.low.sum(), slope @ rays.low
+        left, gain = float(rays.total - rays.low.sum()), float(slope @ rays.low)
         for k in np.argsort(-slope):
-            taken = min(left, reach[k] - rays.low[k])
-            left, gain = left - taken, gain + slope[k] * taken
+            taken = min(left, float(reach[k] - rays.low[k]))
+            left, gain = left - taken, gain + float(slope[k]) * taken
         found = max(found, gain)
     return float(found)
 

@@ -56,7 +56,8 @@ def test_an_option_is_taken_where_it_is_worth_its_time() -> None:
     assert dear.steps.tolist() == [39, 39]
     assert cheap.options.tolist() == [0, 0]
     assert cheap.steps.tolist() == [19, 19]
-    assert (dear.value, dear.gap) == (pytest.approx(0.6 * 39 * 100), 0.0)
+    assert dear.value == pytest.approx(0.6 * 39 * 100)
+    assert dear.gap == 0.0
 
 
 def test_coverage_keeps_someone_on_the_whole_model() -> None:
@@ -70,7 +71,7 @@ def test_coverage_keeps_someone_on_the_whole_model() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_plan_is_worth_more(seed: int) -> None:
-    for problem, menu, _ in small_menus(seed, 40):
+    for problem, menu, _ in small_menus(seed, 25):
         z = allowed_staleness(problem, menu)
         bare = replace(menu, blocks=None)
         best = most_value(problem, bare, z, np.zeros(0))
@@ -87,7 +88,7 @@ def test_no_plan_is_worth_more(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_no_plan_that_covers_all_blocks_is_worth_more(seed: int) -> None:
-    for problem, menu, rho in small_menus(10 + seed, 30):
+    for problem, menu, rho in small_menus(10 + seed, 25):
         if menu.blocks is None or problem.learners > 3 or menu.options > 4:
             continue
         z = allowed_staleness(problem, menu)

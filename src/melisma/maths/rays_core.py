@@ -225,14 +225,12 @@ def _least_by_size(whole: Floats, net: float, low: int, reach: int) -> Floats:
     n = whole.size
     sums = np.arange(n)
     reach = min(reach, n - 1)
-    least = np.full(n, np.inf)
     if reach < low:
-        return least
+        return np.full(n, np.inf)
     width = reach - low + 1
     wall = np.full(reach, np.inf)
     values = np.concatenate([wall, whole + net * sums])
     # Entry i of the filter covers i − width//2 … i − width//2 + width − 1, and the
     # window of s begins at t = s − reach, entry s of ``values``.
-    moving = minimum_filter1d(values, width, mode="constant", cval=np.inf)
-    least = moving[width // 2 :][:n]
-    return least - net * sums
+    moving: Floats = minimum_filter1d(values, width, mode="constant", cval=np.inf)
+    return moving[width // 2 :][:n] - net * sums

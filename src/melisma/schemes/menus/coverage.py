@@ -115,12 +115,12 @@ def _mixed(
     master.add(base.furthest(), blocks)
     master.add(base.shortest(), blocks)
     least, at = np.inf, (0.0, np.zeros(rho.size))
-    path = []
+    path: list[tuple[float, Floats]] = []
     for price, lambdas in tried:
         pick_at(price, lambdas)
     for _ in range(PICKS):
-        value, weights, short, *now = master.solved()
-        path.append((now[0], now[1]))
+        value, weights, short, price, lambdas = master.solved()
+        path.append((price, lambdas))
         height = pick_at(*path[-1])
         if height < least:
             least, at = height, path[-1]
@@ -164,9 +164,10 @@ class _Master:
         )
         if not answer.success:
             raise SolverError(f"HiGHS stopped on prices of blocks: {answer.message}")
+        assert answer.fun is not None
         price = -float(answer.eqlin.marginals[1]) * scale / self.total
         blocks = -np.minimum(answer.ineqlin.marginals, 0.0) * scale / self.total
-        x = answer.x
+        x: Floats = np.asarray(answer.x)
         return -answer.fun * scale, x[:n], float(x[n:].sum()), price, blocks
 
 

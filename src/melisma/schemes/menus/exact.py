@@ -30,7 +30,7 @@ def whole(windows: Windows, rays: Rays, a: int, rho: Floats) -> Found:
     shares = np.repeat(np.tile(blocks, (R // len(blocks), 1)), K, axis=0).T
     answer = milp(
         np.concatenate([np.zeros(n), -np.where(taken, rays.slope, 0.0).ravel()]),
-        integrality=np.ones(2 * n),
+        integrality=np.ones(2 * n, dtype=np.int64),
         bounds=Bounds(
             0, np.concatenate([taken.ravel().astype(float), rays.reach.ravel()])
         ),
@@ -74,7 +74,7 @@ def shared(windows: Windows, rays: Rays, a: int, ray: Ints, rho: Floats) -> Plan
     kind[name] = option
     answer = milp(
         -mean,
-        integrality=np.ones(mean.size),
+        integrality=np.ones(mean.size, dtype=np.int64),
         bounds=Bounds(low, high),
         constraints=[
             LinearConstraint(np.ones((1, mean.size)), rays.total, rays.total),
@@ -100,4 +100,5 @@ def _classes(option: Ints, slope: Floats) -> Ints:
     rank = np.argsort(np.argsort(slope, kind="stable"))
     bins = max(1, CLASSES // (int(option.max()) + 1))
     both = option * bins + rank * bins // slope.size
-    return np.unique(both, return_inverse=True)[1].ravel()
+    classes: Ints = np.unique(both, return_inverse=True)[1].ravel()
+    return classes
