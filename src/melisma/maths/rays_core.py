@@ -18,9 +18,9 @@ from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.maths.rays import ROUNDING, Rays, Relaxed
 
 #: Items that are looked at together, and entries of the table of their sums.
-ITEMS, ENTRIES = 32, 2_000_000
+ITEMS, ENTRIES = 32, 6_000_000
 #: Rays times sums that are tried at most, and what one takes: a moving minimum.
-WORK, FILTER = 200_000_000, 8
+WORK, FILTER = 600_000_000, 8
 
 
 class Closed(NamedTuple):
