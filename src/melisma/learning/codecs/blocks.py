@@ -35,7 +35,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from melisma.errors import ConfigError, DataError, TrainingError
-from melisma.learning.codecs.codec import Bytes, Codec, Shapes, Vector, values_of
+from melisma.learning.codecs.codec import (
+    Bytes,
+    Codec,
+    Shapes,
+    Vector,
+    cut,
+    values_of,
+)
 from melisma.learning.codecs.draws import Draws
 from melisma.learning.parameters import Parameters
 
@@ -47,6 +54,20 @@ LARGEST = np.float32(3e38)
 LEAST_SCALE = np.float32(2.0**-118)
 #: By how much a scale is larger than m/L at most: a bfloat16 has 8 bits.
 ROUNDING = 1 + 2.0**-7 + 2.0**-15
+
+
+class _Scratch:
+    """Memory for a chunk, allocated once: new pages cost as much as several passes."""
+
+    def __init__(self) -> None:
+        self._floats = np.empty((2, CHUNK), np.float32)
+        self._shorts = np.empty(CHUNK, np.uint16)
+        self._bytes = np.empty(CHUNK, np.uint8)
+
+    def of(self, size: int) -> tuple[Vector, Vector, NDArray[np.uint16], Bytes]:
+        """Return memory for so many values."""
+        first, second = self._floats[:, :size]
+        return first, second, self._shorts[:size], self._bytes[:size]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +129,7 @@ class _Blocks(Codec):
     ) -> None:
         """Round stochastically."""
         scales, stored = self._parts(out, len(vector))
-        draws, scratch = Draws(seed), np.empty((2, CHUNK), np.float32)
+        draws, scratch = Draws(seed), _Scratch()
         for first, last, width in self._chunks(len(vector)):
             values = vector[first:last]
             if len(values) % width:  # an odd rest
@@ -116,7 +137,7 @@ class _Blocks(Codec):
             rows = values.reshape(-1, width)
             block = first // self.block
             found = scales[block : block + len(rows)]
-            integers = self._rounded(rows, found, draws, scratch[:, : rows.size])
+            integers = self._rounded(rows, found, draws, scratch)
             place = slice(self.integer_bytes(first), self.integer_bytes(last))
             self.store(integers, stored[place].reshape(len(rows), -1))
 
@@ -142,10 +163,14 @@ class _Blocks(Codec):
         return vector
 
     def _rounded(
-        self, rows: Vector, scales: NDArray[np.uint16], draws: Draws, scratch: Vector
+        self,
+        rows: Vector,
+        scales: NDArray[np.uint16],
+        draws: Draws,
+        scratch: _Scratch,
     ) -> Bytes:
         """Return ⌊x/s + u⌋ + L + 1 of each value, and write the scales of the rows."""
-        work, noise = scratch
+        work, noise, whole, integers = scratch.of(rows.size)
         by_row = work.reshape(rows.shape)
         m = np.abs(rows, out=by_row).max(axis=1)
         if not m.max() <= LARGEST:
@@ -164,8 +189,9 @@ class _Blocks(Codec):
         shared = np.float32(256 * (self.levels + 1) + u[-1] / 256)
         np.add(u[:-1], shared, out=noise)
         np.add(work, noise, out=work)
-        whole = work.astype(np.uint16)
-        integers: Bytes = (whole >> 8).astype(np.uint8)
+        np.copyto(whole, work, casting="unsafe")
+        np.right_shift(whole, 8, out=whole)
+        np.copyto(integers, whole, casting="unsafe")
         return integers.reshape(rows.shape)
 
     def _blocks(self, values: int) -> int:
@@ -173,7 +199,7 @@ class _Blocks(Codec):
 
     def _parts(self, packed: Bytes, values: int) -> tuple[NDArray[np.uint16], Bytes]:
         """Return scales and integers."""
-        scales, stored = np.split(packed, [2 * self._blocks(values)])
+        scales, stored = cut(packed, 2 * self._blocks(values))
         return scales.view("<u2"), stored
 
     def _chunks(self, values: int) -> list[tuple[int, int, int]]:

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ Bytes = NDArray[np.uint8]
 Vector = NDArray[np.float32]
 #: Shapes of the floating-point tensors, in the order in which they travel.
 Shapes = Mapping[str, tuple[int, ...]]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 #: Seeds are below: a signed integer of 64 bits holds them.
 SEEDS = 1 << 63
@@ -100,7 +101,7 @@ class Codec(ABC):
             raise ValueError(f"a seed of {seed} is not between 0 and 2⁶³ − 1")
         shapes = shapes_of(tensors)
         payload = np.empty(self.size_bytes(tensors), np.uint8)
-        out, rest = np.split(payload, [self.packed_bytes(shapes)])
+        out, rest = cut(payload, self.packed_bytes(shapes))
         self.pack(_vector(tensors), shapes, out, seed, start or {})
         for tensor in _others(tensors).values():
             array = memory.to_array(tensor)[1].reshape(-1).view(np.uint8)
@@ -117,7 +118,7 @@ class Codec(ABC):
         """
         payload, seed = self._checked(encoded, like)
         shapes = shapes_of(like)
-        packed, rest = np.split(payload, [self.packed_bytes(shapes)])
+        packed, rest = cut(payload, self.packed_bytes(shapes))
         vector = torch.from_numpy(self.unpack(packed, shapes, seed))
         found, first = Parameters(), 0
         for name, shape in shapes.items():
@@ -162,6 +163,11 @@ def shapes_of(like: Parameters) -> dict[str, tuple[int, ...]]:
 def values_of(shapes: Shapes) -> int:
     """Return how many values there are in all."""
     return sum(map(math.prod, shapes.values()))
+
+
+def cut(array: NDArray[Scalar], first: int) -> tuple[NDArray[Scalar], ...]:
+    """Return the first so many items, and all others."""
+    return array[:first], array[first:]
 
 
 def check_finite(values: NDArray[Any], what: str) -> None:

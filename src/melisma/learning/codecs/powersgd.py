@@ -40,6 +40,7 @@ from melisma.learning.codecs.codec import (
     Shapes,
     Vector,
     check_finite,
+    cut,
     is_finite,
     shapes_of,
     values_of,
@@ -108,7 +109,7 @@ class PowerSGD(Codec):
             if not self._is_thin(m, n):
                 part[:] = found
                 continue
-            p, q = (torch.from_numpy(f) for f in np.split(found, [m * self.rank]))
+            p, q = (torch.from_numpy(f) for f in cut(found, m * self.rank))
             product = torch.from_numpy(part).view(m, n)
             torch.mm(p.view(m, -1), q.view(n, -1).T, out=product)
         if not is_finite(numbers) or not is_finite(vector):

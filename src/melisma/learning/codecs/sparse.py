@@ -31,6 +31,7 @@ from melisma.learning.codecs.codec import (
     Shapes,
     Vector,
     check_finite,
+    cut,
     is_finite,
     values_of,
 )
@@ -89,7 +90,7 @@ class _Sparse(Codec):
         """Write the values, and then their indices."""
         check_finite(vector, str(self))
         indices = self.chosen(vector, seed)
-        values, rest = np.split(out, [4 * len(indices)])
+        values, rest = cut(out, 4 * len(indices))
         values.view("<f4")[:] = vector[indices]
         if len(rest):
             pack_indices(indices, len(vector), rest)
@@ -98,7 +99,7 @@ class _Sparse(Codec):
         """Return the values in their places."""
         vector = np.zeros(values_of(shapes), np.float32)
         k = self.kept(len(vector))
-        first, rest = np.split(packed, [4 * k])
+        first, rest = cut(packed, 4 * k)
         values = first.view("<f4").astype(np.float32)
         # What overflows is not finite either.
         with np.errstate(over="ignore", invalid="ignore"):
