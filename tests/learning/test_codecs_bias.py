@@ -31,7 +31,8 @@ def off(rows: Floats, x: Floats) -> Floats:
     error = rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
     rare = (rows.max() - rows.min()) / len(rows)
     mean: Floats = rows.mean(axis=0)
-    return np.abs(mean - x.astype(np.float32)) / (ERRORS * error + rare)
+    far: Floats = np.abs(mean - x.astype(np.float32)) / (ERRORS * error + rare)
+    return far
 
 
 def values(size: int, seed: int = 0) -> Floats:
