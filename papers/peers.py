@@ -72,11 +72,12 @@ RINGLEADER = LeagueStudy(
     dataset="mnist",
     entrants=(*ALWAYS, *OURS),
     learners=100,
-    rates=(0.03, 0.1, 0.3),
+    rates=(0.05, 0.3, 1.5),
     works=(1.0, 4.0),
-    target=0.05,
-    horizon_s=4000.0,
+    target=0.9,
+    horizon_s=2000.0,
     outer=(10.0, 100.0),
+    momentum=0.9,
     every=5,
     tuning=1,
 )
@@ -193,8 +194,8 @@ PAPER = Paper(
         "settings of its own; the column *tuned* has the one that was soonest on seeds "
         "that are not raced (`tuning` in a study).",
         "Times are interpolated between evaluations; a run that does not reach the "
-        "target by the horizon counts as the horizon. The last column but three is the "
-        "metric at the horizon: of algorithms that were tuned to be soon, not to end "
+        "target by the horizon counts as the horizon. *At the end* is the accuracy at "
+        "the horizon: of algorithms that were tuned to be soon, not to end "
         "well.",
         "Asynchronous algorithms are evaluated after every K·`every` updates of K "
         "learners: what they reach before the first of these counts as reached then.",
@@ -207,10 +208,14 @@ PAPER = Paper(
         "ten times the slowest one's work, on classes of its own, which may be why: "
         "FedProx's all do the same, as far as time allows, and end better.",
         "Ringleader: times spread log-normally by 10 %, in place of added half-normal "
-        "noise; a shorter horizon; gradients of every sixth training sample. Nine of "
-        "twelve chose the greatest of the three rates, so that the grid is to move up. "
-        "Ringmaster and Ringleader have an outer rate to choose, and go up and down by "
-        "orders of magnitude before and after they first come to the target.",
+        "noise; a shorter horizon; gradients of every sixth training sample. The paper "
+        "shows ‖∇f‖² alone, which is small as well for a network that has died and "
+        "says the same of every image: raced by it, Ringmaster came first with "
+        "one that was right on 21 % of them. Accuracy decides here, and ‖∇f‖² stands "
+        "beside it. "
+        "Ringmaster and Ringleader have outer rates of their own there, and ours "
+        "DiLoCo's momentum of 0.9; csa's and dab's cycles last 19 s, auto's at least "
+        "as long as nearly all need for two batches, which takes too long.",
         "FedProx prints no times: a round has 100 s here, of which models travel for "
         "10, and less with less work; a straggler's epochs are a state that is drawn "
         "in each round. Asynchronous schemes take no states. Its dropping of "
@@ -219,8 +224,11 @@ PAPER = Paper(
         "first by less than chance, and SCAFFOLD and TiFL, whose accuracy goes up and "
         "down less, end better.",
         "FedNova: the strided LeNet in place of VGG-11; a client's epochs, drawn once, "
-        "are its speed. FedNova and SCAFFOLD diverge or stand still there at rates "
-        "from 0.001 to 0.03.",
+        "are its speed. FedNova stands still there at rates from 0.001 to 0.03, and "
+        "the reason was seen in its first rounds: Dirichlet(0.1) gives a client 52 of "
+        "20,000 images, and its two steps are stretched to the length of everybody's, "
+        "so that its change counts 0.92, and that of the largest, with 3,344, 0.085. "
+        "SCAFFOLD diverges there, for reasons that were not looked for.",
         "In the race of NVFlare's devices csa had to give out all samples, which only "
         "its longer deadline had time for, and neither csa nor dab could choose "
         "FedNova's weights.",
@@ -267,15 +275,9 @@ PAPER = Paper(
             RINGLEADER,
             "Ringleader's workers",
             "{learners} workers, the k-th taking k s for a gradient of four samples; "
-            "{dataset}, Dirichlet(0.1), as much for all. The metric is ‖∇f‖², which is "
-            "to become small.",
-            claims=partial(
-                claims_of_league,
-                why="Ringmaster adds up what workers send, a step for each, where ours "
-                "average; whether greater rates make up for it is not known yet",
-            ),
+            "{dataset}, Dirichlet(0.1), as much for all.",
             horizon_s=500.0,
-            target=0.1,
+            target=0.6,
         ),
         exhibit_of(
             FEDPROX,

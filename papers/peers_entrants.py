@@ -224,11 +224,12 @@ _STEPS = ("Nesterov", "FedNova, Nesterov")
 _ALL_STEPS = (*_STEPS, "", "FedNova")
 
 
-def _stepped(step: str) -> dict[str, Any]:
+def _stepped(study: LeagueStudy, step: str) -> dict[str, Any]:
     """The mean or FedNova's, and none or Nesterov's outer step, as DiLoCo has it."""
     table: dict[str, Any] = {}
     if "Nesterov" in step:
-        table = {"server": ServerRule.NESTEROV, "rate": 0.7, "momentum": 0.5}
+        table = {"server": ServerRule.NESTEROV, "rate": 0.7}
+        table["momentum"] = study.momentum
     if "FedNova" in step:
         table["weights"] = Weights.FEDNOVA
     return {"aggregation": AggregationTable(**table)}
@@ -245,12 +246,12 @@ def csa(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     }
     if race.clock_s is None:  # who cannot do all that it has may do less
         changes["late_at_most"] = 0.45
-    return _stepped(_STEPS[point.own]) | changes
+    return _stepped(study, _STEPS[point.own]) | changes
 
 
 def dab(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     """As many samples as each can train on once by T*."""
-    return _stepped(_STEPS[point.own]) | {
+    return _stepped(study, _STEPS[point.own]) | {
         "scheme": "dab",
         "deadline": Deadline(balanced_s(race, study.works[point.work])),
         "late": Late.HALT,
@@ -261,7 +262,7 @@ def dab(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
 
 def auto(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     """The run chooses its deadlines."""
-    return _stepped(_ALL_STEPS[point.own]) | {
+    return _stepped(study, _ALL_STEPS[point.own]) | {
         "scheme": "csa",
         "deadline": Deadline.of("auto"),
         "late": Late.HALT,

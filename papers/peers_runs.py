@@ -21,7 +21,7 @@ from .kit import Data, Spread, in_order
 from .peers_entrants import ENTRANTS, Point
 from .peers_settings import SETTINGS, LeagueStudy, Race
 
-#: Settings in which the squared norm of the whole gradient is to become small.
+#: Settings that print the squared norm of the whole gradient, too.
 BY_GRADIENT = ("ringleader",)
 #: Samples of which a gradient is the mean, about.
 GRADIENTS = 10_000
@@ -47,10 +47,11 @@ class Ran(msgspec.Struct, frozen=True):
     """What a run came to."""
 
     time_s: list[float]  #: of its evaluations
-    metric: list[float]
+    accuracy: list[float]
     sent_bytes: float  #: both ways
     device_s: float  #: of training
     idle: float  #: share of all learners' time
+    gradient: list[float] = []  #: its squared norm, in `BY_GRADIENT`
     failed: str = ""
 
 
@@ -65,7 +66,7 @@ def raced(entry: Entry) -> Ran:
             job = msgspec.structs.replace(job, stop=stop)
         return _watched(job, study, to_target=entry.to_target)
     except (InfeasibleError, TrainingError) as error:
-        return Ran([], [], 0.0, 0.0, 0.0, str(error))
+        return Ran([], [], 0.0, 0.0, 0.0, failed=str(error))
 
 
 @lru_cache(maxsize=4)
@@ -81,11 +82,8 @@ def _watched(job: Job, study: LeagueStudy, *, to_target: bool) -> Ran:
     """Run a job and see what it does."""
     simulation = build(job)
     task = simulation.built.task
-    time_s, metric, clocks = (
-        list[float](),
-        list[float](),
-        _Clocks(sends_samples=job.mode == Mode.PARALLEL),
-    )
+    time_s, accuracy, gradient = list[float](), list[float](), list[float]()
+    clocks = _Clocks(sends_samples=job.mode == Mode.PARALLEL)
 
     def watch(record: Record) -> None:
         if isinstance(record, records.LearnerEvent):
@@ -93,19 +91,19 @@ def _watched(job: Job, study: LeagueStudy, *, to_target: bool) -> Ran:
         if not isinstance(record, records.Evaluated):
             return
         time_s.append(record.time_s)
-        if study.setting in BY_GRADIENT:
-            metric.append(_gradient(task))
-        else:
-            metric.append(record.metrics["accuracy"] or 0.0)
-        if to_target and _is_there(metric[-1], study):
-            raise _ReachedError
+        accuracy.append(record.metrics["accuracy"] or 0.0)
+        if to_target:
+            if accuracy[-1] >= study.target:
+                raise _ReachedError
+        elif study.setting in BY_GRADIENT:
+            gradient.append(_gradient(task))
 
     with suppress(_ReachedError):
         simulation.run(None, watch)
     idle = 1 - clocks.busy_s / (len(clocks.learners) * time_s[-1])
     one = models.model_bytes(task.model) * transfers_of(job)
     sent = clocks.transfers * one + clocks.samples * task.data.sample_bytes
-    return Ran(time_s, metric, sent, clocks.device_s, max(0.0, idle))
+    return Ran(time_s, accuracy, sent, clocks.device_s, max(0.0, idle), gradient)
 
 
 class _Clocks:
@@ -152,13 +150,6 @@ def _gradient(task: ScheduledTask) -> float:
     return float(mean @ mean)
 
 
-def _is_there(metric: float, study: LeagueStudy) -> bool:
-    """Whether a metric is as good as it is to be."""
-    if study.setting in BY_GRADIENT:
-        return metric <= study.target
-    return metric >= study.target
-
-
 def reached_s(ran: Ran, study: LeagueStudy) -> float:
     """Return when the target was reached, between two evaluations; infinite if never.
 
@@ -168,15 +159,15 @@ def reached_s(ran: Ran, study: LeagueStudy) -> float:
     2.0
     """
     before_s, before = 0.0, -math.inf
-    for time_s, metric in zip(ran.time_s, ran.metric, strict=True):
-        if _is_there(metric, study):
+    for time_s, accuracy in zip(ran.time_s, ran.accuracy, strict=True):
+        if accuracy >= study.target:
             if before == -math.inf:
                 return time_s if time_s < study.horizon_s else math.inf
-            share = (study.target - before) / (metric - before)
+            share = (study.target - before) / (accuracy - before)
             at_s = before_s + share * (time_s - before_s)
             # A run's last cycle ends after the horizon.
             return at_s if at_s < study.horizon_s else math.inf
-        before_s, before = time_s, metric
+        before_s, before = time_s, accuracy
     return math.inf
 
 
@@ -185,13 +176,7 @@ def _score(ran: Ran, study: LeagueStudy) -> float:
     at_s = reached_s(ran, study)
     if at_s < math.inf:
         return at_s
-    if not ran.metric or not math.isfinite(ran.metric[-1]):
-        return 10 * study.horizon_s
-    if study.setting in BY_GRADIENT:
-        gap = math.log10(max(1.0, min(ran.metric) / study.target))
-    else:
-        gap = max(0.0, 1 - max(ran.metric) / study.target)
-    return study.horizon_s * (1 + min(8.0, gap))
+    return study.horizon_s * (2 - max(ran.accuracy, default=-8.0) / study.target)
 
 
 def _tuned(study: LeagueStudy, spread: Spread) -> dict[str, Point]:
@@ -233,15 +218,21 @@ def run_league(study: LeagueStudy, spread: Spread = in_order) -> Data:
         rans = found[n * study.seeds : (n + 1) * study.seeds]
         data[f"{name}/tuned"] = np.array(best[name])
         data[f"{name}/reached_s"] = np.array([reached_s(r, study) for r in rans])
-        data[f"{name}/curve"] = np.array([_curve(r, grid_s) for r in rans])
+        data[f"{name}/curve"] = _curves(rans, [r.accuracy for r in rans], grid_s)
+        if study.setting in BY_GRADIENT:
+            curves = _curves(rans, [r.gradient for r in rans], grid_s)
+            data[f"{name}/gradient"] = curves
         facts = [(r.sent_bytes, r.device_s, r.idle) for r in rans]
         for k, what in enumerate(("sent_bytes", "device_s", "idle")):
             data[f"{name}/{what}"] = np.array([fact[k] for fact in facts])
     return data
 
 
-def _curve(ran: Ran, grid_s: Floats) -> Floats:
-    """Return the metric at these times: that of the last evaluation, NaN before."""
-    at = np.searchsorted(ran.time_s, grid_s, side="right") - 1
-    values = np.array([math.nan, *ran.metric])
-    return values[at + 1]
+def _curves(rans: list[Ran], values: list[list[float]], grid_s: Floats) -> Floats:
+    """Return each run's values at these times: the last ones known, NaN before."""
+    return np.array(
+        [
+            np.array([math.nan, *own])[np.searchsorted(r.time_s, grid_s, side="right")]
+            for r, own in zip(rans, values, strict=True)
+        ]
+    )

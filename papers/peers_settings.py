@@ -4,7 +4,7 @@ Times are ours to choose where a setting prints none, and stand in its notes.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +27,8 @@ from melisma.maths import Floats
 from melisma.schemes import TakesPart
 from melisma.system import Mode
 from melisma.units import Bytes, BytesPerSecond, Deadline, SamplesPerSecond
+
+from .store import ADDED
 
 #: What a model takes on the wire where a setting prints a time for it.
 MODEL_BYTES = 1e6
@@ -53,6 +55,7 @@ class LeagueStudy:
     every: float = 1
     seeds: int = 10
     tuning: int = 2  #: seeds more, by which an entrant's settings are chosen
+    momentum: float = field(default=0.5, metadata={ADDED: True})  #: of our outer step
 
 
 class Race(NamedTuple):

@@ -42,6 +42,7 @@ def best_of(data: Data, *, ours: bool) -> str:
 
 def table_of_league(data: Data) -> Cells:
     """Every entrant, the soonest first."""
+    by_gradient = any(key.endswith("/gradient") for key in data)
     rows = [
         [
             "algorithm",
@@ -52,6 +53,7 @@ def table_of_league(data: Data) -> Cells:
             "MB sent",
             "device-s",
             "idle",
+            *(["‖∇f‖² at the end"] if by_gradient else []),
         ]
     ]
     digits = 0 if float(data["horizon_s"][0]) > 500 else 1
@@ -59,18 +61,17 @@ def table_of_league(data: Data) -> Cells:
         own, work, rate = data[f"{name}/tuned"]
         reached = data[f"{name}/reached_s"]
         there = int((reached < data["horizon_s"]).sum())
-        end = data[f"{name}/curve"][:, -1]
-        at_end = _text(end, 3) if np.isfinite(end).all() else "not all ran"
         rows.append(
             [
                 f"**{name}**" if ENTRANTS[name].ours else name,
                 ENTRANTS[name].told(Point(int(own), int(work), float(rate))),
                 _text(times_s(data, name), digits) if there else NOT_REACHED,
                 f"{there} of {len(reached)}",
-                at_end,
+                _at_end(data[f"{name}/curve"]),
                 _text(data[f"{name}/sent_bytes"] / 1e6, 0),
                 _text(data[f"{name}/device_s"], 0),
                 f"{100 * data[f'{name}/idle'].mean():.0f} %",
+                *([_at_end(data[f"{name}/gradient"])] if by_gradient else []),
             ]
         )
     return rows
@@ -91,33 +92,41 @@ def summary(tables: dict[str, Cells]) -> Cells:
     return rows
 
 
+def _at_end(curves: Floats) -> str:
+    end: Floats = curves[:, -1]
+    return _text(end, 3) if np.isfinite(end).all() else "not all ran"
+
+
 def _text(values: Floats, digits: int) -> str:
     mean, half = mean_interval(values)
     return f"{mean:,.{digits}f} ± {half:,.{digits}f}"
 
 
 def draw_league(drawing: Figure, data: Data) -> None:
-    """Draw the metric against time: ours, and the best of theirs."""
+    """Draw accuracy against time, ours and the best of theirs; and the gradient."""
     theirs = [name for name in names_in(data) if not ENTRANTS[name].ours]
     theirs.sort(key=lambda name: float(times_s(data, name).mean()))
     shown = [*dict.fromkeys([*theirs[:4], "FedAvg"])]
     ours = [best_of(data, ours=True)]
-    drawing.set_size_inches(6.4, 3.6)
-    ax = drawing.subplots()
-    lines: list[plots.Line] = []
-    for name in (*ours, *shown):
-        mean, half = mean_interval(data[f"{name}/curve"])
-        look = plots.Look(*LOOKS[len(lines)])
-        lines.append(plots.Line(name, data["grid_s"], mean, half, look))
+    shown = [*ours, *shown]
+    panels = ["curve", "gradient"] if f"{shown[0]}/gradient" in data else ["curve"]
+    drawing.set_size_inches(6.4, 3.6 * len(panels))
+    axes = drawing.subplots(len(panels), squeeze=False)[:, 0]
     target = float(data["target"][0])
     # What errs four times as often as it may is far from the race's end.
     if (bottom := 1 - 4 * (1 - target)) > 0:
-        ax.set_ylim(bottom, 1.0)
-    ax.set(xlabel="virtual time (s)", ylabel="accuracy")
-    if target < 0.2:
-        ax.set(yscale="log", ylabel="squared norm of the gradient")
-    plots.curves(ax, lines)
-    ax.axhline(target, color="#999999", linewidth=0.8, linestyle=":")
+        axes[0].set_ylim(bottom, 1.0)
+    for ax, what in zip(axes, panels, strict=True):
+        lines: list[plots.Line] = []
+        for name, look in zip(shown, LOOKS, strict=False):
+            mean, half = mean_interval(data[f"{name}/{what}"])
+            line = plots.Line(name, data["grid_s"], mean, half, plots.Look(*look))
+            lines.append(line)
+        ax.set(xlabel="virtual time (s)", ylabel="accuracy")
+        if what == "gradient":
+            ax.set(yscale="log", ylabel="squared norm of the gradient")
+        plots.curves(ax, lines)
+    axes[0].axhline(target, color="#999999", linewidth=0.8, linestyle=":")
 
 
 def claims_of_league(data: Data, why: str = "unexplained") -> list[Claim]:

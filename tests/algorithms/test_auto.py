@@ -276,6 +276,7 @@ def test_a_simulated_learner_that_is_too_slow_for_a_chosen_deadline_sits_out(
         assert given.count(0) == 2
 
 
+@pytest.mark.slow
 @COARSE
 @pytest.mark.parametrize(
     "changes",

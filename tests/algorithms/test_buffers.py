@@ -231,6 +231,7 @@ def on_the_wire(learner: Noting) -> set[str]:
     return {name for sent in [*learner.fetched, *updates] for name in sent}
 
 
+@pytest.mark.slow
 def test_a_live_learners_own_buffers_are_those_of_plain_pytorch(tmp_path: Path) -> None:
     learner = check_live(kept, tmp_path)
     assert not {name for name in on_the_wire(learner) if name.startswith("1.r")}

@@ -37,6 +37,10 @@ FIXED_S = 0.2
 SAMPLE_S = np.array([0.02, 0.05, 0.1, 0.03, 0.15])
 
 
+#: One of them at once, the others among the slow tests.
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))]
+
+
 def slowness(seed: int) -> Floats:
     """How much longer each learner takes in each of its orders."""
     factors = np.random.default_rng(seed).uniform(0.7, 1.6, (len(OWN), 200))
@@ -173,7 +177,7 @@ def ringleader(
     return x, found, ages
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_ringleader_is_the_algorithm_of_its_paper(seed: int) -> None:
     final, sent = ran(Ringleader(0.7), seed, cycles=10)
     model, arrivals, ages = ringleader(slowness(seed), 70, 0.7)
@@ -307,7 +311,7 @@ def fedcompass(
     return x, found, seen
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_fedcompass_is_a_server_with_groups_and_timers(seed: int) -> None:
     final, sent = ran(FedCompass(0.9, 0.5, 0.2, 1.2), seed, cycles=12)
     model, arrivals, seen = fedcompass(slowness(seed), 84)

@@ -73,6 +73,7 @@ def lateness(found: list[Record]) -> float:
     return len({(r.task, r.cycle, r.learner) for r in late}) / len(work)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [Late.HALT, Late.DROP, Late.WAIT, Late.OVERRUN])
 def test_lateness_is_limited_whatever_happens_to_who_is_late(late: Late) -> None:
     plain = lateness(cycles(40, None, late))
@@ -232,6 +233,7 @@ def three_tasks(scheme: str, late_at_most: float | None) -> Job:
     )
 
 
+@pytest.mark.slow
 def test_several_tasks_keep_a_promise() -> None:
     found, plain = list[Record](), list[Record]()
     simulate(three_tasks("med", 0.1), runs=None, watch=found.append)

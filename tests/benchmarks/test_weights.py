@@ -18,6 +18,7 @@ def test_bench_weights_has_a_row_for_each_rule(
         assert row(text, f"│ {weights.value} ")[0] > 0
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_come_to_its_target_counts_as_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -165,6 +165,7 @@ def scenarios(late: float, factor: float, seed: int = 0) -> Floats:
     return np.where(rng.random((16, 4)) < late, seconds * factor, seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("helpers", get_args(Helpers))
 @pytest.mark.parametrize("factor", [3.0, 8.0])
 def test_the_time_for_stage_two_is_nearly_the_best(
@@ -183,6 +184,7 @@ def test_the_time_for_stage_two_is_nearly_the_best(
     assert plan.expected_s <= 1.01 * min(mean_s(t) for t in np.linspace(0.0, 6.0, 121))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("late", "winners"), [(0.3, [0, 1]), (0.15, [1, 2, 3])])
 def test_those_who_start_are_the_best_of_the_fastest_and_of_the_slowest(
     late: float, winners: list[int]
@@ -213,6 +215,7 @@ def test_those_who_are_to_start_start_and_the_time_is_chosen_for_them() -> None:
     assert plan.expected_s == timed(scheme, drawn).expected_s
 
 
+@pytest.mark.slow
 def test_helping_is_planned_to_be_faster_than_waiting_to_help() -> None:
     drawn = scenarios(0.15, 8.0)
     plans = {

@@ -59,6 +59,7 @@ def stopped_after(ended: int, done: list[Job]) -> Engine:
     return engine
 
 
+@pytest.mark.slow
 def test_every_run_is_left_with_config_records_model_and_result(whole: Path) -> None:
     names = {path.name for path in whole.glob("csa-seed0/*")}
     assert names == {

@@ -72,6 +72,7 @@ def joining(learners: list[Declared], links: Links) -> Callable[..., None]:
     return join
 
 
+@pytest.mark.slow
 def test_adapters_are_all_that_travels_in_a_cycle(tmp_path: Path) -> None:
     job = job_of("lora", cycles=3, samples=100, deadline=HALF)
     adapters = sum(v.nbytes for v in parameters_of(task_of(job).model).values())
@@ -92,6 +93,7 @@ def test_adapters_are_all_that_travels_in_a_cycle(tmp_path: Path) -> None:
                 assert adapters <= now - was <= 1.1 * adapters, name
 
 
+@pytest.mark.slow
 def test_who_restarts_has_the_base_already(tmp_path: Path) -> None:
     job, base = job_of("lora", cycles=1, samples=20, deadline=HALF), load_file(BASE)
     for run, expected in (("first", 1), ("second", 0)):

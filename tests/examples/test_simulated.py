@@ -16,6 +16,7 @@ from melisma.units import Deadline
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", NAMES)
 def test_an_example_learns(example: str) -> None:
     job = job_of(example, cycles=2, samples=100, deadline=Deadline(0.5))

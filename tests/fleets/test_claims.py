@@ -131,6 +131,7 @@ class Asleep(Boastful):
         return super().train(request, caller)
 
 
+@pytest.mark.slow
 def test_who_is_not_there_in_time_is_given_less(tmp_path: Path) -> None:
     job = changed(cycles=4, deadline=Deadline(0.4))
     given = given_to_boastful(job, tmp_path, Asleep)

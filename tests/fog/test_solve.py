@@ -179,6 +179,7 @@ def test_hardly_any_room_costs_what_tangents_prove(seed: int) -> None:
     assert plan.bound <= best + 1e-6 * (1.0 + best)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [False, True])
 @pytest.mark.parametrize("least", [1e-300, 1e-12, 1e-6])
 def test_a_cpu_that_rounds_otherwise_proves_as_much(

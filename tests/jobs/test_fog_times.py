@@ -179,6 +179,7 @@ def test_a_job_file_may_name_a_trace_and_says_what_else_it_may(tmp_path: Path) -
     assert [FogTable(costs=costs).is_traced for costs in Costs] == [False] * 4
 
 
+@pytest.mark.slow
 def test_the_example_moves_data_to_the_fastest_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -172,6 +172,7 @@ def test_another_embedded_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         load("mnist-5k")
 
 
+@pytest.mark.slow
 def test_the_embedded_set_loads_without_pandas_and_sklearn() -> None:
     program = (
         "import sys; from melisma.learning.data import load; load('mnist-5k');"

@@ -273,6 +273,7 @@ print(len(store.all()), peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_serving_all_of_a_large_set_takes_little_memory(tmp_path: Path) -> None:
     rows = 300_000  # of 1,024 bytes: 307 MB

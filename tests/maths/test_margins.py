@@ -19,6 +19,7 @@ def cases(draw: st.DrawFn) -> Case:
     return spread * rng.normal(size=shape), table.sum(axis=1), table.sum(axis=0)
 
 
+@pytest.mark.slow
 @given(cases())
 def test_both_sums_are_right_whatever_is_asked_for(case: Case) -> None:
     logs, rows, columns = case

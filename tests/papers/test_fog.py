@@ -265,6 +265,7 @@ def test_a_movement_without_training_may_have_a_convex_error_too() -> None:
 LEMMA = LemmaStudy(sizes=(1, 10, 100), passes=(0, 1), draws=4, seeds=3, steps=2)
 
 
+@pytest.mark.slow
 def test_gradients_of_few_samples_err_with_the_root_of_their_number() -> None:
     data = run_lemma(LEMMA)
     power = claims_of_lemma(data)[0]

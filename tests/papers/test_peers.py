@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from papers.kit import in_order
 from papers.peers import PAPER
 from papers.peers_entrants import ENTRANTS, Point, balanced_s
@@ -25,6 +26,7 @@ from papers.peers_views import (
     NOT_REACHED,
     best_of,
     claims_of_league,
+    draw_league,
     names_in,
     summary,
     table_of_league,
@@ -118,22 +120,20 @@ def test_clocks_add_up_what_learners_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "metric", "found"),
+    ("accuracy", "found"),
     [
-        ("testbed", [0.4, 0.6], 2.0),
-        ("testbed", [0.6, 0.4], 1.0),
-        ("testbed", [0.1, 0.2], math.inf),
-        ("testbed", [0.4, 0.41, 0.6], math.inf),  # after the horizon
-        ("ringleader", [0.6, 0.4], 2.0),
-        ("ringleader", [0.6, 0.7], math.inf),
+        ([0.4, 0.6], 2.0),
+        ([0.6, 0.4], 1.0),
+        ([0.1, 0.2], math.inf),
+        ([0.4, 0.41, 0.6], math.inf),  # after the horizon
     ],
 )
 def test_the_target_is_reached_between_two_evaluations(
-    setting: str, metric: list[float], found: float
+    accuracy: list[float], found: float
 ) -> None:
-    study = small("testbed", setting=setting, target=0.5, horizon_s=9.0)
-    times = [1.0, 3.0, 20.0]
-    assert reached_s(Ran(times[: len(metric)], metric, 0.0, 0.0, 0.0), study) == found
+    study = small("testbed", target=0.5, horizon_s=9.0)
+    times = [1.0, 3.0, 20.0][: len(accuracy)]
+    assert reached_s(Ran(times, accuracy, 0.0, 0.0, 0.0), study) == found
 
 
 @pytest.mark.slow
@@ -175,14 +175,30 @@ def test_tuning_chooses_what_runs_to_the_end_would() -> None:
         assert whole_s(name, chosen) == min(whole_s(name, point) for point in points)
 
 
-def test_a_gradient_that_is_to_become_small_ends_a_run_of_tuning() -> None:
-    study = small("ringleader", learners=10, horizon_s=60.0, target=0.3)
+def test_a_run_of_tuning_ends_at_the_target_and_one_that_counts_has_gradients() -> None:
+    study = small("ringleader", learners=10, horizon_s=40.0, target=0.3)
     entry = Entry(study, "csa", Point(0, 0, 0.1), 0, to_target=True)
     short, whole = raced(entry), raced(replace(entry, to_target=False))
     assert reached_s(short, study) == reached_s(whole, study) < study.horizon_s
-    assert len(short.metric) < len(whole.metric)
-    assert short.metric == whole.metric[: len(short.metric)]
-    assert short.metric[-1] <= study.target < min(short.metric[:-1], default=math.inf)
+    assert len(short.accuracy) < len(whole.accuracy)
+    assert short.accuracy == whole.accuracy[: len(short.accuracy)]
+    assert short.accuracy[-1] >= study.target > max(short.accuracy[:-1], default=0.0)
+    assert len(whole.gradient) == len(whole.accuracy)
+    assert min(whole.gradient) > 0
+
+
+def test_a_race_by_gradients_shows_them_beside_accuracy() -> None:
+    study = small("ringleader", learners=6, horizon_s=8.0, entrants=("FedAvg", "csa"))
+    data = run_league(study)
+    heading, *rows = table_of_league(data)
+    assert heading[-1] == "‖∇f‖² at the end"
+    ends = {row[0].strip("*"): row[-1].split()[0] for row in rows}
+    for name in study.entrants:
+        end = data[f"{name}/gradient"][:, -1]
+        assert ends[name] == f"{end.mean():,.3f}"
+    drawing = Figure()
+    draw_league(drawing, data)
+    assert [ax.get_yscale() for ax in drawing.axes] == ["linear", "log"]
 
 
 def test_the_summary_has_who_is_first_in_bold() -> None:

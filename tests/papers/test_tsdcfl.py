@@ -265,6 +265,7 @@ def test_every_scheme_has_a_time_and_every_claim_a_number() -> None:
 # Lemma 2.
 
 
+@pytest.mark.slow
 def test_stage_two_bears_two_stragglers_with_two_helpers_and_not_with_one() -> None:
     study = ToleranceStudy(partitions=14)
     decoded, worst, least, most, patterns = tolerance_of((study, 4, 2))

@@ -193,6 +193,7 @@ def test_a_connection_is_dialled_again_once_there_is_a_server(start: Start) -> N
         assert connection.pid.within(GUARD_S)() == following.pid
 
 
+@pytest.mark.slow
 def test_a_new_server_answers_what_may_run_again_and_fails_what_may_have_run(
     start: Start,
 ) -> None:
@@ -288,6 +289,7 @@ def test_a_call_to_a_frozen_device_fails_after_silence_and_grace(
         _until(lambda: not server.peers)
 
 
+@pytest.mark.slow
 def test_a_transfer_to_a_frozen_device_fails_too(start: Start, tmp_path: Path) -> None:
     with serving(tmp_path, Here(), limits=HASTY) as server:
         device = start("device", server.address)
@@ -364,6 +366,7 @@ def test_a_device_that_thaws_within_the_grace_answers_once_what_it_ran_once(
     assert (tmp_path / "count").read_text() == "x"
 
 
+@pytest.mark.slow
 def test_who_was_frozen_does_not_blame_the_other_side(
     start: Start, tmp_path: Path
 ) -> None:

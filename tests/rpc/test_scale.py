@@ -143,6 +143,7 @@ def test_callbacks_nest_ten_deep_many_times_at_once(tmp_path: Path) -> None:
 # Much data
 
 
+@pytest.mark.slow
 def test_small_calls_overtake_a_large_transfer(tmp_path: Path) -> None:
     large = np.ones(256_000_000, np.uint8)
 
@@ -487,6 +488,7 @@ def resident_bytes(pid: int) -> int:
     raise AssertionError("no VmRSS")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["large", "endless"])
 def test_what_a_slow_reader_asks_for_does_not_pile_up(
     function: str, server_process: tuple[subprocess.Popen[str], str]

@@ -334,6 +334,7 @@ with RunWriter.open(Path(sys.argv[1]), "") as run:
 """
 
 
+@pytest.mark.slow
 def test_a_run_of_another_process_is_neither_read_nor_changed(tmp_path: Path) -> None:
     with RunWriter.open(tmp_path, "") as run:
         run.note(CYCLE)

@@ -109,6 +109,7 @@ def test_the_small_problems_are_of_every_kind() -> None:
     assert sum(problem.least > 1 for problem in problems) > 30
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 2**32),
@@ -141,6 +142,7 @@ def test_constraints_hold_and_bounds_are_below(
     assert best <= solved.objective_s * (1.0 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [None, 0.9, 0.8])
 @pytest.mark.parametrize(("learners", "tasks"), [(30, 3), (60, 5)])
 def test_prices_are_near_the_optimum_and_prove_it(

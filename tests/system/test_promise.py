@@ -82,6 +82,7 @@ def gamma(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
 Law = Callable[[np.random.Generator, tuple[int, int, int]], Floats]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late_at_most", [0.01, 0.05, 0.1])
 @pytest.mark.parametrize("law", [lognormal, spikes, owner, heating, gamma])
 def test_lateness_is_within_a_point_of_what_was_promised(

@@ -85,6 +85,7 @@ def check(rate_bps: Callable[[], float], expected: float) -> None:
     assert measured(rate_bps, lambda found: found == right) == right
 
 
+@pytest.mark.slow
 @real
 def test_data_flows_at_the_devices_rates(testbed: Testbed) -> None:
     # About half a second each. Of 1514 bytes on the link 1448 are ours (96 %).
@@ -197,6 +198,7 @@ def test_a_route_of_its_own_does_not_lead_a_learner_to_another(
     assert re.search("No route to host|timed out", printed)
 
 
+@pytest.mark.slow
 @real
 def test_a_place_uses_no_more_cpu_than_its_quota(testbed: Testbed) -> None:
     place = testbed.place(Device(name="quarter", cpu=0.25), "quarter")
@@ -211,6 +213,7 @@ def test_a_place_uses_no_more_cpu_than_its_quota(testbed: Testbed) -> None:
     assert used_s <= 0.25 * (elapsed_s + 2 * 0.01)
 
 
+@pytest.mark.slow
 @real
 def test_short_work_is_as_slow_as_its_device(testbed: Testbed) -> None:
     # 20 ms of work at a quarter take 80 ms. Over periods of 100 ms it would be done

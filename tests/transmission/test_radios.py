@@ -151,6 +151,7 @@ def cycles(radios: Radios, rng: np.random.Generator, many: int) -> list[Floats]:
     return seen
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(seeds)
 def test_no_battery_and_no_queue_passes_its_bound(seed: int) -> None:

@@ -96,6 +96,7 @@ def test_the_distance_from_hindsight_shrinks_like_one_over_v(
     assert 3 < gaps[20.0] / gaps[80.0] < 5
 
 
+@pytest.mark.slow
 def test_log_utility_is_fairer_than_greedy_and_nobody_waits_forever(
     by_weight: dict[float, Trace],
 ) -> None:

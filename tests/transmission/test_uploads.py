@@ -166,6 +166,7 @@ def test_who_is_owed_comes_and_nobody_starves() -> None:
     assert min(delivered(settle=True)) > 0.1
 
 
+@pytest.mark.slow
 @given(seeds)
 def test_what_is_owed_stays_below_its_bound(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -213,6 +213,7 @@ HEAVY = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["csa", "fog"])
 @pytest.mark.parametrize("command", ["report", "runs"])
 def test_a_report_loads_nothing_that_trains_draws_or_serves(
