@@ -56,20 +56,6 @@ LEAST_SCALE = np.float32(2.0**-118)
 ROUNDING = 1 + 2.0**-7 + 2.0**-15
 
 
-class _Scratch:
-    """Memory for a chunk, allocated once: new pages cost as much as several passes."""
-
-    def __init__(self) -> None:
-        self._floats = np.empty((2, CHUNK), np.float32)
-        self._shorts = np.empty(CHUNK, np.uint16)
-        self._bytes = np.empty(CHUNK, np.uint8)
-
-    def of(self, size: int) -> tuple[Vector, Vector, NDArray[np.uint16], Bytes]:
-        """Return memory for so many values."""
-        first, second = self._floats[:, :size]
-        return first, second, self._shorts[:size], self._bytes[:size]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Blocks(Codec):
     """Integers from −``levels`` to ``levels``, ``levels + 1`` added."""
@@ -129,7 +115,8 @@ class _Blocks(Codec):
     ) -> None:
         """Round stochastically."""
         scales, stored = self._parts(out, len(vector))
-        draws, scratch = Draws(seed), _Scratch()
+        draws = Draws(seed)
+        scratch = np.empty((2, CHUNK), np.float32)  # once: new pages are slow
         for first, last, width in self._chunks(len(vector)):
             values = vector[first:last]
             if len(values) % width:  # an odd rest
@@ -167,10 +154,10 @@ class _Blocks(Codec):
         rows: Vector,
         scales: NDArray[np.uint16],
         draws: Draws,
-        scratch: _Scratch,
+        scratch: Vector,
     ) -> Bytes:
         """Return ⌊x/s + u⌋ + L + 1 of each value, and write the scales of the rows."""
-        work, noise, whole, integers = scratch.of(rows.size)
+        work, noise = scratch[:, : rows.size]
         by_row = work.reshape(rows.shape)
         m = np.abs(rows, out=by_row).max(axis=1)
         if not m.max() <= LARGEST:
@@ -189,8 +176,10 @@ class _Blocks(Codec):
         shared = np.float32(256 * (self.levels + 1) + u[-1] / 256)
         np.add(u[:-1], shared, out=noise)
         np.add(work, noise, out=work)
+        whole = noise.view(np.uint16)[: rows.size]  # in place of what is added
         np.copyto(whole, work, casting="unsafe")
         np.right_shift(whole, 8, out=whole)
+        integers = work.view(np.uint8)[: rows.size]
         np.copyto(integers, whole, casting="unsafe")
         return integers.reshape(rows.shape)
 
