@@ -10,11 +10,16 @@ from melisma.learning.codecs import codec_of
 
 def test_bench_codecs_has_a_row_for_each_codec() -> None:
     text = run("bench_codecs.py", "--quick")
-    # Times smaller, over the ideal, error, and two speeds, after the codec's own.
+    # Times smaller, over the ideal, error, and two speeds. Of powersgd: 573,910 values
+    # by 4·(1284 + 800 + 400 + 110) + 910 that are sent.
     for name, smaller, least, most in (
         *(("fp32", 4 / 4, 0, 0), ("fp16", 2, 1e-5, 1e-2), ("bf16", 2, 1e-4, 1e-2)),
         *(("int8", 4 / 1.008, 1e-3, 0.1), ("int4", 8 / 1.016, 0.01, 1)),
-        *(("top-k", 78.9, 0.1, 1), ("random-k", 100, 1, 20), ("powersgd", 53, 0.1, 1)),
+        *(
+            ("top-k", 78.9, 0.1, 1),
+            ("random-k", 100, 1, 20),
+            ("powersgd", 50.85, 0.1, 1),
+        ),
     ):
         found = row(text, f"│ {name} ")
         times, size, error, *speeds = found[-5:]

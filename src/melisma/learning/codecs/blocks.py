@@ -179,7 +179,7 @@ class _Blocks(Codec):
         whole = noise.view(np.uint16)[: rows.size]  # in place of what is added
         np.copyto(whole, work, casting="unsafe")
         np.right_shift(whole, 8, out=whole)
-        integers = work.view(np.uint8)[: rows.size]
+        integers: Bytes = work.view(np.uint8)[: rows.size]
         np.copyto(integers, whole, casting="unsafe")
         return integers.reshape(rows.shape)
 
