@@ -81,7 +81,7 @@ class Classroom:
             own = {n: rows[row] for n, rows in stack.items()}
             seed = seed_of(self._seed, cycle, name)
             update = self._senders[name].update(own, arrived, self._moving, seed)
-            found.append(self._wire.learnt(update, parameters, self._moving))
+            found.append(self._wire.learnt(update, parameters, self._moving, seed))
         return stacked(found)
 
     def how(self, names: Sequence[str]) -> str:

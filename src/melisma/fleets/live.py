@@ -289,7 +289,7 @@ class LiveLearners(LiveCrew):
             return self.failed(order.learner, error, time.monotonic() - began, name)
         took_s = time.monotonic() - began
         try:
-            update = await asyncio.to_thread(self._served.opened, update, sent)
+            update = await asyncio.to_thread(self._served.opened, update, name, sent)
         except DataError as error:
             return refused(order.learner, str(error), took_s)
         outcome = await judged(

@@ -59,14 +59,15 @@ class ServedTask:
             sent = self.wire.sent(self.parameters, self.moving, seed)
             self.models[self.cycle] = sent
 
-    def opened(self, update: object, sent: Parameters) -> object:
-        """Return an update of the model ``sent`` with parameters as they are.
+    def opened(self, update: object, name: str, sent: Parameters) -> object:
+        """Return a learner's update of the model ``sent``, parameters as they are.
 
         DataError if it has none that its codec could have made.
         """
         if self.wire.is_plain or not isinstance(update, Update):
             return update
-        learnt = self.wire.learnt(update.packed, sent, self.moving)
+        seed = seed_of(self.seed, self.cycle, name)
+        learnt = self.wire.learnt(update.packed, sent, self.moving, seed)
         return msgspec.structs.replace(update, parameters=learnt, packed=None)
 
     def request(

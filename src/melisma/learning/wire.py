@@ -74,13 +74,14 @@ class Wire:
         return _unpacked(self.down, sent, like, moving)
 
     def learnt(
-        self,
-        update: object,
-        model: Parameters,
-        moving: Collection[str],
+        self, update: object, model: Parameters, moving: Collection[str], seed: int
     ) -> Parameters:
-        """Return a model and what a learner learnt; DataError if this is no update."""
-        found = _unpacked(self.up, update, model, moving)
+        """Return a model and what a learner learnt; DataError if this is no update.
+
+        Draws are by the seed that it was to take: who may choose one chooses, for
+        example, which values are sent and scaled up.
+        """
+        found = _unpacked(self.up, update, model, moving, seed)
         for name in moving:
             found[name] = model[name] + found[name].to(model[name])
         return found
@@ -152,12 +153,18 @@ def _packed(
 
 
 def _unpacked(
-    codec: Codec, came: object, like: Parameters, moving: Collection[str]
+    codec: Codec,
+    came: object,
+    like: Parameters,
+    moving: Collection[str],
+    seed: int | None = None,
 ) -> Parameters:
     if not isinstance(came, Packed):
         raise DataError(f"parameters came in place of what {codec} makes of them")
     some, rest = _apart(like, moving)
     found = codec.decode(came.encoded, some)
+    if seed is not None and came.encoded.seed != seed:
+        raise DataError(f"{codec} came with draws of another seed")
     if _kinds(came.rest) != _kinds(rest):
         raise DataError("buffers of another model came")
     both = found | came.rest
