@@ -59,6 +59,11 @@ def test_a_codec_that_is_none_is_named() -> None:
         wire_of(small(wire=WireTable(up="int9")))
 
 
+def test_a_model_is_not_sent_in_parts() -> None:
+    with pytest.raises(ConfigError, match="leaves out most of the model"):
+        wire_of(small(wire=WireTable(down="top-k 1 %")))
+
+
 @pytest.mark.parametrize(
     ("job", "why"),
     [

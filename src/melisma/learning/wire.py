@@ -6,7 +6,8 @@
 A learner trains from θ̂, the model as it arrived, and what it learnt is added to θ, the
 model as it is: what a codec takes away on the way down is lost for a cycle and no more.
 Codecs are for what is trained; buffers, such as the statistics of batch norm, are small
-and travel as they are. Biased codecs have error feedback, which every learner keeps.
+and travel as they are. What `top-k`, `random-k` and `powersgd` leave out is added to a
+learner's next change.
 """
 
 import zlib
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from melisma.errors import DataError
+from melisma.errors import ConfigError, DataError
 from melisma.learning.codecs import Codec, Encoded, Feedback, Fp32, codec_of
 from melisma.learning.parameters import Parameters, packed, unpacked
 from melisma.system.streams import Stream
@@ -43,7 +44,13 @@ class Wire:
     @classmethod
     def of(cls, down: str, up: str) -> "Wire":
         """Return the wire with codecs as jobs write them; ConfigError if unknown."""
-        return cls(codec_of(down), codec_of(up))
+        codec = codec_of(down)
+        if codec.feeds_back:
+            raise ConfigError(
+                f"down = {down!r} leaves out most of the model: give fp32, fp16, bf16, "
+                "int8 or int4"
+            )
+        return cls(codec, codec_of(up))
 
     def size_bytes(self, like: Parameters, moving: Collection[str]) -> tuple[int, int]:
         """Return what a model takes on the way down, and a change on the way up."""
@@ -91,9 +98,7 @@ class Sender:
     """One learner's way up: its changes, with what was left out before."""
 
     def __init__(self, codec: Codec) -> None:
-        self._codec: Codec | Feedback = codec
-        if not codec.unbiased and codec != PLAIN:
-            self._codec = Feedback(codec)
+        self._codec = Feedback(codec) if codec.feeds_back else codec
 
     def update(
         self,

@@ -45,6 +45,8 @@ class Codec(ABC):
     __slots__ = ()
 
     unbiased: ClassVar[bool] = False
+    #: Leaves out so much that a sender is to add it to what comes next.
+    feeds_back: ClassVar[bool] = False
     #: How a job may write it.
     example: ClassVar[str]
 

@@ -56,6 +56,7 @@ class PowerSGD(Codec):
     rank: int  #: r
 
     example: ClassVar[str] = "powersgd 4"
+    feeds_back: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.rank < 1:

@@ -127,6 +127,7 @@ class TopK(_Sparse):
     """The largest absolute values; of equal ones, those that come first."""
 
     example: ClassVar[str] = "top-k 1 %"
+    feeds_back: ClassVar[bool] = True
 
     def contraction(self, values: int) -> float:
         """Return k/n: no other k values have more of the norm."""
@@ -152,6 +153,7 @@ class RandomK(_Sparse):
 
     unbiased: ClassVar[bool] = True
     example: ClassVar[str] = "random-k 1 %"
+    feeds_back: ClassVar[bool] = True
 
     def variance(self, values: int) -> float:
         """Return n/k − 1."""
