@@ -176,7 +176,9 @@ def _score(ran: Ran, study: LeagueStudy) -> float:
     at_s = reached_s(ran, study)
     if at_s < math.inf:
         return at_s
-    return study.horizon_s * (2 - max(ran.accuracy, default=-8.0) / study.target)
+    # The last cycle may end after the horizon, with an accuracy that does not count.
+    short = 1 - max(ran.accuracy, default=-8.0) / study.target
+    return study.horizon_s * (1 + max(0.0, short))
 
 
 def _tuned(study: LeagueStudy, spread: Spread) -> dict[str, Point]:

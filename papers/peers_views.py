@@ -106,9 +106,7 @@ def draw_league(drawing: Figure, data: Data) -> None:
     """Draw accuracy against time, ours and the best of theirs; and the gradient."""
     theirs = [name for name in names_in(data) if not ENTRANTS[name].ours]
     theirs.sort(key=lambda name: float(times_s(data, name).mean()))
-    shown = [*dict.fromkeys([*theirs[:4], "FedAvg"])]
-    ours = [best_of(data, ours=True)]
-    shown = [*ours, *shown]
+    shown = [best_of(data, ours=True), *dict.fromkeys([*theirs[:4], "FedAvg"])]
     panels = ["curve", "gradient"] if f"{shown[0]}/gradient" in data else ["curve"]
     drawing.set_size_inches(6.4, 3.6 * len(panels))
     axes = drawing.subplots(len(panels), squeeze=False)[:, 0]

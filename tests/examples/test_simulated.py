@@ -11,6 +11,7 @@ import melisma as mel
 from melisma.jobs.building import task_of
 from melisma.learning.engines import Lesson, functional
 from melisma.learning.parameters import parameters_of
+from melisma.registry import imported
 from melisma.units import Deadline
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,7 @@ def test_code_is_not_adapted_to_before_there_is_a_base(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = job_of("lora")
+    imported("task", "lora:coder")  # is known from here on, wherever one is
     monkeypatch.chdir(tmp_path)
     with pytest.raises(mel.DataError, match=r"is missing: melisma simulate text\.toml"):
         mel.simulate(job, runs=None)

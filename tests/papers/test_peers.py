@@ -16,6 +16,7 @@ from papers.peers_runs import (
     Entry,
     Ran,
     _Clocks,
+    _score,
     _tuned,
     raced,
     reached_s,
@@ -173,6 +174,17 @@ def test_tuning_chooses_what_runs_to_the_end_would() -> None:
     for name, chosen in _tuned(study, in_order).items():
         points = ENTRANTS[name].points(study)
         assert whole_s(name, chosen) == min(whole_s(name, point) for point in points)
+
+
+def test_what_comes_after_the_horizon_is_no_better_than_what_comes_before() -> None:
+    study = small("testbed", target=0.5, horizon_s=9.0)
+
+    def score(times: list[float], accuracy: list[float]) -> float:
+        return _score(Ran(times, accuracy, 0.0, 0.0, 0.0), study)
+
+    before, after = score([8.0, 9.5], [0.4, 0.6]), score([8.9, 9.5], [0.4, 0.9])
+    never, nothing = score([8.0], [0.4]), score([], [])
+    assert before < 9.0 == after < never < nothing
 
 
 def test_a_run_of_tuning_ends_at_the_target_and_one_that_counts_has_gradients() -> None:
