@@ -27,7 +27,8 @@ from melisma.provenance import provenance
 from melisma.schemes.csa import csa
 from melisma.schemes.csa_options import csa_options
 from melisma.system import DelayLaw, Problem
-from melisma.system.menu import Menu, MenuAllocation
+from melisma.system.menu import Menu
+from melisma.system.problem import MenuAllocation
 
 out = Console(width=110)
 COMPUTE = np.array([1.0, 1.02, 1.03, 0.27, 0.28, 0.08, 0.085, 0.09])

@@ -10,7 +10,8 @@ from tests.schemes.problems import small
 
 from melisma.maths.arrays import Floats, Ints
 from melisma.system import DelayLaw, Problem
-from melisma.system.menu import Menu, MenuAllocation
+from melisma.system.menu import Menu
+from melisma.system.problem import MenuAllocation
 
 
 def with_menu(
@@ -100,6 +101,6 @@ def check(
     assert (menu.law_of(m).seconds(d, tau) <= problem.deadline_s).all()
     assert tau.min() >= 1
     assert np.ptp(tau) <= staleness
-    assert found.value == menu.worth(found, m)
+    assert found.value == menu.worth(found.samples, found.steps, m)
     assert found.bound >= found.value
     assert (menu.coverage(d, m) >= rho - 1e-9).all()

@@ -10,7 +10,8 @@ from melisma.maths.arrays import Floats
 from melisma.schemes.csa import csa
 from melisma.schemes.csa_options import csa_options
 from melisma.system import DelayLaw, Problem, max_staleness
-from melisma.system.menu import Menu, MenuAllocation
+from melisma.system.menu import Menu
+from melisma.system.problem import MenuAllocation
 
 
 def halves(problem: Problem, value: float, blocks: Floats | None = None) -> Menu:

@@ -26,7 +26,7 @@ def test_what_a_plan_is_worth_and_covers() -> None:
     plan = Allocation(samples=np.array([30, 10]), steps=np.array([2, 3]))
     options = np.array([1, 2])
     # 0.5·2·30 + 0.2·3·10 = 36; the second block has half of 30 samples in 40.
-    assert menu.worth(plan, options) == pytest.approx(36.0)
+    assert menu.worth(plan.samples, plan.steps, options) == pytest.approx(36.0)
     assert menu.coverage(plan.samples, options).tolist() == [1.0, 0.375]
     assert menu.law_of(options).step_s.tolist() == [0.5, 0.25]
 

@@ -6,7 +6,8 @@ law, with margins → who can → who takes part → the scheme
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ from melisma.system.promise import UNSEEN, Promises
 
 logger = logging.getLogger("melisma.orchestrator")
 
+#: Schemes that leave out who would hold the others back.
+PICKY = frozenset({"csa", "csa-options"})
 #: Why a learner sits out.
 TOO_SLOW = "it cannot do its least by the deadline"
 MANY, HINDRANCE = "others are faster", "it would hold the others back"
@@ -61,18 +64,21 @@ async def allocate(
     ``rest_s`` is how long each learner is at work on an earlier order, where learners
     may be: it begins then, if that leaves it the time.
     """
-    own = crew.own_samples
+    own, shard = crew.own_samples, task.shard
     if task.scheme in DECENTRALISED:
         return await _by_bids(task, crew, rest_s, among)
     if task.scheme in FIXED:
         return await _fixed(task, crew, among)
     turn = on_air if among is None else among if on_air is None else among & on_air
     told = await crew.law()
-    expected, planned = _careful(told, crew, promises, rest_s)
+    careful = partial(_careful, crew=crew, promises=promises, rest_s=rest_s)
+    menu = task.options.menu(told, lambda law: careful(law).planned.per_shard(shard))
     only_able = (
         only_able or promises is not None or rest_s is not None or among is not None
     )
-    law = planned.per_shard(task.shard)
+    # Who can take part, and how many samples fit, is by what each does soonest.
+    law = careful(told).planned.per_shard(shard)
+    law = law if menu is None else menu.lightest(task.least)
     if only_able and own is not None:
         own = _within_reach(own, law, task)
     most = task.most_shards(len(crew.learners), own)
@@ -102,22 +108,32 @@ async def allocate(
         why = [w if asked else NOT_CHOSEN for w, asked in zip(why, among, strict=True)]
     able[able] = who
     problem = _of_some(task, problem, who)
+    if menu is not None:
+        problem = problem.with_menu(menu.only(able))
     allocation = find(task.scheme)(problem)
+    options = allocation.options
     whole = Allocation(
         samples=spread(allocation.samples, able, len(able)),
         steps=spread(allocation.steps, able, len(able)),
+        options=None if options is None else spread(options, able, len(able)),
     )
     seconds = spread(learner_s(problem, allocation), able, len(able))
     if promises is None:
         return Plan(whole, seconds, why=why)
-    counted = expected.per_shard(task.shard)
+    told = task.options.law(told, whole.options)
+    counted = careful(told).expected.per_shard(shard)
     predicted_s = counted.seconds(whole.samples, whole.steps)
     return Plan(whole, predicted_s, planned_s=seconds, law=told, why=why)
 
 
+class _Laws(NamedTuple):
+    expected: DelayLaw
+    planned: DelayLaw
+
+
 def _careful(
-    told: DelayLaw, crew: Trains, promises: Promises | None, rest_s: Floats | None
-) -> tuple[DelayLaw, DelayLaw]:
+    told: DelayLaw, *, crew: Trains, promises: Promises | None, rest_s: Floats | None
+) -> _Laws:
     """Return a law as it is expected to hold, and as it is planned with."""
     expected = planned = told
     if promises:
@@ -125,7 +141,7 @@ def _careful(
         expected, planned = margins.expect(told), margins.plan(told)
     if rest_s is not None:
         expected, planned = (w.slowed(overhead_s=rest_s) for w in (expected, planned))
-    return expected, planned
+    return _Laws(expected, planned)
 
 
 async def _fixed(task: ScheduledTask, crew: Trains, among: Bools | None) -> Plan:
@@ -178,7 +194,7 @@ async def _by_bids(
 def _who(task: ScheduledTask, problem: Problem) -> Bools:
     """Choose who takes part of those who can.
 
-    Data that lies on learners is lost with them, and schemes but CSA take everybody, so
+    Data that lies on learners is lost with them, and schemes but csa take everybody, so
     that these leave out no more than they have to. Where learners train on all that
     they have, the best are those who can do that most often.
     """
@@ -188,7 +204,7 @@ def _who(task: ScheduledTask, problem: Problem) -> Bools:
         who = np.zeros(problem.learners, dtype=bool)
         who[np.argsort(-steps, kind="stable")[:at_most]] = True
         return who
-    picky = task.scheme == "csa" and not task.federated
+    picky = task.scheme in PICKY and not task.federated
     if _is_crowded(problem) or picky or at_most is not None:
         return chosen(problem, at_most)
     return np.ones(problem.learners, dtype=bool)

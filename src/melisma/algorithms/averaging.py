@@ -210,7 +210,7 @@ def share_out(
     used twice before all were used once. A learner that was ``probed`` has begun with
     the shard at its own place in that order.
     """
-    shards = allocation.samples
+    shards, options = allocation.samples, allocation.options
     drawn: Sequence[Ints | None] = [None] * len(shards)
     if own is None:
         rng = np.random.default_rng([task.seed, Stream.ROWS, cycle])
@@ -228,6 +228,7 @@ def share_out(
             rows=rows,
             begun=task.shard if probed else 0,
             waits_s=0.0 if waits_s is None else float(waits_s[k]),
+            option=0 if options is None else int(options[k]),
         )
         for k, (amount, rows) in enumerate(
             zip((shards * task.shard).tolist(), drawn, strict=True)

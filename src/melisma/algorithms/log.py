@@ -34,6 +34,7 @@ from melisma.system.metrics import (
     truancy,
     utilisation,
 )
+from melisma.system.problem import Allocation
 
 Sink = Callable[[records.Record], None]
 
@@ -112,7 +113,15 @@ class CycleLog:
                 cost=_at(plan.cost, k),
                 planned_s=_at(plan.planned_s, k),
                 why=plan.why[k] if plan.why else "",
+                **self._option(allocation, k),
             )
+
+    def _option(self, allocation: Allocation, learner: int) -> dict[str, Any]:
+        """Return the fields of the option that a learner with work takes, if any."""
+        if allocation.options is None or not allocation.samples[learner]:
+            return {}
+        options, m = self.task.options, int(allocation.options[learner])
+        return {"option": options.names[m], "saved_bytes": options.saved_bytes(m)}
 
     def moved(self, name: str, **facts: Any) -> None:
         """Record what a fog device did with its data in the slot that ended."""

@@ -14,6 +14,7 @@ from melisma.learning.parameters import Model
 from melisma.learning.settings import Merging, Training
 from melisma.maths.arrays import Floats, Ints
 from melisma.system.law import DelayLaw
+from melisma.system.options import AS_NOW, Options
 from melisma.system.problem import Allocation
 
 MEAN, TRAINING = Merging(), Training()
@@ -43,6 +44,7 @@ class ScheduledTask:
     metrics: tuple[Metric, ...] = (METRICS["accuracy"],)  #: the first is *the* metric
     federated: bool = False  #: learners train on data of their own
     stop: Stop = NEVER  #: before the last cycle
+    options: Options = AS_NOW  #: of learners, from which the scheme may choose
 
     def __post_init__(self) -> None:
         for name in ("cycles", "shard", "steps"):

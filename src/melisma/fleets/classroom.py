@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from melisma.fleets.buffers import LocalBuffers
 from melisma.learning.batched import Chunk, choice_for, train_many
+from melisma.learning.codecs import Codec
 from melisma.learning.engines import Lesson
 from melisma.learning.parameters import (
     Model,
@@ -12,6 +13,7 @@ from melisma.learning.parameters import (
     parameters_of,
     stacked,
     trained,
+    zeros_like,
 )
 from melisma.learning.samples import Samples
 from melisma.learning.settings import Hardware, Training
@@ -28,14 +30,15 @@ class Classroom:
         samples: Samples,
         training: Training,
         hardware: Hardware,
-        wire: Wire | None = None,
+        wires: Sequence[Wire] = (Wire(),),
         seed: int = 0,
     ) -> None:
         self._model, self._samples = model, samples
         self._training, self._hardware = training, hardware
         self._buffers = LocalBuffers(model)
-        self._wire, self._seed = wire or Wire(), seed
-        self._senders = Senders(self._wire.up)
+        self._wires, self._seed = wires, seed
+        self._is_plain = all(wire.is_plain for wire in wires)
+        self._senders = Senders()
         self._moving = {n: p.detach() for n, p in trained(model).items()}
 
     def train(
@@ -44,45 +47,69 @@ class Classroom:
         cycle: int,
         names: Sequence[str],
         plans: Sequence[Ints],
-        corrections: Sequence[Parameters] | None = None,
+        corrections: Sequence[Parameters | None] = (),
         starts: Sequence[Parameters] | None = None,
+        options: Sequence[int] | None = None,
     ) -> Iterator[tuple[Chunk, Parameters]]:
-        """Train learners by their plans; yield some at a time, and what arrives."""
-        arrived = self._arrived(parameters, cycle)
-        lesson = self._lesson(arrived, cycle, names)
-        lesson = replace(lesson, corrections=corrections, starts=starts)
+        """Train learners by their plans; yield some at a time, and what arrives.
+
+        What travels does so by each learner's option, or by the first.
+        """
+        wires = [self._wires[m] for m in options or [0] * len(names)]
+        arrived = self._arrived(parameters, cycle, wires)
+        ways = {wire.down: model for wire, model in zip(wires, arrived, strict=True)}
+        if len(ways) > 1:
+            starts = arrived
+        common = next(iter(ways.values()), parameters)
+        lesson = self._lesson(common, cycle, names)
+        whole = _whole(corrections, parameters)
+        lesson = replace(lesson, corrections=whole, starts=starts)
         for chunk in train_many(lesson, plans, self._hardware.threads):
             whose = [names[place] for place in chunk.learners]
             stack = self._buffers.keep(whose, chunk.parameters)
-            yield chunk, self._learnt(stack, whose, arrived, parameters, cycle)
+            if self._is_plain:
+                yield chunk, stack
+                continue
+            found = [
+                self._learnt(
+                    {n: rows[row] for n, rows in stack.items()},
+                    names[place],
+                    wires[place],
+                    arrived[place],
+                    parameters,
+                    cycle,
+                )
+                for row, place in enumerate(chunk.learners)
+            ]
+            yield chunk, stacked(found)
 
-    def _arrived(self, parameters: Parameters, cycle: int) -> Parameters:
-        """Return the model as learners have it, once it has travelled."""
-        if self._wire.is_plain:
-            return parameters
-        seed = seed_of(self._seed, cycle)
-        sent = self._wire.sent(parameters, self._moving, seed)
-        found = self._wire.arrived(sent, parameters, self._moving)
-        return {name: t.to(parameters[name].device) for name, t in found.items()}
+    def _arrived(
+        self, parameters: Parameters, cycle: int, wires: Sequence[Wire]
+    ) -> list[Parameters]:
+        """Return the model as each learner has it, once it has travelled its way."""
+        if self._is_plain:
+            return [parameters] * len(wires)
+        seed, ways = seed_of(self._seed, cycle), dict[Codec, Parameters]()
+        for wire in wires:
+            if wire.down not in ways:
+                sent = wire.sent(parameters, self._moving, seed)
+                found = wire.arrived(sent, parameters, self._moving)
+                ways[wire.down] = {n: t.to(parameters[n]) for n, t in found.items()}
+        return [ways[wire.down] for wire in wires]
 
     def _learnt(
         self,
-        stack: Parameters,
-        names: Sequence[str],
+        own: Parameters,
+        name: str,
+        wire: Wire,
         arrived: Parameters,
         parameters: Parameters,
         cycle: int,
     ) -> Parameters:
-        """Return what learners trained, once it has travelled back."""
-        if self._wire.is_plain:
-            return stack
-        found = []
-        for row, name in enumerate(names):
-            own = {n: rows[row] for n, rows in stack.items()}
-            seed = seed_of(self._seed, cycle, name)
-            update = self._senders[name].update(own, arrived, self._moving, seed)
-            found.append(self._wire.learnt(update, parameters, self._moving, seed))
-        return stacked(found)
+        """Return what a learner trained, once it has travelled back."""
+        seed = seed_of(self._seed, cycle, name)
+        update = self._senders[name].update(own, arrived, self._moving, seed, wire.up)
+        return wire.learnt(update, parameters, self._moving, seed)
 
     def how(self, names: Sequence[str]) -> str:
         """Say how these learners are trained, and why not faster."""
@@ -108,3 +135,13 @@ class Classroom:
             self._hardware.precision,
             self._buffers.of(names),
         )
+
+
+def _whole(
+    corrections: Sequence[Parameters | None], parameters: Parameters
+) -> list[Parameters] | None:
+    """Return everybody's correction, if anybody has one: that of the others is 0."""
+    if not any(corrections):
+        return None
+    none = zeros_like(parameters)
+    return [none if one is None else one for one in corrections]

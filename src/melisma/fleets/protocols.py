@@ -34,6 +34,7 @@ class Order:
     begun: int = 0  #: samples of it that were dispatched by a probe already
     waits_s: float = 0.0  #: idle after a probe, until this order comes (simulated)
     correction: Parameters | None = None  #: added to every gradient (SCAFFOLD)
+    option: int = 0  #: by which it takes part, of those that the job lists
 
 
 class Report(Trained, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from melisma.fleets.classroom import Classroom
 from melisma.fleets.drifting import Careful, DriftingLearners, PromisedLearners
 from melisma.fleets.prices import Chance, Prices
 from melisma.fleets.protocols import NOT_NEEDED, NOT_THERE, Lost, Order, Probed, Updates
-from melisma.learning.parameters import Model, Parameters, zeros_like
+from melisma.learning.parameters import Model, Parameters
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
 from melisma.learning.training import batch_plan
@@ -18,6 +18,7 @@ from melisma.learning.wire import Wire
 from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.schemes.dab import dab
 from melisma.system.law import DelayLaw
+from melisma.system.options import AS_NOW, Options
 from melisma.system.problem import Problem
 from melisma.system.radio import RadioCell
 from melisma.system.streams import Stream
@@ -65,7 +66,8 @@ class SimulatedLearners:
     that is not the law itself. ``own_rows`` are the samples that lie on each
     learner in federated mode; a learner draws from them what its order asks for. In a
     ``cell`` the law is that of each cycle's channel, which the orchestrator knows when
-    the cycle begins.
+    the cycle begins. All laws are of the first of ``wires``; an order may name another
+    one, by its place, which are the ``options`` that an orchestrator has.
     """
 
     def __init__(
@@ -82,7 +84,8 @@ class SimulatedLearners:
         own_rows: Sequence[Ints] | None = None,
         hardware: Hardware = HERE,
         cell: RadioCell | None = None,
-        wire: Wire | None = None,
+        wires: Sequence[Wire] = (Wire(),),
+        options: Options = AS_NOW,
     ) -> None:
         self.enough: int | None = None  #: updates that end a cycle; None: all
         #: Returns before each cycle the learners that take part; None: all of them.
@@ -96,7 +99,8 @@ class SimulatedLearners:
         self.learning = not (conditions and conditions.timing)
         self._coming: Chance | None = None
         self._samples, self._training = samples, training
-        self._classroom = Classroom(model, samples, training, hardware, wire, seed)
+        self._classroom = Classroom(model, samples, training, hardware, wires, seed)
+        self._options = options
         self._conditions = conditions or Conditions()
         self._careful = self._carefully()
         self._rng = np.random.default_rng([seed, Stream.FLEET])
@@ -252,7 +256,12 @@ class SimulatedLearners:
         names = [self.learners[orders[i].learner] for i in arrival.tolist()]
         corrections = [orders[i].correction for i in arrival.tolist()]
         together = self._classroom.train(
-            parameters, self._cycle, names, plans, _whole(corrections, parameters)
+            parameters,
+            self._cycle,
+            names,
+            plans,
+            corrections,
+            options=[orders[i].option for i in arrival.tolist()],
         )
         for chunk, stack in together:
             reports = [
@@ -296,6 +305,9 @@ class SimulatedLearners:
         size = self._training.batch
         per_pass = -(-d // size)
         waits_s = np.array([order.waits_s for order in orders])
+        taken = np.zeros(len(self._names), dtype=np.int64)
+        taken[k] = [order.option for order in orders]
+        chance = replace(chance, through=self._options.law(chance.through, taken))
         download_s, sample_s, upload_s = chance.phases_s(k, d, np.ones_like(d))
         download_s += waits_s
         due = steps * d
@@ -375,16 +387,6 @@ def _unlearnt(
     return Updates(
         reports, {n: t.expand(*shape, *t.shape) for n, t in parameters.items()}
     )
-
-
-def _whole(
-    corrections: Sequence[Parameters | None], parameters: Parameters
-) -> list[Parameters] | None:
-    """Return everybody's correction, if anybody has one: that of the others is 0."""
-    if not any(corrections):
-        return None
-    none = zeros_like(parameters)
-    return [none if one is None else one for one in corrections]
 
 
 def _drawn(rows: Ints, number: int, rng: np.random.Generator) -> Ints:

@@ -93,15 +93,23 @@ def _check_participation(job: Job, *, averages: bool) -> None:
 
 def _check_wire(job: Job, *, averages: bool) -> None:
     """Raise ConfigError if what travels cannot be made smaller."""
-    if job.wire.is_plain:
+    if job.options and not job.wire.is_plain:
+        raise ConfigError(
+            "[wire] is how all learners take part, and [[options]] is what each may "
+            "choose from: leave one of them out"
+        )
+    if len({option.name for option in job.options}) < len(job.options):
+        raise ConfigError("[[options]] has one twice: leave it out")
+    if job.wire.is_plain and not job.options:
         return
+    what = "[[options]]" if job.options else "[wire]"
     if not averages or job.scheme in ASYNCHRONOUS or job.late == Late.CARRY:
         raise ConfigError(
-            "[wire] is for one task whose updates are averaged in cycles, and not with "
-            "late = 'carry': leave it out"
+            f"{what} is for one task whose updates are averaged in cycles, and not "
+            "with late = 'carry': leave it out"
         )
     if job.checks:
         raise ConfigError(
-            "checks repeat a learner's work and compare every number, which [wire] "
+            f"checks repeat a learner's work and compare every number, which {what} "
             "makes smaller: leave one of them out"
         )

@@ -1,5 +1,6 @@
 """Averaging from a job: simulated and live."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -28,10 +29,10 @@ from melisma.jobs.building import (
     names_of,
     own_rows,
     task_on,
-    wire_of,
     workload_of,
 )
 from melisma.jobs.live_task import LiveTask
+from melisma.jobs.options import options_of, wires_of
 from melisma.jobs.schema import Job
 from melisma.learning.servers import server_for
 from melisma.learning.settings import HERE, Correction, Hardware, Late
@@ -148,6 +149,7 @@ def learners_of(
 ) -> tuple[ScheduledTask, SimulatedLearners]:
     """Return one task and its simulated learners."""
     task = task_on(hardware, job)
+    task = replace(task, options=options_of(job, task))
     names, workload = names_of(job), workload_of(job, task.model, task.data)
     if cell := cell_of(job, workload):
         true = known = cell.law(1, 0.0, np.arange(len(names)))
@@ -177,7 +179,8 @@ def learners_of(
         own_rows=own_rows(job, task.data),
         hardware=hardware,
         cell=cell,
-        wire=wire_of(job),
+        wires=wires_of(job),
+        options=task.options,
     )
     task.cycle_samples(crew.own_samples)  # asking for too many samples fails here
     return task, crew

@@ -18,6 +18,7 @@ from melisma.jobs.benchmark_table import Known
 from melisma.jobs.channel_table import Placement
 from melisma.jobs.data_table import Split
 from melisma.jobs.families import family_of
+from melisma.jobs.options import transfers_of, wire_of
 from melisma.jobs.schema import (
     Job,
     LearnersTable,
@@ -34,7 +35,6 @@ from melisma.learning.parameters import Model, parameters_of, trained, with_buff
 from melisma.learning.samples import Arrays, Transformed, transformed
 from melisma.learning.settings import Correction, Hardware, Merging, Training, Weights
 from melisma.learning.task import Task, find
-from melisma.learning.wire import Wire
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs.store import RunWriter
 from melisma.system.law import DelayLaw, Mode, Workload
@@ -100,19 +100,6 @@ def task_of(job: Job) -> ScheduledTask:
         learners_at_most=job.learners_at_most,
         merging=merging,
     )
-
-
-def transfers_of(job: Job) -> float:
-    """Return how many times what one model takes there and back is transferred.
-
-    A correction travels as a model does, to learners alone.
-    """
-    return 1.0 if job.aggregation.correction == Correction.NONE else 1.5
-
-
-def wire_of(job: Job) -> Wire:
-    """Return how what travels is made smaller; ConfigError if there is no such way."""
-    return Wire.of(job.wire.down, job.wire.up)
 
 
 def merging_of(job: Job) -> Merging:

@@ -12,8 +12,9 @@ from melisma.fleets.messages import TaskSpec
 from melisma.fleets.roster import Announcement, Roster
 from melisma.fleets.served import ServedTask
 from melisma.jobs.benchmark_table import Known
-from melisma.jobs.building import task_of, transfers_of, wire_of
+from melisma.jobs.building import task_of
 from melisma.jobs.families import family_of
+from melisma.jobs.options import transfers_of, wire_of
 from melisma.jobs.schema import Job
 from melisma.learning.parameters import digest, frozen_of, parameters_of, trained
 from melisma.learning.settings import Late

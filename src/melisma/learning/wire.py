@@ -7,7 +7,7 @@ A learner trains from θ̂, the model as it arrived, and what it learnt is added
 model as it is: what a codec takes away on the way down is lost for a cycle and no more.
 Codecs are for what is trained; buffers, such as the statistics of batch norm, are small
 and travel as they are. What `top-k`, `random-k` and `powersgd` leave out is added to a
-learner's next change.
+learner's next change, by whichever codec that travels.
 """
 
 import zlib
@@ -72,7 +72,8 @@ class Wire:
 
     def sent(self, model: Parameters, moving: Collection[str], seed: int) -> Packed:
         """Return a model as it travels to learners."""
-        return _packed(self.down, model, moving, seed)
+        some, rest = _apart(model, moving)
+        return Packed(encoded=self.down.encode(some, seed), rest=rest)
 
     def arrived(
         self, sent: object, like: Parameters, moving: Collection[str]
@@ -97,8 +98,8 @@ class Wire:
 class Sender:
     """One learner's way up: its changes, with what was left out before."""
 
-    def __init__(self, codec: Codec) -> None:
-        self._codec = Feedback(codec) if codec.feeds_back else codec
+    def __init__(self, codec: Codec = PLAIN) -> None:
+        self._feedback = Feedback(codec)
 
     def update(
         self,
@@ -106,27 +107,33 @@ class Sender:
         arrived: Parameters,
         moving: Collection[str],
         seed: int,
+        codec: Codec | None = None,
     ) -> Packed:
-        """Return what training changed, as it travels."""
+        """Return what training changed, as it travels; by another codec from now on."""
         changed = dict(trained)
         for name in moving:
             changed[name] = trained[name] - arrived[name].to(trained[name])
-        return _packed(self._codec, changed, moving, seed)
+        some, rest = _apart(changed, moving)
+        self._feedback.codec = codec or self._feedback.codec
+        if self._feedback.codec.feeds_back:
+            encoded = self._feedback.encode(some, seed)
+        else:
+            encoded = self._feedback.codec.encode(self._feedback.settle(some), seed)
+        return Packed(encoded=encoded, rest=rest)
 
     def state(self) -> Parameters:
         """Return what is kept, for a checkpoint."""
-        return self._codec.state() if isinstance(self._codec, Feedback) else {}
+        return self._feedback.state()
 
     def restore(self, saved: Parameters, like: Parameters) -> None:
         """Go on with it; DataError if it is of another model."""
-        if isinstance(self._codec, Feedback):
-            self._codec.restore(saved, like)
+        self._feedback.restore(saved, like)
 
 
 class Senders:
     """Simulated learners' ways up, each made when it is first needed."""
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec = PLAIN) -> None:
         self._codec = codec
         self._made: dict[str, Sender] = {}
 
@@ -148,13 +155,6 @@ def seed_of(seed: int, cycle: int, name: str = "") -> int:
     """Return the seed of a learner's draws in a cycle, or of those for the model."""
     entropy = [seed, Stream.WIRE, cycle, zlib.crc32(name.encode())]
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)
-
-
-def _packed(
-    codec: Codec | Feedback, tensors: Parameters, moving: Collection[str], seed: int
-) -> Packed:
-    some, rest = _apart(tensors, moving)
-    return Packed(encoded=codec.encode(some, seed), rest=rest)
 
 
 def _unpacked(

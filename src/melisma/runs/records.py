@@ -77,6 +77,8 @@ class Allocated(
     cost: float | None = None  #: where learners have prices
     planned_s: float | None = None  #: predicted with care, where lateness is limited
     why: str = ""  #: it sits out, where that is known
+    option: str = ""  #: by which it takes part, where there are several
+    saved_bytes: int = 0  #: that travel less than by the first of them
 
 
 class Downloaded(LearnerEvent, frozen=True, kw_only=True, tag="downloaded"):

@@ -15,6 +15,7 @@ from melisma.lazy import offer
 from melisma.registry import imported, reference, register
 from melisma.schemes.checked import Scheme, checked
 from melisma.schemes.csa import csa, csa_strict
+from melisma.schemes.csa_options import csa_options
 from melisma.schemes.csa_relaxed import csa_relaxed
 from melisma.schemes.csa_sai import csa_sai
 from melisma.schemes.csa_testbed import csa_testbed
@@ -34,6 +35,7 @@ SCHEMES: dict[str, Scheme] = {
     "sync": sync,
     "csa": csa,
     "csa-strict": csa_strict,
+    "csa-options": csa_options,
     "csa-relaxed": csa_relaxed,
     "csa-sai": csa_sai,
     "csa-testbed": csa_testbed,
@@ -41,6 +43,8 @@ SCHEMES: dict[str, Scheme] = {
     "dab-adaptive": dab_adaptive,
 }
 
+#: Those of them that choose no option: every learner takes the first.
+TAKES_FIRST = frozenset(SCHEMES) - {"csa-options"}
 
 #: What needs no Problem: as much work for everyone, whatever the deadline.
 FIXED = {"fedavg": "As much for everyone, `steps` times, whatever the deadline."}
@@ -111,6 +115,7 @@ __all__ = [
     "FIXED",
     "RESERVED",
     "SCHEMES",
+    "TAKES_FIRST",
     "Scheme",
     "TakesPart",
     "csa",

@@ -46,14 +46,14 @@ from melisma.maths.search import last_true
 from melisma.schemes.csa import csa
 from melisma.schemes.menus import coverage, search
 from melisma.schemes.menus.windows import Plan, Windows
-from melisma.system.menu import Menu, MenuAllocation
+from melisma.system.menu import Menu
 from melisma.system.metrics import max_staleness
-from melisma.system.problem import STEPS_LIMIT, Problem
+from melisma.system.problem import STEPS_LIMIT, MenuAllocation, Problem
 
 
 def csa_options(
     problem: Problem,
-    menu: Menu,
+    menu: Menu | None = None,
     *,
     least_steps: int = 1,
     staleness: int | None = None,
@@ -61,12 +61,14 @@ def csa_options(
 ) -> MenuAllocation:
     """Samples, steps and options of most value, no staler than `csa`; certified.
 
-    ``problem`` is that of option 0. ``staleness`` replaces csa's own; and
-    ``least_coverage`` is ρ, one number or one for each block. Raises InfeasibleError
-    if someone would not get ``least_steps`` done by any option, or if a block cannot
-    be covered so much.
+    ``problem`` is that of option 0. ``menu`` replaces its own; without any, learners
+    take part as now. ``staleness`` replaces csa's own; and ``least_coverage`` is ρ, one
+    number or one for each block. Raises InfeasibleError if someone would not get
+    ``least_steps`` done by any option, or if a block cannot be covered so much.
     """
-    rho = _checked(problem, menu, least_steps, staleness, least_coverage)
+    menu = menu or problem.menu or Menu.of([problem], [1.0])
+    problem = replace(problem, menu=menu)
+    rho = _checked(menu, least_steps, staleness, least_coverage)
     plain = _plain(problem, menu, least_steps)
     if staleness is None:
         staleness = 1 if plain is None else max(1, max_staleness(plain.steps))
@@ -98,22 +100,9 @@ def _plan(found: search.Found) -> Plan:
 
 
 def _checked(
-    problem: Problem,
-    menu: Menu,
-    least_steps: int,
-    staleness: int | None,
-    least: float | Floats,
+    menu: Menu, least_steps: int, staleness: int | None, least: float | Floats
 ) -> Floats:
     """Return ρ of each block; raise ConfigError if things do not belong together."""
-    if menu.learners != problem.learners:
-        raise ConfigError(
-            f"a menu for {menu.learners} learners and a problem of {problem.learners}: "
-            "give one for the same"
-        )
-    now = menu.law_of(np.zeros(menu.learners, dtype=np.int64))
-    for name in ("step_s", "sample_s", "fixed_s"):
-        if not np.array_equal(getattr(now, name), getattr(problem, name)):
-            raise ConfigError(f"{name} of option 0 is not the problem's: it is as now")
     if least_steps < 1:
         raise ConfigError(f"least_steps is {least_steps}: give at least 1")
     if staleness is not None and staleness < 0:
@@ -138,13 +127,18 @@ def _plain(problem: Problem, menu: Menu, least_steps: int) -> Plan | None:
         return None
     law = menu.law_of(options)
     fixed = replace(
-        problem, step_s=law.step_s, sample_s=law.sample_s, fixed_s=law.fixed_s
+        problem,
+        step_s=law.step_s,
+        sample_s=law.sample_s,
+        fixed_s=law.fixed_s,
+        menu=None,
     )
     try:
         found = csa(fixed, least_steps=least_steps)
     except InfeasibleError:
         return None
-    return Plan(menu.worth(found, options), found.samples, found.steps, options)
+    d, tau = found.samples, found.steps
+    return Plan(menu.worth(d, tau, options), d, tau, options)
 
 
 def _top(windows: Windows, least_steps: int) -> int:

@@ -8,14 +8,16 @@ trains only some blocks of the model.
     t(d, τ) = C²ₖₘ·τ·d + C¹ₖₘ·d + C⁰ₖₘ        worth vₖₘ·τ·d
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from melisma.errors import ConfigError
 from melisma.maths.arrays import Bools, Floats, Ints, numbers
 from melisma.system.law import DelayLaw
-from melisma.system.problem import Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,6 +46,15 @@ class Menu:
         object.__setattr__(self, "allowed", self._checked_allowed(shape))
         if self.blocks is not None:
             object.__setattr__(self, "blocks", self._checked_blocks(shape[1]))
+
+    @classmethod
+    def of(cls, laws: Sequence[DelayLaw], value: ArrayLike) -> Self:
+        """Return the menu of options with these laws of all learners, and values."""
+        columns = {
+            name: np.stack([getattr(law, name) for law in laws], axis=1)
+            for name in ("step_s", "sample_s", "fixed_s")
+        }
+        return cls(law=DelayLaw(**columns), value=np.asarray(value, dtype=np.float64))
 
     def _checked_allowed(self, shape: tuple[int, ...]) -> Bools:
         if self.allowed is None:
@@ -104,10 +115,19 @@ class Menu:
         """Return the law of learners who each take the option given."""
         return self.law.at(np.arange(self.learners), options)
 
-    def worth(self, allocation: Allocation, options: Ints) -> float:
+    def lightest(self, samples: Ints | int) -> DelayLaw:
+        """Return the law of learners who each take what is done first.
+
+        That is the option by which one step over so many samples takes least time.
+        """
+        d = np.broadcast_to(samples, self.learners)[:, None]
+        seconds = np.where(self.may, self.law.seconds(d, 1), np.inf)
+        return self.law_of(seconds.argmin(axis=1))
+
+    def worth(self, samples: Ints, steps: Ints, options: Ints) -> float:
         """Σ vₖₘ·τₖ·dₖ."""
         v = self.value[np.arange(self.learners), options]
-        return float((v * allocation.steps) @ allocation.samples)
+        return float((v * steps) @ samples)
 
     def coverage(self, samples: Ints, options: Ints) -> Floats:
         """Return the share of all samples that train each block; none: no blocks."""
@@ -116,17 +136,3 @@ class Menu:
         each = np.bincount(options, weights=samples, minlength=self.options)
         shares: Floats = each @ self.blocks / samples.sum()
         return shares
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MenuAllocation(Allocation):
-    """An allocation with everyone's option, and how far from the best it may be."""
-
-    options: Ints  #: mₖ
-    value: float  #: Σ vₖₘ·τₖ·dₖ
-    bound: float  #: no allocation of the problem is worth more
-
-    @property
-    def gap(self) -> float:
-        """(bound − value) / bound; 0: proven the best."""
-        return (self.bound - self.value) / self.bound
