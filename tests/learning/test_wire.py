@@ -106,6 +106,18 @@ def test_learners_go_on_with_what_they_left_out() -> None:
         assert np.array_equal(first, second)
 
 
+@pytest.mark.parametrize("codec", ["top-k 5 %", "random-k 5 %", "powersgd 2"])
+def test_an_update_that_is_asked_for_again_is_owed_as_before(codec: str) -> None:
+    up = Wire.of("fp32", codec).up
+    once, twice = Sender(up), Sender(up)
+    for seed in (1, 2, 3):
+        sent = once.update(learnt(seed), BEFORE, MOVING, seed)
+        # The first was never counted, and training took another turn in the second.
+        twice.update(learnt(9), BEFORE, MOVING, seed)
+        again = twice.update(learnt(seed), BEFORE, MOVING, seed)
+        assert np.array_equal(sent.encoded.payload, again.encoded.payload)
+
+
 def changed(packed: Packed, **changes: Any) -> Packed:
     return msgspec.structs.replace(packed, **changes)
 

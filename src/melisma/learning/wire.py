@@ -99,6 +99,7 @@ class Sender:
 
     def __init__(self, codec: Codec) -> None:
         self._codec = Feedback(codec) if codec.feeds_back else codec
+        self._seed: int | None = None  # of the last update
 
     def update(
         self,
@@ -107,7 +108,14 @@ class Sender:
         moving: Collection[str],
         seed: int,
     ) -> Packed:
-        """Return what training changed, as it travels."""
+        """Return what training changed, as it travels.
+
+        The seed of the update before asks for the same cycle again: an orchestrator
+        that was killed goes on from its checkpoint, and has not counted that update.
+        """
+        if isinstance(self._codec, Feedback) and seed == self._seed:
+            self._codec.undo()
+        self._seed = seed
         changed = dict(trained)
         for name in moving:
             changed[name] = trained[name] - arrived[name].to(trained[name])

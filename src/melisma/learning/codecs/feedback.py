@@ -22,13 +22,14 @@ class Feedback:
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
         self._residual, self._start = Parameters(), Parameters()
+        self._before = self._residual, self._start
 
     def encode(self, change: Parameters, seed: int) -> Encoded:
         """Return the change and what is left of those before, as they travel.
 
-        An update that did not arrive is lost unless `restore` is given the `state` of
-        before: the residual is then as if it had never been sent.
+        An update that did not arrive is lost, unless `undo` follows.
         """
+        self._before = self._residual, self._start
         shapes = shapes_of(change)
         total = dict(change)
         for name in shapes:
@@ -43,6 +44,10 @@ class Feedback:
         self._residual = {n: total[n].cpu() - sent[n] for n in shapes}
         self._start = self.codec.next_start(encoded, change)
         return encoded
+
+    def undo(self) -> None:
+        """Take the last change back: it is owed as if it had never been sent."""
+        self._residual, self._start = self._before
 
     def state(self) -> Parameters:
         """Return what is kept, for a checkpoint."""
