@@ -6,10 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from peers.lies import wrong_fields
 from torch import nn
 
 from melisma.errors import DataError
 from melisma.learner.device import bytes_of
+from melisma.learning.codecs import Encoded
 from melisma.learning.parameters import Parameters, parameters_of, trained
 from melisma.learning.wire import Packed, Sender, Senders, Wire, seed_of
 
@@ -141,6 +143,17 @@ def test_what_no_codec_made_is_refused(codec: str) -> None:
         changed(good, rest={n: 1.0 for n in good.rest}),
     ]
     for update in bad:
+        with pytest.raises(DataError):
+            wire.learnt(update, BEFORE, MOVING, 2)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_wrong_field_is_refused_wherever_it_is(codec: str) -> None:
+    wire = Wire.of("fp32", codec)
+    good = Sender(wire.up).update(learnt(1), BEFORE, MOVING, 2)
+    wrong = list(wrong_fields(good))
+    assert any(isinstance(w.encoded, Encoded) for w in wrong)
+    for update in wrong:
         with pytest.raises(DataError):
             wire.learnt(update, BEFORE, MOVING, 2)
 
