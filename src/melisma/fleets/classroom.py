@@ -6,21 +6,37 @@ from dataclasses import replace
 from melisma.fleets.buffers import LocalBuffers
 from melisma.learning.batched import Chunk, choice_for, train_many
 from melisma.learning.engines import Lesson
-from melisma.learning.parameters import Model, Parameters, parameters_of
+from melisma.learning.parameters import (
+    Model,
+    Parameters,
+    parameters_of,
+    stacked,
+    trained,
+)
 from melisma.learning.samples import Samples
 from melisma.learning.settings import Hardware, Training
+from melisma.learning.wire import Senders, Wire, seed_of
 from melisma.maths.arrays import Ints
 
 
 class Classroom:
-    """One model, its samples and settings, and the buffers of every learner."""
+    """One model, its samples and settings, and what every learner keeps of it."""
 
     def __init__(
-        self, model: Model, samples: Samples, training: Training, hardware: Hardware
+        self,
+        model: Model,
+        samples: Samples,
+        training: Training,
+        hardware: Hardware,
+        wire: Wire | None = None,
+        seed: int = 0,
     ) -> None:
         self._model, self._samples = model, samples
         self._training, self._hardware = training, hardware
         self._buffers = LocalBuffers(model)
+        self._wire, self._seed = wire or Wire(), seed
+        self._senders = Senders(self._wire.up)
+        self._moving = {n: p.detach() for n, p in trained(model).items()}
 
     def train(
         self,
@@ -31,24 +47,55 @@ class Classroom:
         corrections: Sequence[Parameters] | None = None,
         starts: Sequence[Parameters] | None = None,
     ) -> Iterator[tuple[Chunk, Parameters]]:
-        """Train learners by their plans; yield some at a time, and what travels."""
-        lesson = self._lesson(parameters, cycle, names)
+        """Train learners by their plans; yield some at a time, and what arrives."""
+        arrived = self._arrived(parameters, cycle)
+        lesson = self._lesson(arrived, cycle, names)
         lesson = replace(lesson, corrections=corrections, starts=starts)
         for chunk in train_many(lesson, plans, self._hardware.threads):
             whose = [names[place] for place in chunk.learners]
-            yield chunk, self._buffers.keep(whose, chunk.parameters)
+            stack = self._buffers.keep(whose, chunk.parameters)
+            yield chunk, self._learnt(stack, whose, arrived, parameters, cycle)
+
+    def _arrived(self, parameters: Parameters, cycle: int) -> Parameters:
+        """Return the model as learners have it, once it has travelled."""
+        if self._wire.is_plain:
+            return parameters
+        seed = seed_of(self._seed, cycle)
+        sent = self._wire.sent(parameters, self._moving, seed)
+        found = self._wire.arrived(sent, parameters, self._moving)
+        return {name: t.to(parameters[name].device) for name, t in found.items()}
+
+    def _learnt(
+        self,
+        stack: Parameters,
+        names: Sequence[str],
+        arrived: Parameters,
+        parameters: Parameters,
+        cycle: int,
+    ) -> Parameters:
+        """Return what learners trained, once it has travelled back."""
+        if self._wire.is_plain:
+            return stack
+        found = []
+        for row, name in enumerate(names):
+            own = {n: rows[row] for n, rows in stack.items()}
+            seed = seed_of(self._seed, cycle, name)
+            update = self._senders[name].update(own, arrived, self._moving, seed)
+            found.append(self._wire.learnt(update, parameters, self._moving, seed))
+        return stacked(found)
 
     def how(self, names: Sequence[str]) -> str:
         """Say how these learners are trained, and why not faster."""
         return str(choice_for(self._lesson(parameters_of(self._model), 1, names)))
 
     def state(self) -> Parameters:
-        """Return the buffers that learners keep to themselves."""
-        return self._buffers.state()
+        """Return what learners keep to themselves."""
+        return self._buffers.state() | self._senders.state()
 
     def restore(self, saved: Parameters) -> None:
-        """Restore those buffers."""
+        """Restore that."""
         self._buffers.restore(saved)
+        self._senders.restore(saved, self._moving)
 
     def _lesson(
         self, parameters: Parameters, cycle: int, names: Sequence[str]

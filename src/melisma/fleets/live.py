@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from melisma.errors import CallTimeout, RpcError
+from melisma.errors import CallTimeout, DataError, RpcError
 from melisma.fleets.audit import Audit
 from melisma.fleets.claims import Claims, Done
 from melisma.fleets.judge import (
@@ -31,6 +31,7 @@ from melisma.fleets.judge import (
     is_short,
     is_to_blame,
     judged,
+    refused,
     wrong_bid,
     wrong_speeds,
 )
@@ -287,6 +288,10 @@ class LiveLearners(LiveCrew):
         except RpcError as error:
             return self.failed(order.learner, error, time.monotonic() - began, name)
         took_s = time.monotonic() - began
+        try:
+            update = await asyncio.to_thread(self._served.opened, update, name, sent)
+        except DataError as error:
+            return refused(order.learner, str(error), took_s)
         outcome = await judged(
             update,
             request,

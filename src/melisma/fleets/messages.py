@@ -36,14 +36,18 @@ from numpy.typing import NDArray
 
 from melisma import rpc
 from melisma.errors import ConfigError, TrainingError
+from melisma.learning.codecs import Encoded
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Late, Training
 from melisma.learning.training import Trained
+from melisma.learning.wire import Packed
 
 #: A gradient: float32, or float64 where it is wide.
 Vector = NDArray[Any]
 
 rpc.register(Training)
+rpc.register(Encoded)
+rpc.register(Packed)
 
 
 class Unprepared(ConfigError):
@@ -83,6 +87,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     sizes: int = 2  #: of a benchmark: all its shards, or half of them too
     repeats: int = 3  #: of each size, whose median counts
     late_at_most: float = 0.0  #: share of cycles that may be late; 0: no promise
+    down: str = "fp32"  #: codec of the model
+    up: str = "fp32"  #: codec of what a learner changes of it
 
 
 @rpc.register
@@ -117,6 +123,7 @@ class Update(Trained, frozen=True, kw_only=True):
     parameters: Parameters
     downloaded_s: float | None = None  #: since the request arrived; None if private
     trained_s: float | None = None
+    packed: Packed | None = None  #: in place of parameters, where codecs are used
 
 
 @rpc.register

@@ -1,18 +1,20 @@
 """What learners fetch from the orchestrator: models and shards, by task."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from melisma import rpc
 from melisma.bundles.bundle import Bundle
 from melisma.errors import ConfigError, DataError, TrainingError
-from melisma.fleets.messages import TrainRequest
+from melisma.fleets.messages import TrainRequest, Update
 from melisma.fleets.protocols import Order
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Late
 from melisma.learning.shards import Shard, ShardStore
+from melisma.learning.wire import Packed, Wire, seed_of
 from melisma.maths.arrays import Bytes
 
 
@@ -26,12 +28,16 @@ class ServedTask:
     cycle: int = 0
     kept: int = 1  #: cycles whose models are served
     frozen: Parameters = field(default_factory=dict)  #: that no cycle changes
-    models: dict[int, Parameters] = field(default_factory=dict)  #: by cycle
+    #: By cycle, as they travel.
+    models: dict[int, Parameters | Packed] = field(default_factory=dict)
     #: Of this cycle's gradients, by learner.
     corrections: dict[str, Parameters] = field(default_factory=dict)
+    wire: Wire = field(default_factory=Wire)
+    moving: Collection[str] = ()  #: what is trained, where codecs are used
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        self.models[self.cycle] = self.parameters
+        self._serve()
 
     @property
     def model_bytes(self) -> int:
@@ -41,10 +47,28 @@ class ServedTask:
     def renew(self, cycle: int, parameters: Parameters) -> None:
         """Serve the model of a new cycle, and of as many before it as are kept."""
         self.cycle, self.parameters = cycle, parameters
-        self.models[cycle] = parameters
+        self._serve()
         self.corrections = {}
         for old in [n for n in self.models if n <= cycle - self.kept]:
             del self.models[old]
+
+    def _serve(self) -> None:
+        self.models[self.cycle] = self.parameters
+        if not self.wire.is_plain:
+            seed = seed_of(self.seed, self.cycle)
+            sent = self.wire.sent(self.parameters, self.moving, seed)
+            self.models[self.cycle] = sent
+
+    def opened(self, update: object, name: str, sent: Parameters) -> object:
+        """Return a learner's update of the model ``sent``, parameters as they are.
+
+        DataError if it has none that its codec could have made.
+        """
+        if self.wire.is_plain or not isinstance(update, Update):
+            return update
+        seed = seed_of(self.seed, self.cycle, name)
+        learnt = self.wire.learnt(update.packed, sent, self.moving, seed)
+        return msgspec.structs.replace(update, parameters=learnt, packed=None)
 
     def request(
         self, order: Order, deadline_s: float, late: Late, cycle: int | None = None
@@ -75,7 +99,7 @@ class ModelServer:
         self._zeros = np.zeros(max(sizes, default=0), dtype=np.uint8)
 
     @rpc.expose(idempotent=True)
-    def parameters(self, task: str, cycle: int) -> Parameters:
+    def parameters(self, task: str, cycle: int) -> Parameters | Packed:
         """Return the model of a cycle; TrainingError for one that is over."""
         served = self._of(task)
         if cycle not in served.models:

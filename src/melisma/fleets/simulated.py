@@ -14,6 +14,7 @@ from melisma.learning.parameters import Model, Parameters, zeros_like
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
 from melisma.learning.training import batch_plan
+from melisma.learning.wire import Wire
 from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.schemes.dab import dab
 from melisma.system.law import DelayLaw
@@ -81,6 +82,7 @@ class SimulatedLearners:
         own_rows: Sequence[Ints] | None = None,
         hardware: Hardware = HERE,
         cell: RadioCell | None = None,
+        wire: Wire | None = None,
     ) -> None:
         self.enough: int | None = None  #: updates that end a cycle; None: all
         #: Returns before each cycle the learners that take part; None: all of them.
@@ -94,7 +96,7 @@ class SimulatedLearners:
         self.learning = not (conditions and conditions.timing)
         self._coming: Chance | None = None
         self._samples, self._training = samples, training
-        self._classroom = Classroom(model, samples, training, hardware)
+        self._classroom = Classroom(model, samples, training, hardware, wire, seed)
         self._conditions = conditions or Conditions()
         self._careful = self._carefully()
         self._rng = np.random.default_rng([seed, Stream.FLEET])

@@ -39,4 +39,8 @@ def configured(run_config: UserConfig) -> RunConfig:
             f"{WHERE}: [aggregation] correction, which no message has room for: leave "
             "it out"
         )
+    if not job.wire.is_plain:
+        raise ConfigError(
+            f"{WHERE}: [wire], which no message has room for: leave it out"
+        )
     return RunConfig(job=job, nodes=nodes, runs=Path(str(runs)))

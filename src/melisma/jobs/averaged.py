@@ -20,6 +20,7 @@ def check_averaged(job: Job, *, averages: bool) -> None:
         )
     _check_correction(job, averages=averages)
     _check_participation(job, averages=averages)
+    _check_wire(job, averages=averages)
     if job.learners_at_most is not None and not averages:
         raise ConfigError(
             "learners_at_most is for one task whose updates are averaged: leave it out"
@@ -87,4 +88,20 @@ def _check_participation(job: Job, *, averages: bool) -> None:
         raise ConfigError(
             f"[participation] rule = {rule.value!r} ends cycles early, and late = "
             "'carry' lets learners go on: give another of either"
+        )
+
+
+def _check_wire(job: Job, *, averages: bool) -> None:
+    """Raise ConfigError if what travels cannot be made smaller."""
+    if job.wire.is_plain:
+        return
+    if not averages or job.scheme in ASYNCHRONOUS or job.late == Late.CARRY:
+        raise ConfigError(
+            "[wire] is for one task whose updates are averaged in cycles, and not with "
+            "late = 'carry': leave it out"
+        )
+    if job.checks:
+        raise ConfigError(
+            "checks repeat a learner's work and compare every number, which [wire] "
+            "makes smaller: leave one of them out"
         )

@@ -28,6 +28,7 @@ from melisma.jobs.building import (
     names_of,
     own_rows,
     task_on,
+    wire_of,
     workload_of,
 )
 from melisma.jobs.live_task import LiveTask
@@ -176,6 +177,7 @@ def learners_of(
         own_rows=own_rows(job, task.data),
         hardware=hardware,
         cell=cell,
+        wire=wire_of(job),
     )
     task.cycle_samples(crew.own_samples)  # asking for too many samples fails here
     return task, crew

@@ -30,10 +30,11 @@ from melisma.learning.evaluation import evaluate
 from melisma.learning.lengths import Sizes
 from melisma.learning.losses import loss_of, transform_of
 from melisma.learning.optimisers import check_optimiser
-from melisma.learning.parameters import Model, with_buffers
+from melisma.learning.parameters import Model, parameters_of, trained, with_buffers
 from melisma.learning.samples import Arrays, Transformed, transformed
 from melisma.learning.settings import Correction, Hardware, Merging, Training, Weights
 from melisma.learning.task import Task, find
+from melisma.learning.wire import Wire
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs.store import RunWriter
 from melisma.system.law import DelayLaw, Mode, Workload
@@ -107,6 +108,11 @@ def transfers_of(job: Job) -> float:
     A correction travels as a model does, to learners alone.
     """
     return 1.0 if job.aggregation.correction == Correction.NONE else 1.5
+
+
+def wire_of(job: Job) -> Wire:
+    """Return how what travels is made smaller; ConfigError if there is no such way."""
+    return Wire.of(job.wire.down, job.wire.up)
 
 
 def merging_of(job: Job) -> Merging:
@@ -206,7 +212,8 @@ def workload_of(job: Job, model: Model, dataset: Dataset) -> Workload:
         cycles = float(models.cycles_per_sample(model, dataset.input_shape))
     sample_bytes = table.sample_size or float(dataset.sample_bytes)
     model_bytes = table.model_size or float(models.model_bytes(model))
-    model_bytes *= transfers_of(job)
+    moving = trained(model)
+    model_bytes *= transfers_of(job) * wire_of(job).share(parameters_of(model), moving)
     return Workload(
         sample_bits=8 * sample_bytes,
         model_bits=8 * model_bytes,

@@ -12,10 +12,10 @@ from melisma.fleets.messages import TaskSpec
 from melisma.fleets.roster import Announcement, Roster
 from melisma.fleets.served import ServedTask
 from melisma.jobs.benchmark_table import Known
-from melisma.jobs.building import task_of, transfers_of
+from melisma.jobs.building import task_of, transfers_of, wire_of
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job
-from melisma.learning.parameters import digest, frozen_of, parameters_of
+from melisma.learning.parameters import digest, frozen_of, parameters_of, trained
 from melisma.learning.settings import Late
 from melisma.learning.shards import ShardStore
 from melisma.learning.task import plain
@@ -54,6 +54,9 @@ class LiveTask:
             store,
             cycle=cycle,
             frozen=frozen_of(task.model),
+            wire=wire_of(job),
+            moving=trained(task.model).keys(),
+            seed=job.seed,
         )
         own = bundle and bundle.holds(job.task or job.model)
         return cls(job, task, served, run, bundle.hash if bundle and own else "")
@@ -96,6 +99,8 @@ class LiveTask:
             sizes=job.benchmark.sizes,
             repeats=job.benchmark.repeats_for(job.scheme),
             late_at_most=job.late_at_most or 0.0,
+            down=job.wire.down,
+            up=job.wire.up,
         )
         shards = len(self.task.data.train) // self.task.shard
         benchmark = self.served.store.first(min(job.benchmark.shards, shards))

@@ -18,6 +18,7 @@ from melisma.jobs.data_table import Split as Split
 from melisma.jobs.fog_table import FogTable
 from melisma.jobs.table import Table
 from melisma.jobs.transmission_table import TransmissionTable
+from melisma.jobs.wire_table import WireTable
 from melisma.learner.background import Activity
 from melisma.learning.lengths import Sizes
 from melisma.learning.settings import (
@@ -296,6 +297,7 @@ class Job(Table, frozen=True, kw_only=True):
     aggregation: AggregationTable = AggregationTable()
     participation: ParticipationTable = ParticipationTable()
     asynchronous: AsynchronousTable = AsynchronousTable()
+    wire: WireTable = WireTable()
     workload: WorkloadTable = WorkloadTable()
     channel: ChannelTable = ChannelTable()
     benchmark: BenchmarkTable = BenchmarkTable()

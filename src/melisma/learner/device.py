@@ -22,12 +22,16 @@ from melisma.learning.parameters import (
     Parameters,
     buffers_are_local,
     check_of,
+    parameters_of,
     put,
+    sendable,
     staying_of,
+    trained,
 )
 from melisma.learning.samples import Transform
 from melisma.learning.settings import Precision, Training
 from melisma.learning.shards import Cache, Shard, check_fetched
+from melisma.learning.wire import Packed, Sender, Wire, seed_of
 from melisma.maths.arrays import Bytes
 
 T = TypeVar("T")
@@ -77,9 +81,14 @@ class WarmTask:
     battery: Battery | None = None  #: of coded training, where workers have one
     fits: int | None = None  #: samples of a batch for which memory suffices, once tried
     made: Parameters = field(init=False)  #: buffers that stay here, as they were made
+    wire: Wire = field(init=False)
+    sender: Sender = field(init=False)  #: of what training changes
+    arrived: Parameters = field(init=False, default_factory=dict)  #: last model, so
 
     def __post_init__(self) -> None:
         self.made = staying_of(self.model)
+        self.wire = Wire.of(self.spec.down, self.spec.up)
+        self.sender = Sender(self.wire.up)
 
     def load(self, parameters: Parameters, cycle: int) -> None:
         """Put the parameters of a cycle into the model.
@@ -91,6 +100,18 @@ class WarmTask:
             put(self.made, self.model)
         put(parameters, self.model)
         self.loaded = None
+        if not self.wire.is_plain:
+            self.arrived = parameters
+        if cycle == 1:  # of a new run, to which nothing is owed
+            self.sender = Sender(self.wire.up)
+
+    def update(self, cycle: int, name: str) -> tuple[Parameters, Packed | None]:
+        """Return what training made of the model, as it travels: one of the two."""
+        model = sendable(self.model)
+        if self.wire.is_plain:
+            return model, None
+        seed, moving = seed_of(self.spec.seed, cycle, name), trained(self.model)
+        return {}, self.sender.update(model, self.arrived, moving, seed)
 
 
 class Link:
@@ -125,10 +146,19 @@ class Link:
     def parameters(self, cycle: int, within_s: float | None = None) -> Parameters:
         """Fetch the model of a cycle; CallTimeout if that takes too long."""
         self._complete(within_s)
-        return self._timed(
-            lambda: self._source.parameters(self._task, cycle, within_s),
-            lambda model: check_of(self._model, model),
-        )
+        wire = self._warm.wire
+        if wire.is_plain:
+            return self._timed(
+                lambda: self._source.parameters(self._task, cycle, within_s),
+                lambda model: check_of(self._model, model),
+            )
+        like, model = parameters_of(self._model), Parameters()
+
+        def check(sent: object) -> None:
+            model.update(wire.arrived(sent, like, trained(self._model)))
+
+        self._timed(lambda: self._source.parameters(self._task, cycle, within_s), check)
+        return model
 
     def correction(
         self, source: Corrections, cycle: int, within_s: float | None = None
@@ -197,5 +227,7 @@ def bytes_of(value: Any) -> int:
     """Return the memory of tensors and arrays, however they are nested."""
     if hasattr(value, "nbytes"):
         return int(value.nbytes)
+    if isinstance(value, Packed):
+        return bytes_of([value.encoded.payload, value.rest])
     parts = value.values() if isinstance(value, dict) else value
     return sum(map(bytes_of, parts))

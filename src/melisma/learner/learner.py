@@ -42,10 +42,11 @@ from melisma.learning.data import Dataset
 from melisma.learning.devices import onto, ready
 from melisma.learning.losses import in_precision, transform_of
 from melisma.learning.optimisers import check_optimiser
-from melisma.learning.parameters import Model, with_buffers
+from melisma.learning.parameters import Model, parameters_of, trained, with_buffers
 from melisma.learning.settings import Hardware, Precision, Training
 from melisma.learning.task import find, merged
 from melisma.learning.training import Session
+from melisma.learning.wire import Wire
 
 log = logging.getLogger("melisma.learner")
 
@@ -78,6 +79,14 @@ def made(spec: TaskSpec, package: str = "") -> tuple[Model, Training]:
         training = merged(recipe.training(), spec.training)
     check_optimiser(training, model)
     return with_buffers(model, training.buffers), training
+
+
+def _travelling(spec: TaskSpec, model: Model) -> int:
+    """Return the bytes of a model on the wire, in the mean of both ways."""
+    wire = Wire.of(spec.down, spec.up)
+    if wire.is_plain:
+        return models.model_bytes(model)
+    return sum(wire.size_bytes(parameters_of(model), trained(model))) // 2
 
 
 def warm(
@@ -142,7 +151,7 @@ class Learner:
             model, training = made(spec, package)
             if spec.federated:
                 models.check_fits(model, self._device.data(), training)
-            speed = Speed(models.model_bytes(model))
+            speed = Speed(_travelling(spec, model))
             speed.promise(spec.late_at_most)
             task = warm(self._device, spec, model, training, speed)
             self._tasks[spec.task] = task

@@ -23,6 +23,7 @@ from melisma.fleets.messages import (
     TaskSpec,
     TrainRequest,
 )
+from melisma.learning.codecs import codec_of
 from melisma.learning.losses import loss_of
 from melisma.learning.optimisers import check_optimiser
 from melisma.learning.settings import (
@@ -84,6 +85,9 @@ def check_spec(spec: object) -> None:
             raise ConfigError(f"{name} {_shown(hash)}: give a SHA-256")
     if spec.recipe:
         _check_text("recipe", spec.recipe)
+    for name in ("down", "up"):
+        _check_text(name, getattr(spec, name))
+        codec_of(getattr(spec, name))
     _check_whole("benchmarked", spec.benchmarked, 1, MOST_KEYS)
     _check_whole("sizes", spec.sizes, 1, 2)
     _check_whole("repeats", spec.repeats, 1, MOST_REPEATS)

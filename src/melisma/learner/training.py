@@ -14,10 +14,9 @@ import numpy as np
 from melisma.errors import ConfigError
 from melisma.fleets.batches import batch_order
 from melisma.fleets.messages import Speeds, TrainRequest, Update
-from melisma.learner.device import Device, Link, WarmTask
+from melisma.learner.device import Device, Link, WarmTask, bytes_of
 from melisma.learner.memory import told_if_short
 from melisma.learner.source import Caller
-from melisma.learning.parameters import sendable
 from melisma.learning.samples import Arrays, Part, Samples, joined, transformed
 from melisma.learning.settings import Late
 from melisma.learning.shards import Shard
@@ -138,14 +137,16 @@ class LocalTraining:
         """Return the update, once a device of this rate would have sent it."""
         trained_s, private = self.took_s, self._task.spec.private
         self.kept(late=self._session.trained().halted)
+        parameters, packed = self._task.update(self.request.cycle, self._device.name)
         update = Update(
             **self._session.trained().fields(),
             cycle=self.request.cycle,
-            parameters=sendable(self._task.model),
+            parameters=parameters,
+            packed=packed,
             downloaded_s=None if private else trained_s - self._training_s,
             trained_s=None if private else trained_s,
         )
-        self._link.sent(self._task.speed.model_bytes, self._clock())
+        self._link.sent(bytes_of(packed or parameters), self._clock())
         return update
 
     @property

@@ -1,0 +1,78 @@
+"""Jobs in which what travels is made smaller."""
+
+from pathlib import Path
+
+import pytest
+from tests.algorithms.resuming import whole_and_resumed
+from tests.jobs.small import small
+
+from melisma.errors import ConfigError
+from melisma.jobs.building import task_of, wire_of, workload_of
+from melisma.jobs.families import family_of
+from melisma.jobs.schema import Job, WorkloadTable
+from melisma.jobs.wire_table import WireTable
+from melisma.launch import build
+from melisma.learning.settings import Late
+from melisma.runs import records
+from melisma.units import Bytes
+
+SMALLER = WireTable(down="fp16", up="int8")
+
+
+def accuracy(job: Job) -> float:
+    seen: list[float] = []
+
+    def watch(record: records.Record) -> None:
+        if isinstance(record, records.Evaluated):
+            seen.append(record.metrics["accuracy"] or 0.0)
+
+    build(job).run(None, watch)
+    return seen[-1]
+
+
+def test_a_cycle_is_planned_by_what_travels() -> None:
+    plain = small(workload=WorkloadTable(model_size=Bytes(1e6)))
+    task = task_of(plain)
+    smaller = small(workload=plain.workload, wire=SMALLER)
+    bits = [workload_of(j, task.model, task.data).model_bits for j in (plain, smaller)]
+    # Two bytes down and one up, with a scale a block, in place of four and four.
+    assert bits[0] == 8e6
+    assert bits[1] / bits[0] == pytest.approx(3 / 8, rel=0.02)
+
+
+def test_models_are_made_smaller_and_still_learn() -> None:
+    plain, smaller = (small(cycles=8, wire=wire) for wire in (WireTable(), SMALLER))
+    assert accuracy(smaller) == pytest.approx(accuracy(plain), abs=0.1)
+
+
+@pytest.mark.parametrize("up", ["top-k 5 %", "int4", "powersgd 2"])
+def test_a_run_that_was_stopped_goes_on_with_what_was_left_out(
+    up: str, tmp_path: Path
+) -> None:
+    job = small(cycles=5, wire=WireTable(down="int8", up=up))
+    whole, resumed = whole_and_resumed(job, tmp_path, after=3)
+    assert whole == resumed
+
+
+def test_a_codec_that_is_none_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"int9.*int8"):
+        wire_of(small(wire=WireTable(up="int9")))
+
+
+def test_a_model_is_not_sent_in_parts() -> None:
+    with pytest.raises(ConfigError, match="leaves out most of the model"):
+        wire_of(small(wire=WireTable(down="top-k 1 %")))
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (Job(scheme="coded", wire=SMALLER), "averaged in cycles"),
+        (Job(scheme="async:fedbuff", wire=SMALLER), "averaged in cycles"),
+        (small(late=Late.CARRY, wire=SMALLER), "not with late = 'carry'"),
+        (small(checks=0.1, wire=SMALLER), "leave one of them out"),
+    ],
+)
+def test_where_models_travel_as_they_are_it_is_refused(job: Job, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        family_of(job).checked(job)

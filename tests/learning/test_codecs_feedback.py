@@ -1,0 +1,123 @@
+"""Error feedback: nothing is lost, and a resumed sender goes on as it would have."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.learning.test_codecs import NAMES, flat, model
+
+from melisma.errors import DataError
+from melisma.learning.codecs import Feedback, PowerSGD, TopK, codec_of
+from melisma.learning.parameters import Parameters, load, save
+
+
+def changes(count: int) -> list[Parameters]:
+    return [model(seed) for seed in range(count)]
+
+
+@pytest.mark.parametrize("written", NAMES)
+def test_what_was_sent_and_what_is_left_is_everything(written: str) -> None:
+    codec, feedback = codec_of(written), Feedback(codec_of(written))
+    received = given = torch.zeros(1, dtype=torch.float64)
+    for seed, change in enumerate(changes(6)):
+        sent = codec.decode(feedback.encode(change, seed), change)
+        received, given = received + flat(sent), given + flat(change)
+    left = {n: t for n, t in feedback.state().items() if "residual" in n}
+    # Names with the same prefix are in the same order.
+    assert (received + flat(left)).numpy() == pytest.approx(given.numpy(), abs=1e-4)
+
+
+@pytest.mark.parametrize("written", NAMES)
+def test_what_is_left_does_not_grow(written: str) -> None:
+    feedback, change = Feedback(codec_of(written)), model()
+    lengths = []
+    for seed in range(60):
+        feedback.encode(change, seed)
+        left = [t for n, t in feedback.state().items() if "residual" in n]
+        lengths.append(sum(float(t.square().sum()) for t in left) ** 0.5)
+    # Where 1 % is sent, most of 60 changes is left; undamped, random-k would leave
+    # 99⁶⁰ of one.
+    whole = float(flat(change).norm())
+    assert max(lengths) <= 60 * whole
+    assert lengths[-1] - lengths[-2] < 1.01 * whole
+
+
+def test_top_k_with_feedback_follows_what_it_alone_never_sends() -> None:
+    # Of (10, 1), top-k of one value always sends the first; with feedback the second
+    # has its turn when it has grown above 10.
+    change = {"x": torch.tensor([10.0, 1.0])}
+    codec, feedback = TopK(share=0.5), Feedback(TopK(share=0.5))
+    total = torch.zeros(2)
+    for seed in range(44):
+        total += codec.decode(feedback.encode(change, seed), change)["x"]
+    assert (total / 44).numpy() == pytest.approx([10, 1], rel=0.25)
+
+
+def test_random_k_with_feedback_sends_values_as_they_are() -> None:
+    codec, change = codec_of("random-k 10 %"), {"x": torch.arange(1.0, 101.0)}
+    encoded = Feedback(codec).encode(change, 3)
+    sent = codec.decode(encoded, change)["x"]
+    there = sent != 0
+    assert int(there.sum()) == 10
+    assert sent[there].numpy() == pytest.approx(change["x"][there].numpy(), rel=1e-6)
+
+
+def test_powersgd_gets_better_from_its_last_q() -> None:
+    # Singular values 1, 0.9, 0.81 …: one step from a drawn Q is far from the best.
+    rng = torch.Generator().manual_seed(0)
+    q1, q2 = (torch.linalg.qr(torch.randn(40, 40, generator=rng)).Q for _ in range(2))
+    matrix = q1 @ torch.diag(0.9 ** torch.arange(40.0)) @ q2
+    codec, start = PowerSGD(rank=4), Parameters()
+    errors = []
+    for _ in range(20):
+        encoded = codec.encode({"m": matrix}, 0, start)
+        start = codec.next_start(encoded, {"m": matrix})
+        errors.append(
+            float((codec.decode(encoded, {"m": matrix})["m"] - matrix).norm())
+        )
+    best = float((0.9 ** torch.arange(4.0, 40.0)).norm())
+    assert errors[-1] == pytest.approx(best, rel=0.02)
+    assert errors[0] > 1.05 * best
+
+
+@pytest.mark.parametrize("written", NAMES)
+def test_a_resumed_sender_goes_on_as_if_nothing_had_been(
+    written: str, tmp_path: Path
+) -> None:
+    one, other = Feedback(codec_of(written)), Feedback(codec_of(written))
+    before, after = changes(6)[:3], changes(6)[3:]
+    for seed, change in enumerate(before):
+        one.encode(change, seed)
+    save(one.state() | {"weight": torch.ones(2)}, tmp_path / "checkpoint.safetensors")
+    other.restore(load(tmp_path / "checkpoint.safetensors"), model())
+    for seed, change in enumerate(after, 3):
+        first, second = one.encode(change, seed), other.encode(change, seed)
+        assert first.payload.tobytes() == second.payload.tobytes()
+
+
+def test_an_update_that_was_lost_can_be_taken_back() -> None:
+    feedback, change = Feedback(codec_of("top-k 1 %")), model()
+    feedback.encode(change, 0)
+    before = feedback.state()
+    lost = feedback.encode(change, 1)
+    feedback.restore(before, change)
+    assert feedback.encode(change, 1).payload.tobytes() == lost.payload.tobytes()
+
+
+def test_a_checkpoint_of_another_model_is_refused() -> None:
+    feedback = Feedback(codec_of("powersgd 2"))
+    feedback.encode({"m": torch.randn(30, 20)}, 0)
+    with pytest.raises(DataError, match="residuals of another model"):
+        Feedback(codec_of("powersgd 2")).restore(feedback.state(), model())
+    other = Feedback(codec_of("powersgd 3"))
+    other.restore(feedback.state(), {"m": torch.randn(30, 20)})
+    with pytest.raises(DataError, match="a Q of another shape"):
+        other.encode({"m": torch.randn(30, 20)}, 0)
+
+
+def test_the_change_itself_stays_as_it_is() -> None:
+    change, same = model(), model()
+    feedback = Feedback(codec_of("random-k 1 %"))
+    for seed in range(2):
+        feedback.encode(change, seed)
+    assert all(change[name].equal(same[name]) for name in same)
