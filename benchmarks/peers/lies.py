@@ -42,9 +42,12 @@ def spoiled(honest: Any, grammar: Sequence[Any] = WRONG) -> Iterator[Any]:
 
 
 def wrong_fields(honest: Any, grammar: Sequence[Any] = WRONG) -> Iterator[Any]:
-    """Yield an answer with one field wrong, for each field and value."""
+    """Yield an answer with one field wrong, for each field and value.
+
+    Fields of what is in a field are among them.
+    """
     for name in getattr(honest, "__struct_fields__", ()):
-        for value in grammar:
+        for value in [*grammar, *wrong_fields(getattr(honest, name), grammar)]:
             wrong = msgspec.structs.replace(honest)
             msgspec.structs.force_setattr(wrong, name, value)
             yield wrong

@@ -9,7 +9,10 @@ from peers.environments import lack_of, python_of
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
 #: Need root or a GPU.
-BY_HAND = {"gpu", "med_testbed", "owners", "promises_testbed", "testbed"}
+BY_HAND = {
+    *("gpu", "med_testbed", "owners", "promises_testbed", "testbed"),
+    "wire_testbed",
+}
 
 
 def test_a_package_that_is_not_installed_is_named_by_its_package() -> None:

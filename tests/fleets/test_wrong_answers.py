@@ -22,6 +22,7 @@ from melisma.algorithms.log import OFFENCES
 from melisma.fleets.messages import Ready, Speeds, TaskSpec
 from melisma.jobs.fog_table import FogTable, Moving
 from melisma.jobs.schema import Job, TaskTable, TrainingTable
+from melisma.jobs.wire_table import WireTable
 from melisma.learner.fog import FogLearner
 from melisma.learner.learner import Learner
 from melisma.learner.service import FogService
@@ -140,6 +141,7 @@ FAMILIES = [
     (changed(PLAIN, mode=Mode.FEDERATED, samples=None, shard=50), "prepare"),
     (changed(PLAIN, scheme="dab"), "bid"),
     (changed(PLAIN, checks=1.0), "train"),
+    (changed(PLAIN, wire=WireTable(down="fp16", up="top-k 5 %")), "train"),
     *((CODED, call) for call in ("speeds", "gradient")),
     *((FOG, call) for call in ("prepare", "speeds", "slot", "finish")),
     (MOVING, "slot"),

@@ -6,10 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from peers.lies import wrong_fields
 from torch import nn
 
 from melisma.errors import DataError
 from melisma.learner.device import bytes_of
+from melisma.learning.codecs import Encoded
 from melisma.learning.parameters import Parameters, parameters_of, trained
 from melisma.learning.wire import Packed, Sender, Senders, Wire, seed_of
 
@@ -119,6 +121,18 @@ def test_a_learner_may_go_over_to_another_codec() -> None:
     assert not any("residual" in name for name in sender.state())
 
 
+@pytest.mark.parametrize("codec", ["top-k 5 %", "random-k 5 %", "powersgd 2"])
+def test_an_update_that_is_asked_for_again_is_owed_as_before(codec: str) -> None:
+    up = Wire.of("fp32", codec).up
+    once, twice = Sender(up), Sender(up)
+    for seed in (1, 2, 3):
+        sent = once.update(learnt(seed), BEFORE, MOVING, seed)
+        # The first was never counted, and training took another turn in the second.
+        twice.update(learnt(9), BEFORE, MOVING, seed)
+        again = twice.update(learnt(seed), BEFORE, MOVING, seed)
+        assert np.array_equal(sent.encoded.payload, again.encoded.payload)
+
+
 def changed(packed: Packed, **changes: Any) -> Packed:
     return msgspec.structs.replace(packed, **changes)
 
@@ -142,6 +156,17 @@ def test_what_no_codec_made_is_refused(codec: str) -> None:
         changed(good, rest={n: 1.0 for n in good.rest}),
     ]
     for update in bad:
+        with pytest.raises(DataError):
+            wire.learnt(update, BEFORE, MOVING, 2)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_wrong_field_is_refused_wherever_it_is(codec: str) -> None:
+    wire = Wire.of("fp32", codec)
+    good = Sender(wire.up).update(learnt(1), BEFORE, MOVING, 2)
+    wrong = list(wrong_fields(good))
+    assert any(isinstance(w.encoded, Encoded) for w in wrong)
+    for update in wrong:
         with pytest.raises(DataError):
             wire.learnt(update, BEFORE, MOVING, 2)
 

@@ -205,11 +205,12 @@ def run_on_testbed(
     devices: Sequence[str | Device],
     watch: Watch = ignore,
     show: Callable[[str], None] = lambda link: None,
+    ready: Callable[[rpc.Server], None] = lambda server: None,
 ) -> list[Record]:
     """Run a job with learners in namespaces, as slow as these devices; needs root.
 
     ``devices`` are names in DEVICES, or one's own. One that is named like a group of
-    the job's learners has that group's states.
+    the job's learners has that group's states. ``ready`` is called when all joined.
     """
     unlike = [_device_of(device) for device in devices]
     names = [f"{device.name}-{n}" for n, device in enumerate(unlike, start=1)]
@@ -236,6 +237,7 @@ def run_on_testbed(
                     command = join_command(job, None, place.name, data, owner)
                     place.popen(command, env={**os.environ, "MELISMA_JOIN": address})
                 server.wait_until(len(places), timeout_s=JOIN_S)
+            ready(server)
 
         return orchestrate(
             job,

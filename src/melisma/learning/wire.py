@@ -100,6 +100,7 @@ class Sender:
 
     def __init__(self, codec: Codec = PLAIN) -> None:
         self._feedback = Feedback(codec)
+        self._seed: int | None = None  # of the last update
 
     def update(
         self,
@@ -109,7 +110,14 @@ class Sender:
         seed: int,
         codec: Codec | None = None,
     ) -> Packed:
-        """Return what training changed, as it travels; by another codec from now on."""
+        """Return what training changed, as it travels; by another codec from now on.
+
+        The seed of the update before asks for the same cycle again: an orchestrator
+        that was killed goes on from its checkpoint, and has not counted that update.
+        """
+        if seed == self._seed:
+            self._feedback.undo()
+        self._seed = seed
         changed = dict(trained)
         for name in moving:
             changed[name] = trained[name] - arrived[name].to(trained[name])

@@ -141,9 +141,14 @@ class Codec(ABC):
 
     def _checked(self, encoded: object, like: Parameters) -> tuple[Bytes, int]:
         """Return payload and seed, of the right types and size; DataError otherwise."""
-        if not isinstance(encoded, Encoded) or encoded.codec != str(self):
-            came = getattr(encoded, "codec", type(encoded).__name__)
-            raise DataError(f"{readable(str(came))!r} came in place of {self}")
+        came: Any = encoded.codec if isinstance(encoded, Encoded) else encoded
+        if (
+            not isinstance(encoded, Encoded)
+            or type(came) is not str
+            or came != str(self)
+        ):
+            shown = came if type(came) is str else type(came).__name__
+            raise DataError(f"{readable(shown)!r} came in place of {self}")
         seed: Any = encoded.seed
         if type(seed) is not int or not 0 <= seed < SEEDS:
             raise DataError(f"{self} came with a seed that is none")

@@ -25,13 +25,14 @@ class Feedback:
         self.codec = codec
         self._residual = Parameters()
         self._starts: dict[str, Parameters] = {}  # by codec
+        self._before = self._residual, self._starts
 
     def encode(self, change: Parameters, seed: int) -> Encoded:
         """Return the change and what is left of those before, as they travel.
 
-        An update that did not arrive is lost unless `restore` is given the `state` of
-        before: the residual is then as if it had never been sent.
+        An update that did not arrive is lost, unless `undo` follows.
         """
+        self._before = self._residual, self._starts
         shapes, total = shapes_of(change), self._total(change)
         damping = self.codec.damping(values_of(shapes))
         scaled = {n: t * damping if n in shapes else t for n, t in total.items()}
@@ -40,7 +41,8 @@ class Feedback:
         )
         sent = self.codec.decode(encoded, change)
         self._residual = {n: total[n].cpu() - sent[n] for n in shapes}
-        self._starts[str(self.codec)] = self.codec.next_start(encoded, change)
+        start = self.codec.next_start(encoded, change)
+        self._starts = self._starts | {str(self.codec): start}
         return encoded
 
     def settle(self, change: Parameters) -> Parameters:
@@ -48,9 +50,14 @@ class Feedback:
 
         For a codec that leaves nothing out.
         """
+        self._before = self._residual, self._starts
         total = self._total(change)
         self._residual = Parameters()
         return total
+
+    def undo(self) -> None:
+        """Take the last change back: it is owed as if it had never been sent."""
+        self._residual, self._starts = self._before
 
     def _total(self, change: Parameters) -> Parameters:
         left = self._residual
