@@ -73,6 +73,21 @@ def test_every_outcome_has_its_words() -> None:
     assert (rows["refused"].offence, rows["refused"].distance) == (True, 0.9)
 
 
+def test_options_are_told_and_what_they_save_is_added() -> None:
+    happened = [
+        order("a", option="int8", saved_bytes=300),
+        order("a", cycle=2, option="int4", saved_bytes=350),
+        order("a", cycle=3, samples=0, steps=0, option="fp32"),
+        order("b"),
+    ]
+    rows = ledger.learner_cycles(happened)
+    assert [row.option for row in rows] == ["int8", "", "int4", "fp32"]
+    a, b = ledger.totals(rows)
+    # Of its last cycle with work.
+    assert (a.option, a.saved_bytes) == ("int4", 650)
+    assert (b.option, b.saved_bytes) == ("", 0)
+
+
 @pytest.mark.parametrize(
     ("predicted_s", "measured_s", "off"),
     # |1.0 / 1.25 − 1| = 20 %; |1.5 / 1.25 − 1| = 20 %; the rest is not known.

@@ -137,6 +137,7 @@ def check_learner_cycles(
     assert mine.keys() == expected.keys()
     for key, true in expected.items():
         row = mine[key] | {"outcome": shown["outcomes"][mine[key]["outcome"]]}
+        row["option"] = shown["options"][row["option"]]
         for name in row.keys() - {"task", "cycle", "learner"}:
             assert same(row[name], getattr(true, name)), (key, name)
 

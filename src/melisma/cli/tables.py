@@ -105,13 +105,15 @@ def _show_learners(job: "Job", records: "list[Record]") -> None:
     """Show what each learner was given and did, over all cycles."""
     from melisma.views.ledger import learner_cycles, totals
 
+    learners, why = totals(learner_cycles(records)), dict[str, list[str]]()
+    chooses = any(learner.option for learner in learners)
     table = table_of(
         *("learner", "cycles", "samples", "epochs", "predicted\n(s)", "measured\n(s)"),
         *("error\n(%)", "samples\ntrained", "updates\nlost"),
         *(("updates\ncarried",) if job.late == "carry" else ()),
         *(("late\n(%)", "reserve\n(%)") if job.late_at_most else ()),
+        *(("option", "saved\n(MB)") if chooses else ()),
     )
-    learners, why = totals(learner_cycles(records)), dict[str, list[str]]()
     for learner in learners[:SHOWN]:
         if not learner.cycles:
             table.add_row(learner.learner, "0", "sits out")
@@ -130,6 +132,7 @@ def _show_learners(job: "Job", records: "list[Record]") -> None:
             f"{learner.lost:,}",
             *((f"{learner.carried:,}",) if job.late == "carry" else ()),
             *(_promised(learner) if job.late_at_most else ()),
+            *((learner.option, f"{learner.saved_bytes / 1e6:,.1f}") if chooses else ()),
         )
     show(table, "Learners: means over their cycles")
     for outcome, names in why.items():

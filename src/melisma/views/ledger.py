@@ -64,6 +64,8 @@ class LearnerCycle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     planned_s: float | None = None  #: predicted with care, where lateness is limited
     late: bool = False  #: halted, or not there by the deadline
     carried: int | None = None  #: age of an earlier order's update that came now
+    option: str = ""  #: by which it takes part, where there are several
+    saved_bytes: int = 0  #: that travel less by it
     outcome: str = UNDER_WAY  #: or COUNTED, SITS_OUT, GOES_ON, or why it was dropped
 
     @property
@@ -151,6 +153,8 @@ def facts_of(happened: Iterable[Any]) -> Facts:
         "planned_s": [order.planned_s for order in orders],
         "late": list(map(_late, trained, uploaded, dropped, goes_on)),
         "carried": [record and record.age for record in carried],
+        "option": [order.option for order in orders],
+        "saved_bytes": [order.saved_bytes for order in orders],
         "outcome": list(map(_outcome, orders, uploaded, dropped, goes_on)),
     }
 
@@ -212,6 +216,8 @@ class LearnerTotals:
     offences: int
     checked: int
     distance: float | None  #: the largest
+    option: str  #: of its last cycle
+    saved_bytes: int  #: over all of them
 
 
 def totals(rows: Iterable[LearnerCycle]) -> list[LearnerTotals]:
@@ -243,6 +249,8 @@ def _totals_of(learner: str, group: list[LearnerCycle]) -> LearnerTotals:
         offences=sum(row.offence for row in group),
         checked=len(distances),
         distance=max(distances, default=None),
+        option=busy[-1].option if busy else "",
+        saved_bytes=sum(row.saved_bytes for row in busy),
     )
 
 

@@ -46,7 +46,7 @@ from melisma.views.tables import COUNT, NUMBER, SECONDS, TEXT, Table
 
 #: Records of a learner's work on its order: nearly all there are.
 _WORK = {Allocated, Downloaded, Trained, Halted, Uploaded}
-#: Columns of the table of learner cycles; learner and outcome are places in `Names`.
+#: Columns of the table of learner cycles; those of words are places in `Names`.
 _FIELDS = LearnerCycle.__struct_fields__
 _CYCLE_COUNTS = ("counted", "carried", "samples", "max_staleness")
 _CYCLE_NUMBERS = ("mean_staleness", "truancy", "utilisation", "error")
@@ -142,6 +142,7 @@ class LiveTables:
         self.progress = [TaskProgress(deadline_s) for deadline_s in deadlines_s]
         self.learners = Names()
         self.outcomes = Names(COUNTED, SITS_OUT, UNDER_WAY)
+        self.options = Names("")  #: none, where there is nothing to choose from
         self.fog = FogTables(self.learners)
         self.learner_cycles = Table(
             task=COUNT, **{name: _kind(name) for name in _FIELDS}
@@ -245,8 +246,9 @@ class LiveTables:
 
     def _put_learner_cycles(self, task: int, facts: Facts) -> None:
         columns = facts | {"task": [task] * len(facts["cycle"])}
-        for name, words in (("learner", self.learners), ("outcome", self.outcomes)):
-            columns[name] = [words.place(word, self.position) for word in facts[name]]
+        words = {"learner": self.learners, "outcome": self.outcomes}
+        for name, known in (words | {"option": self.options}).items():
+            columns[name] = [known.place(word, self.position) for word in facts[name]]
         keys = zip(
             *(columns[name] for name in ("task", "cycle", "learner")), strict=True
         )
@@ -271,7 +273,7 @@ class LiveTables:
         """Return the rows that changed after ``position``, by the document's names."""
         self.settle()
         found: dict[str, Any] = {}
-        for name in ("learners", "outcomes"):
+        for name in ("learners", "outcomes", "options"):
             names: Names = getattr(self, name)
             if names.grew_after(position):
                 found[name] = list(names)

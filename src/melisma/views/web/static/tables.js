@@ -1,7 +1,7 @@
 // Learners, tasks, cycles and incidents as tables.
 
 import { button, el } from "./dom.js";
-import { chosen_s, mean, metricText, number, percent, plainNumber, seconds, span } from "./format.js";
+import { bytes, chosen_s, mean, metricText, number, percent, plainNumber, seconds, span } from "./format.js";
 import { isNeedless, placeOf, tallies } from "./learner.js";
 import { COUNTED, besideLoss, columnOf } from "./store.js";
 import { Table, plain } from "./table.js";
@@ -28,13 +28,14 @@ export class Learners {
       !this.app.store.ended || rows.some((row) => row.seen_s !== null),
       this.app.store.run.late_at_most ?? null,
       rows.some((row) => row.reserve !== null),
+      this.app.store.options.some(Boolean),
     ]);
     if (this.shape !== shape) this.#make((this.shape = shape));
     this.table.draw(rows);
   }
 
   #make(shape) {
-    const [may, several, checked, seen, promised, reserved] = JSON.parse(shape);
+    const [may, several, checked, seen, promised, reserved, chooses] = JSON.parse(shape);
     const { app } = this;
     const columns = [
       { title: "learner", name: true, of: (row) => row.name },
@@ -72,6 +73,12 @@ export class Learners {
             column("reserve", "reserve", (value) => percent(value), {
               hint: "share of its time that is left free to keep the promise",
             }),
+          ]
+        : []),
+      ...(chooses
+        ? [
+            column("option", "option", (value) => value ?? "–", { hint: "by what it takes part, in its last cycle" }),
+            column("saved", "saved", bytes, { hint: "what travelled less by its options, over all cycles" }),
           ]
         : []),
       column("halted", "halted", (value) => number(value)),

@@ -7,6 +7,7 @@ import {
   TRAINING,
   UPLOAD,
   WHOLE,
+  bytes,
   ink,
   number,
   pixel,
@@ -130,6 +131,8 @@ export function describe(store, row) {
   const several = store.tasks.length > 1 ? ` of ${store.tasks[t.task[row]].name}` : "";
   const said = [`${store.learners[t.learner[row]]}, cycle ${number(t.cycle[row])}${several}`];
   if (t.samples[row]) said.push(`given ${number(t.samples[row])} samples × ${number(t.steps[row])} epochs`);
+  if (store.option(row) && t.samples[row])
+    said.push(`by ${store.option(row)}, ${bytes(t.saved_bytes[row])} saved`);
   if (t.predicted_s[row] != null && t.samples[row]) said.push(`predicted ${seconds(t.predicted_s[row])}`);
   if (t.downloaded_s[row] != null) said.push(`had its model and data after ${seconds(t.downloaded_s[row])}`);
   if (t.trained_s[row] != null)
