@@ -10,12 +10,12 @@ from typing import Any
 
 from .claims import Claim
 from .kit import Data, Exhibit, Paper
-from .peers_entrants import ENTRANTS
 from .peers_runs import run_league
 from .peers_settings import EMBEDDED, LeagueStudy
 from .peers_views import (
     claims_of_fedprox,
     claims_of_league,
+    claims_of_links,
     claims_of_nvflare,
     draw_league,
     summary,
@@ -34,7 +34,7 @@ ALWAYS = (
     "Ringmaster",
     "Ringleader",
 )
-OURS = tuple(name for name, entrant in ENTRANTS.items() if entrant.ours)
+OURS = ("csa", "dab", "csa, auto")
 OF_LEARNERS = ("SCAFFOLD", "FedAdam")  #: where data lies on them
 #: Where some of many are chosen.
 CHOOSING = ("FedAvg, drops", "TiFL", "Oort")
@@ -136,6 +136,19 @@ THOUSAND = LeagueStudy(
 )
 
 
+LINKS = LeagueStudy(
+    setting="links",
+    dataset="mnist",
+    entrants=("FedAvg", "FedAvgM", "FedProx", "FedBuff", "BCRS", *OURS, "csa-options"),
+    learners=20,
+    rates=(0.03, 0.1, 0.3),
+    works=(1.0, 0.5),
+    target=0.95,
+    horizon_s=1200.0,
+    tuning=1,
+)
+
+
 def quick(study: LeagueStudy, **changes: Any) -> LeagueStudy:
     """Return a look at a race: few entrants and seeds, on the embedded digits."""
     usual = ("FedAvg", "FedBuff", "csa")
@@ -183,7 +196,7 @@ PAPER = Paper(
     key="peers",
     summary=summary,
     title="The league: time to target beside other systems' algorithms",
-    citation="Settings that others printed, and two of our own; algorithms of others "
+    citation="Settings that others printed, and three of our own; algorithms of others "
     "as they are in [docs/aggregation.md](../aggregation.md) and "
     "[docs/asynchronous.md](../asynchronous.md), held against independent "
     "implementations in tests.",
@@ -330,6 +343,17 @@ PAPER = Paper(
             ),
             learners=100,
             target=0.7,
+        ),
+        exhibit_of(
+            LINKS,
+            "Slow links",
+            "{learners} devices with log-normal speeds and links of about 3 MB/s, over "
+            "which a model of 36.7 MB travels; {dataset} by Dirichlet(0.5).",
+            claims=claims_of_links,
+            learners=10,
+            entrants=("FedAvg", "BCRS", "csa", "csa-options"),
+            target=0.8,
+            horizon_s=800.0,
         ),
     ),
 )

@@ -28,6 +28,7 @@ __all__ = [
     "FogTable",
     "Job",
     "LearnersTable",
+    "OptionTable",
     "ParticipationTable",
     "Split",
     "StateTable",
@@ -47,4 +48,5 @@ offer(
     options="transfers_of",
     schema="AggregationTable Job LearnersTable ParticipationTable StateTable "
     "TrainingTable WorkloadTable",
+    wire_table="OptionTable",
 )
