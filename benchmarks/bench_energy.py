@@ -17,7 +17,9 @@ million within a second.
 
 import heapq
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -30,7 +32,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from melisma.maths.arrays import Floats, Ints
 from melisma.maths.assignment import cheapest, soonest, within
-from melisma.maths.charges import least_cost, most_value
+from melisma.maths.charges import Certified, least_cost, most_value
 from melisma.provenance import provenance
 
 out = Console(width=130)
@@ -156,11 +158,27 @@ def by_highs(cost: Floats, charge: Floats, most: Ints, number: int) -> float:
         ],
         options={"mip_rel_gap": 1e-9},
     )
+    if answer.fun is None:
+        raise RuntimeError(f"HiGHS found nothing: {answer.message}")
     return float(answer.fun)
 
 
-def charged(sizes: list[tuple[int, int]]) -> Table:
-    """Print what charges cost: ours, its gap, and HiGHS where that is not too slow."""
+def best_of(solve: Callable[[], Certified]) -> tuple[Certified, float]:
+    """Return a result, and the least time of three calls."""
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        found = solve()
+        times.append(time.perf_counter() - began)
+    return found, min(times)
+
+
+def charged(sizes: list[tuple[int, int]]) -> tuple[Table, float]:
+    """Return what charges cost, beside HiGHS where that is not too slow.
+
+    And the longest that ours took.
+    """
+    slowest_s = 0.0
     table = Table("devices", "tasks", "problem", "ours (ms)", "gap", "HiGHS (ms)")
     for devices, tasks in sizes:
         rng = np.random.default_rng([100, devices])
@@ -168,9 +186,8 @@ def charged(sizes: list[tuple[int, int]]) -> Table:
         each = tasks // devices
         most = rng.integers(each // 2 + 1, 4 * each + 2, devices)
         least = np.ones(devices, dtype=np.int64)
-        began = time.perf_counter()
-        found = least_cost(cost, charge, least, most, tasks)
-        ours_s = time.perf_counter() - began
+        found, ours_s = best_of(partial(least_cost, cost, charge, least, most, tasks))
+        slowest_s = max(slowest_s, ours_s)
         highs = "–"
         if devices <= 100:
             began = time.perf_counter()
@@ -181,14 +198,14 @@ def charged(sizes: list[tuple[int, int]]) -> Table:
         row = f"{devices:,}", f"{tasks:,}"
         gap = f"{found.gap / found.objective:.1e}"
         table.add_row(*row, "least energy", f"{1e3 * ours_s:.3g}", gap, highs)
-        began = time.perf_counter()
-        value = np.ones(devices)
-        budget = 0.7 * found.objective
-        bought = most_value(value, cost, charge, least, most, budget)
-        ours_s = time.perf_counter() - began
+        value, budget = np.ones(devices), 0.7 * found.objective
+        bought, ours_s = best_of(
+            partial(most_value, value, cost, charge, least, most, budget)
+        )
+        slowest_s = max(slowest_s, ours_s)
         gap = f"{bought.gap:g} tasks"
         table.add_row(*row, "most tasks", f"{1e3 * ours_s:.3g}", gap, "–")
-    return table
+    return table, slowest_s
 
 
 def million() -> float:
@@ -227,12 +244,14 @@ def main(
     out.print(f"{len(found)} instances: all optima are the same.")
     sizes = [(10, 1000), (100, 5000)]
     sizes += [] if quick else [(10_000, 100_000), (1_000_000, 10_000_000)]
-    out.print(charged(sizes))
+    table, seconds = charged(sizes)
+    out.print(table)
     missed = [t for t in found if t.loops_s and t.loops_s < FASTER * t.alone_s]
     if not quick:
-        seconds = million()
-        out.print(f"1,000,000 devices, 5,000,000 tasks, by a deadline: {seconds:.3f} s")
-    if missed or (not quick and seconds > MILLION_S):
+        greedy_s = million()
+        out.print(f"1,000,000 devices, 5,000,000 tasks, no charge: {greedy_s:.3f} s")
+        seconds = max(seconds, greedy_s)
+    if missed or seconds > MILLION_S:
         out.print("A bar is missed.")
         raise typer.Exit(1)
     out.print("All bars are met.")

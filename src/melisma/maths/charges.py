@@ -197,11 +197,11 @@ def _relax(problem: _Problem) -> _Relaxed | None:
     return _Relaxed(bound + part * float(objective[split]), price, tasks, split, part)
 
 
-def _rounded(problem: _Problem, relaxed: _Relaxed) -> Ints | None:
+def _rounded(problem: _Problem, relaxed: _Relaxed, *, anew: bool = True) -> Ints | None:
     """Return an answer near the relaxed one, if one is found; the best of three.
 
-    The rest goes to whoever does it best; or the split worker is started, and all that
-    are share out anew, by what tasks alone cost.
+    The rest goes to whoever does it best; or, ``anew``, the split worker is started,
+    and all that are share out anew, by what tasks alone cost.
     """
     x = relaxed.tasks
     answers = [] if problem.exact and relaxed.split >= 0 else [x]
@@ -221,7 +221,7 @@ def _rounded(problem: _Problem, relaxed: _Relaxed) -> Ints | None:
     if np.isfinite(adds[k]):
         answers.append(x.copy())
         answers[-1][k] += more[k]
-    if relaxed.split >= 0:
+    if anew and relaxed.split >= 0:
         begun[relaxed.split] = True
         started = replace(problem, high=np.where(begun, problem.high, 0), open=begun)
         if again := _relax(started):
@@ -240,7 +240,7 @@ def _solve(problem: _Problem, work: int) -> Certified | None:
     root = _relax(problem)
     if root is None:
         return None
-    best = _rounded(problem, root)
+    best = _rounded(problem, root, anew=False)  # the core's may be better
     at_most = problem.objective(best) if best is not None else np.inf
     if at_most <= root.bound + ROUNDING * abs(root.bound) and best is not None:
         return Certified(best, at_most, min(root.bound, at_most))

@@ -19,6 +19,7 @@ from melisma.schemes.csa_relaxed import csa_relaxed
 from melisma.schemes.csa_sai import csa_sai
 from melisma.schemes.csa_testbed import csa_testbed
 from melisma.schemes.dab import dab, dab_adaptive
+from melisma.schemes.energy import energy_least, energy_most
 from melisma.schemes.eta import eta
 from melisma.schemes.sync import sync
 
@@ -39,6 +40,8 @@ SCHEMES: dict[str, Scheme] = {
     "csa-testbed": csa_testbed,
     "dab": dab,
     "dab-adaptive": dab_adaptive,
+    "energy-least": energy_least,
+    "energy-most": energy_most,
 }
 
 
@@ -49,6 +52,9 @@ FIXED = {"fedavg": "As much for everyone, `steps` times, whatever the deadline."
 DECENTRALISED = frozenset({"dab", "dab-adaptive"})
 #: The paper's own among them: benchmarked once, no margin, no drift.
 AS_PRINTED = frozenset({"dab"})
+
+#: Schemes that plan by what is spent, with a given number of steps.
+SPENDING = frozenset({"energy-least", "energy-most"})
 
 #: What a job's scheme says where no Problem is allocated at all.
 RESERVED = frozenset({"coded", "fog", "async"})
@@ -111,6 +117,7 @@ __all__ = [
     "FIXED",
     "RESERVED",
     "SCHEMES",
+    "SPENDING",
     "Scheme",
     "TakesPart",
     "csa",
