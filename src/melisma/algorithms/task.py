@@ -13,6 +13,7 @@ from melisma.learning.metrics import METRICS, Metric
 from melisma.learning.parameters import Model
 from melisma.learning.settings import Merging, Training
 from melisma.maths.arrays import Floats, Ints
+from melisma.system.energy import PowerProfile
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation
 
@@ -125,6 +126,9 @@ class Plan:
     law: DelayLaw | None = None  #: per sample, without that care
     known_s: Floats | None = None  #: the same of whole orders, where no law is known
     why: Sequence[str] = ()  #: each learner sits out, if it does
+    predicted_j: Floats | None = None  #: where it is known what learners draw
+    battery_j: Floats | None = None  #: left once that is spent; inf: the mains
+    power: PowerProfile | None = None  #: what they draw
 
     @property
     def has_work(self) -> bool:

@@ -15,7 +15,7 @@ with W_c and W_s watts of computing and of sending, p prices of a joule, a secon
 byte, Ω bytes of a sample and of the model, and g grams per joule.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -121,6 +121,11 @@ class Spending:
         law = self.energy or self.cost
         return law.samples_within(np.asarray(self.battery_j), steps, most)
 
+    def per_shard(self, size: int) -> "Spending":
+        """Return the same, counting shards of ``size`` samples."""
+        energy = self.energy and self.energy.per_shard(size)
+        return replace(self, cost=self.cost.per_shard(size), energy=energy)
+
     def only(self, learners: Ints | Bools) -> "Spending":
         """Return the same for some of the learners."""
         return Spending(
@@ -139,6 +144,7 @@ class PowerProfile:
     sending_w: Floats  #: while data or a model travels
     waking_j: Floats  #: to take part in a cycle at all
     battery_j: Floats  #: that a battery holds; inf: the mains
+    start_j: Floats  #: in it as the run begins
     harvest_w: Floats  #: that fill it
     joule_price: Floats
     second_price: Floats
@@ -148,8 +154,18 @@ class PowerProfile:
     def __post_init__(self) -> None:
         shape = np.shape(self.computing_w)
         for name in self.__dataclass_fields__:
-            endless = name == "battery_j"
+            endless = name in ("battery_j", "start_j")
             set_numbers(self, name, shape=shape, endless=endless, each="learner")
+
+    def only(self, learners: Ints) -> "PowerProfile":
+        """Return the same of some of the learners."""
+        names = self.__dataclass_fields__
+        return PowerProfile(**{name: getattr(self, name)[learners] for name in names})
+
+    def level_j(self, learner: int, after_s: float, level_j: float) -> float:
+        """Return what is in a battery that had so much, and was filled for a while."""
+        filled_j = level_j + float(self.harvest_w[learner]) * max(after_s, 0.0)
+        return min(filled_j, float(self.battery_j[learner]))
 
     def energy(self, law: DelayLaw) -> EnergyLaw:
         """Return joules: watts times what the delay law says."""
