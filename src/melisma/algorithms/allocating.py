@@ -16,9 +16,11 @@ from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import InfeasibleError
 from melisma.fleets.protocols import Spreads, Trains
 from melisma.maths.arrays import Bools, Floats, Ints
-from melisma.schemes import DECENTRALISED, FIXED, find
+from melisma.schemes import DECENTRALISED, FIXED, SPENDING, find
 from melisma.schemes.choosing import chosen
+from melisma.schemes.energy import capacity
 from melisma.schemes.fedavg import fedavg
+from melisma.system.energy import Spending
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation, Problem, learner_s
 from melisma.system.promise import UNSEEN, Promises
@@ -32,6 +34,7 @@ TOO_SLOW = "it cannot do its least by the deadline"
 MANY, HINDRANCE = "others are faster", "it would hold the others back"
 FEW, NO_TURN = "there are too few samples for all", "it has no turn in this cycle"
 NOT_CHOSEN = "it was not chosen for this cycle"
+DEARER = "others do the work for less, or nothing is left to spend"
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -51,6 +54,7 @@ async def allocate(
     among: Bools | None = None,
     promises: Promises | None = None,
     rest_s: Floats | None = None,
+    spending: Spending | None = None,
 ) -> Plan:
     """Shards and steps of each learner by the task's scheme.
 
@@ -62,7 +66,8 @@ async def allocate(
     ``promises``, the law is multiplied by the learners' margins, and those get nothing
     who cannot promise to be in time.
     ``rest_s`` is how long each learner is at work on an earlier order, where learners
-    may be: it begins then, if that leaves it the time.
+    may be: it begins then, if that leaves it the time. ``spending`` is what a cycle
+    spends and may spend, per sample, where the scheme plans by that.
     """
     own, shard = crew.own_samples, task.shard
     if task.scheme in DECENTRALISED:
@@ -98,10 +103,12 @@ async def allocate(
         deadline_s=task.deadline_s,
         least=task.least,
         most=most[able],
+        steps=task.steps,
+        spending=spending and spending.per_shard(task.shard).only(able),
     )
     if turn is not None or promises or rest_s is not None:
         at_most, quiet = task.learners_at_most, promises is not None or on_air is None
-        problem = _fitting(problem, cycle, at_most, quiet=quiet)
+        problem = _fitting(task, problem, cycle, at_most, quiet=quiet)
     who = _who(task, problem)
     why = _reasons(task, problem, able, who, on_air)
     if among is not None:
@@ -118,6 +125,9 @@ async def allocate(
         options=None if options is None else spread(options, able, len(able)),
     )
     seconds = spread(learner_s(problem, allocation), able, len(able))
+    if task.scheme in SPENDING:
+        idle = (whole.samples == 0).tolist()
+        why = [w or DEARER * is_idle for w, is_idle in zip(why, idle, strict=True)]
     if promises is None:
         return Plan(whole, seconds, why=why)
     told = task.options.law(told, whole.options)
@@ -199,6 +209,8 @@ def _who(task: ScheduledTask, problem: Problem) -> Bools:
     they have, the best are those who can do that most often.
     """
     at_most = task.learners_at_most
+    if task.scheme in SPENDING:  # which lets those sit out that are not needed
+        return np.ones(problem.learners, dtype=bool)
     if at_most is not None and task.federated and task.samples is None:
         steps = problem.steps_within(problem.high)
         who = np.zeros(problem.learners, dtype=bool)
@@ -244,10 +256,17 @@ def _reasons(
 
 
 def _fitting(
-    problem: Problem, cycle: int, at_most: int | None, *, quiet: bool
+    task: ScheduledTask,
+    problem: Problem,
+    cycle: int,
+    at_most: int | None,
+    *,
+    quiet: bool,
 ) -> Problem:
     """Return the problem with no more samples than so many can train on once."""
-    fits = int(np.sort(problem.samples_within(1))[::-1][:at_most].sum())
+    spends = task.scheme in SPENDING
+    each = capacity(problem) if spends else problem.samples_within(1)
+    fits = int(np.sort(each)[::-1][:at_most].sum())
     if not 0 < fits < problem.samples:
         return problem
     logger.log(

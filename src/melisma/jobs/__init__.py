@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         TrainingTable,
         WorkloadTable,
     )
+    from melisma.jobs.wire_table import OptionTable
 
 __all__ = [
     "AggregationTable",

@@ -14,6 +14,7 @@ from melisma.algorithms.controls import MOST, Controls
 from melisma.algorithms.loop import train
 from melisma.algorithms.merging import Merger
 from melisma.algorithms.participating import Participation
+from melisma.algorithms.spending import Spender
 from melisma.algorithms.standins import StandIns
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import ConfigError
@@ -34,6 +35,7 @@ from melisma.jobs.building import (
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.options import options_of, wires_of
 from melisma.jobs.schema import Job
+from melisma.jobs.spending import spender_of
 from melisma.learning.servers import server_for
 from melisma.learning.settings import HERE, Correction, Hardware, Late
 from melisma.maths.arrays import Bools
@@ -47,6 +49,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
     task, learners = learners_of(job, hardware)
     promises = promises_of(job)
+    spender = spender_of(job, task.model, task.data, promises)
 
     async def in_cell(
         task: ScheduledTask,
@@ -57,18 +60,13 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
         among: Bools | None = None,
     ) -> Plan:
         """Allocate by a cycle's channel: who cannot take part in it sits out."""
-        return await allocate(
-            task,
-            crew,
-            cycle,
-            only_able=True,
-            on_air=learners.on_air(),
-            among=among,
-            promises=promises,
-        )
+        plan = spender or partial(allocate, promises=promises)
+        on_air = learners.on_air()
+        return await plan(task, crew, cycle, only_able=True, on_air=on_air, among=among)
 
-    planner = in_cell if job.channel.changing else planner_of(job, promises)
-    algorithm = _averaging(job, learners, planner, promises, merger_of(job))
+    planner = in_cell if job.channel.changing else planner_of(job, promises, spender)
+    merger = merger_of(job)
+    algorithm = _averaging(job, learners, planner, promises, merger, spender)
     return Prepared(job, task, learners, algorithm)
 
 
@@ -77,11 +75,13 @@ def promises_of(job: Job) -> Promises | None:
     return None if job.late_at_most is None else Promises(job.late_at_most)
 
 
-def planner_of(job: Job, promises: Promises | None) -> Planner:
+def planner_of(
+    job: Job, promises: Promises | None, spender: Spender | None = None
+) -> Planner:
     """Return what plans the job's cycles."""
     if job.late == Late.CARRY:
         return Carrying(promises)
-    return partial(allocate, promises=promises)
+    return spender or partial(allocate, promises=promises)
 
 
 def auto_of(job: Job) -> Auto | None:
@@ -123,6 +123,7 @@ def _averaging(
     planner: Planner,
     promises: Promises | None,
     merger: Merger,
+    spender: Spender | None = None,
 ) -> Averaging:
     participation = participation_of(job)
     if participation and participation.enough is not None:
@@ -132,7 +133,8 @@ def _averaging(
                 "at so many updates, which these learners cannot: give another"
             )
         crew.enough = participation.enough
-    return Averaging(crew, planner, promises, auto_of(job), merger, participation)
+    auto = auto_of(job)
+    return Averaging(crew, planner, promises, auto, merger, participation, spender)
 
 
 def participation_of(job: Job) -> Participation | None:

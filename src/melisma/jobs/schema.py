@@ -15,6 +15,7 @@ from melisma.jobs.benchmark_table import BenchmarkTable
 from melisma.jobs.channel_table import ChannelTable
 from melisma.jobs.data_table import DataTable as DataTable
 from melisma.jobs.data_table import Split as Split
+from melisma.jobs.energy_table import Per, PowerTable
 from melisma.jobs.fog_table import FogTable
 from melisma.jobs.table import Table
 from melisma.jobs.transmission_table import TransmissionTable
@@ -41,7 +42,9 @@ from melisma.units import (
     Bytes,
     BytesPerSecond,
     Deadline,
+    Grams,
     Hertz,
+    Joules,
     Metres,
     SamplesPerSecond,
     Seconds,
@@ -169,6 +172,9 @@ class LearnersTable(Table, frozen=True, kw_only=True):
     bandwidth: BytesPerSecond | None = None
     states: tuple[StateTable, ...] = ()
     heat: float | None = None  #: of the states: the first is likely, less so with heat
+    power: PowerTable | None = (
+        None  #: what it draws, costs and emits, where that counts
+    )
 
     def _check(self) -> None:
         if self.states:
@@ -303,7 +309,10 @@ class Job(Table, frozen=True, kw_only=True):
     channel: ChannelTable = ChannelTable()
     benchmark: BenchmarkTable = BenchmarkTable()
     tasks: tuple[TaskTable, ...] = ()  #: several that share the learners
-    budget: float | None = None  #: of all tasks together, for a cycle of each
+    budget: float | None = None  #: money: of all learners, or tasks, for a cycle
+    energy: Joules | None = None  #: of all learners; then neither budget nor carbon
+    carbon: Grams | None = None  #: of all learners
+    per: Per = Per.CYCLE  #: what energy, budget and carbon are of
     learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
 
     def __post_init__(self) -> None:

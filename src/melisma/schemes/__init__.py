@@ -20,6 +20,7 @@ from melisma.schemes.csa_relaxed import csa_relaxed
 from melisma.schemes.csa_sai import csa_sai
 from melisma.schemes.csa_testbed import csa_testbed
 from melisma.schemes.dab import dab, dab_adaptive
+from melisma.schemes.energy import energy_least, energy_most
 from melisma.schemes.eta import eta
 from melisma.schemes.sync import sync
 
@@ -41,6 +42,8 @@ SCHEMES: dict[str, Scheme] = {
     "csa-testbed": csa_testbed,
     "dab": dab,
     "dab-adaptive": dab_adaptive,
+    "energy-least": energy_least,
+    "energy-most": energy_most,
 }
 
 #: Those of them that choose no option: every learner takes the first.
@@ -53,6 +56,9 @@ FIXED = {"fedavg": "As much for everyone, `steps` times, whatever the deadline."
 DECENTRALISED = frozenset({"dab", "dab-adaptive"})
 #: The paper's own among them: benchmarked once, no margin, no drift.
 AS_PRINTED = frozenset({"dab"})
+
+#: Schemes that plan by what is spent, with a given number of steps.
+SPENDING = frozenset({"energy-least", "energy-most"})
 
 #: What a job's scheme says where no Problem is allocated at all.
 RESERVED = frozenset({"coded", "fog", "async"})
@@ -115,6 +121,7 @@ __all__ = [
     "FIXED",
     "RESERVED",
     "SCHEMES",
+    "SPENDING",
     "TAKES_FIRST",
     "Scheme",
     "TakesPart",

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.maths.arrays import Bools, Floats, Ints, counts
+from melisma.system.energy import Spending
 from melisma.system.law import DelayLaw
 from melisma.system.menu import Menu
 
@@ -29,6 +30,8 @@ class Problem(DelayLaw):
     least: int | Ints = 1  #: d_l, least samples of a learner
     most: int | Ints | None = None  #: d_u, most samples of a learner; None: all
     menu: Menu | None = None  #: ways to take part; None: as now
+    steps: int = 1  #: τ, where the scheme does not choose it
+    spending: Spending | None = None  #: energy, money or carbon, where it counts
 
     def __post_init__(self) -> None:
         DelayLaw.__post_init__(self)
@@ -44,6 +47,12 @@ class Problem(DelayLaw):
             )
         if self.samples < 1:
             raise ConfigError(f"{self.samples} samples to train on: give at least 1")
+        counts("steps", self.steps, shape=(), least=1, most=STEPS_LIMIT)
+        if self.spending is not None and self.spending.learners != K:
+            raise ConfigError(
+                f"spending of {self.spending.learners} learners, and times of {K}: "
+                "give one value per learner in each"
+            )
         counts("least", self.least, shape=(K,), least=1, each="learner")
         if self.most is not None:
             counts("most", self.most, shape=(K,), least=1, each="learner")
@@ -78,6 +87,8 @@ class Problem(DelayLaw):
         deadline_s: float,
         least: int | Ints = 1,
         most: int | Ints | None = None,
+        steps: int = 1,
+        spending: Spending | None = None,
     ) -> Self:
         """Return the problem of fitting ``samples`` into a known law."""
         return cls(
@@ -88,6 +99,8 @@ class Problem(DelayLaw):
             deadline_s=deadline_s,
             least=least,
             most=most,
+            steps=steps,
+            spending=spending,
         )
 
     def of_some(self, learners: Bools) -> "Problem":
@@ -102,6 +115,7 @@ class Problem(DelayLaw):
             sample_s=law.sample_s,
             fixed_s=law.fixed_s,
             menu=self.menu and self.menu.only(learners),
+            spending=self.spending and self.spending.only(learners),
             **some,  # type: ignore[arg-type]
         )
 
