@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.algorithms.resuming import whole_and_resumed
 from tests.jobs.small import small
 
 from melisma.errors import ConfigError, InfeasibleError
@@ -17,6 +18,7 @@ from melisma.jobs.files import dump, job_of, load
 from melisma.jobs.schema import Job
 from melisma.launch.simulate import simulate
 from melisma.runs.records import Allocated, Halted, Record, Trained, Uploaded
+from melisma.views.ledger import learner_cycles, totals
 
 ROOT = Path(__file__).parents[2]
 HUNGRY = {"computing": "60 W", "sending": "10 W", "waking": "0.5 J"}
@@ -207,3 +209,22 @@ def test_power_that_cannot_be_is_refused(power: dict[str, Any], message: str) ->
 def test_an_energy_that_pays_for_nobody_says_what_would() -> None:
     with pytest.raises(InfeasibleError, match="pays for nobody's least; learner"):
         simulate(powered(energy=1e-6))
+
+
+def test_a_run_that_was_cut_short_goes_on_with_what_is_left(tmp_path: Path) -> None:
+    phone = FRUGAL | {"battery": "6 J", "start": "4 J", "harvest": "1 W"}
+    limits: dict[str, Any] = {"energy": "60 J", "per": "run", "noise": 0.3}
+    job = powered(HUNGRY, phone, SLOW, cycles=6, **limits)
+    whole, resumed = whole_and_resumed(job, tmp_path, after=3)
+    assert resumed == whole
+
+
+def test_a_run_shows_what_each_learner_was_to_spend_and_did() -> None:
+    records = simulate(powered(energy="15 J", noise=0.1))
+    rows = [row for row in learner_cycles(records) if row.samples]
+    assert all(row.predicted_j and row.spent_j for row in rows)
+    spent = sum(row.spent_j or 0.0 for row in rows)
+    assert spent == pytest.approx(sum(sums(records, "spent_j", Uploaded)))
+    (first, *_) = [t for t in totals(rows) if t.learner == rows[0].learner]
+    own = [row.predicted_j for row in rows if row.learner == first.learner]
+    assert first.predicted_j == pytest.approx(np.mean(np.array(own, dtype=float)))

@@ -105,11 +105,13 @@ def _show_learners(job: "Job", records: "list[Record]") -> None:
     """Show what each learner was given and did, over all cycles."""
     from melisma.views.ledger import learner_cycles, totals
 
+    has_power = any(group.power for group in job.learners)
     table = table_of(
         *("learner", "cycles", "samples", "epochs", "predicted\n(s)", "measured\n(s)"),
         *("error\n(%)", "samples\ntrained", "updates\nlost"),
         *(("updates\ncarried",) if job.late == "carry" else ()),
         *(("late\n(%)", "reserve\n(%)") if job.late_at_most else ()),
+        *(("predicted\n(J)", "spent\n(J)") if has_power else ()),
     )
     learners, why = totals(learner_cycles(records)), dict[str, list[str]]()
     for learner in learners[:SHOWN]:
@@ -130,6 +132,11 @@ def _show_learners(job: "Job", records: "list[Record]") -> None:
             f"{learner.lost:,}",
             *((f"{learner.carried:,}",) if job.late == "carry" else ()),
             *(_promised(learner) if job.late_at_most else ()),
+            *(
+                (known(learner.predicted_j, 2), known(learner.spent_j, 2))
+                if has_power
+                else ()
+            ),
         )
     show(table, "Learners: means over their cycles")
     for outcome, names in why.items():

@@ -64,6 +64,8 @@ class LearnerCycle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     planned_s: float | None = None  #: predicted with care, where lateness is limited
     late: bool = False  #: halted, or not there by the deadline
     carried: int | None = None  #: age of an earlier order's update that came now
+    predicted_j: float | None = None  #: where it is known what the learner draws
+    spent_j: float | None = None  #: measured: that, times how long it took
     outcome: str = UNDER_WAY  #: or COUNTED, SITS_OUT, GOES_ON, or why it was dropped
 
     @property
@@ -151,6 +153,8 @@ def facts_of(happened: Iterable[Any]) -> Facts:
         "planned_s": [order.planned_s for order in orders],
         "late": list(map(_late, trained, uploaded, dropped, goes_on)),
         "carried": [record and record.age for record in carried],
+        "predicted_j": [order.predicted_j for order in orders],
+        "spent_j": [record and record.spent_j for record in uploaded],
         "outcome": list(map(_outcome, orders, uploaded, dropped, goes_on)),
     }
 
@@ -212,6 +216,8 @@ class LearnerTotals:
     offences: int
     checked: int
     distance: float | None  #: the largest
+    predicted_j: float | None
+    spent_j: float | None
 
 
 def totals(rows: Iterable[LearnerCycle]) -> list[LearnerTotals]:
@@ -243,6 +249,8 @@ def _totals_of(learner: str, group: list[LearnerCycle]) -> LearnerTotals:
         offences=sum(row.offence for row in group),
         checked=len(distances),
         distance=max(distances, default=None),
+        predicted_j=_mean(row.predicted_j for row in busy),
+        spent_j=_mean(row.spent_j for row in busy),
     )
 
 
