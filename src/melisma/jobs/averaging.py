@@ -102,7 +102,7 @@ def merger_of(job: Job, *, live: bool = False) -> Merger:
     return Merger(server_for(merging), stand_ins, controls)
 
 
-def averaging_of(job: Job, crew: Trains) -> Averaging:
+def averaging_of(job: Job, crew: Trains, task: ScheduledTask) -> Averaging:
     """Return the algorithm of a job whose learners are real.
 
     Raises ConfigError where these cannot go on after the deadline.
@@ -114,7 +114,9 @@ def averaging_of(job: Job, crew: Trains) -> Averaging:
         )
     promises = promises_of(job)
     merger = merger_of(job, live=True)
-    return _averaging(job, crew, planner_of(job, promises), promises, merger)
+    spender = spender_of(job, task.model, task.data, promises)
+    planner = planner_of(job, promises, spender)
+    return _averaging(job, crew, planner, promises, merger, spender)
 
 
 def _averaging(
@@ -198,7 +200,7 @@ async def live(
     """Train with the learners that joined."""
     (live_task,) = tasks
     crew = live_task.learners(roster, live_task.began_s)
-    algorithm = averaging_of(job, crew)
+    algorithm = averaging_of(job, crew, live_task.task)
     await train(
         live_task.task, crew, algorithm, live_task.run, patient=True, control=control
     )

@@ -66,6 +66,8 @@ class LearnerCycle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     carried: int | None = None  #: age of an earlier order's update that came now
     option: str = ""  #: by which it takes part, where there are several
     saved_bytes: int = 0  #: that travel less by it
+    predicted_j: float | None = None  #: where it is known what the learner draws
+    spent_j: float | None = None  #: measured: that, times how long it took
     outcome: str = UNDER_WAY  #: or COUNTED, SITS_OUT, GOES_ON, or why it was dropped
 
     @property
@@ -155,6 +157,8 @@ def facts_of(happened: Iterable[Any]) -> Facts:
         "carried": [record and record.age for record in carried],
         "option": [order.option for order in orders],
         "saved_bytes": [order.saved_bytes for order in orders],
+        "predicted_j": [order.predicted_j for order in orders],
+        "spent_j": [record and record.spent_j for record in uploaded],
         "outcome": list(map(_outcome, orders, uploaded, dropped, goes_on)),
     }
 
@@ -218,6 +222,8 @@ class LearnerTotals:
     distance: float | None  #: the largest
     option: str  #: of its last cycle
     saved_bytes: int  #: over all of them
+    predicted_j: float | None
+    spent_j: float | None
 
 
 def totals(rows: Iterable[LearnerCycle]) -> list[LearnerTotals]:
@@ -251,6 +257,8 @@ def _totals_of(learner: str, group: list[LearnerCycle]) -> LearnerTotals:
         distance=max(distances, default=None),
         option=busy[-1].option if busy else "",
         saved_bytes=sum(row.saved_bytes for row in busy),
+        predicted_j=_mean(row.predicted_j for row in busy),
+        spent_j=_mean(row.spent_j for row in busy),
     )
 
 

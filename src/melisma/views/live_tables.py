@@ -58,7 +58,8 @@ def _kind(name: str) -> str:
     """Return the kind of column that a field of `LearnerCycle` needs."""
     if name.endswith("_s"):
         return SECONDS
-    return NUMBER if name in ("distance", "cost") else COUNT
+    is_number = name.endswith("_j") or name in ("distance", "cost")
+    return NUMBER if is_number else COUNT
 
 
 class TaskProgress:

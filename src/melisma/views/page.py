@@ -57,6 +57,7 @@ _LEARNERS = {
     **{name: name for name in ("measured_s", "trained", "batches", "halted")},
     **{name: name for name in ("outcome", "distance", "planned_s", "late")},
     **{name: name for name in ("option", "saved_bytes")},
+    **{name: name for name in ("predicted_j", "spent_j")},
 }
 
 
