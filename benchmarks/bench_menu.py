@@ -125,8 +125,8 @@ SETTINGS = (
 def done(work: tuple[int, str, float, int]) -> Done:
     """Run a setting one way."""
     torch.set_num_threads(1)
-    place, *rest = work
-    return SETTINGS[place].run(*rest)
+    place, way, deadline_s, seed = work
+    return SETTINGS[place].run(way, deadline_s, seed)
 
 
 def mean_of(values: Floats) -> str:

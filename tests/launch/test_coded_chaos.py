@@ -43,6 +43,7 @@ from melisma.jobs.schema import StragglingTable
 from melisma.jobs.transmission_table import TransmissionTable
 from melisma.launch.serve import orchestrate
 from melisma.learning.parameters import Parameters
+from melisma.learning.wire import Packed
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import RECORDS
@@ -127,7 +128,7 @@ def telling(fetched: Callable[[str, int], None]) -> type[ModelServer]:
 
     class Telling(ModelServer):
         @rpc.expose(idempotent=True)
-        def parameters(self, task: str, cycle: int) -> Parameters:
+        def parameters(self, task: str, cycle: int) -> Parameters | Packed:
             fetched(rpc.current().caller, cycle)
             return super().parameters(task, cycle)
 
