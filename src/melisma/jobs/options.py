@@ -28,7 +28,8 @@ def wire_of(job: Job) -> Wire:
 
 def wires_of(job: Job) -> tuple[Wire, ...]:
     """Return all ways in which models may travel; ConfigError if one is unknown."""
-    return tuple(Wire.of(way.down, way.up) for way in job.options or (job.wire,))
+    ways = tuple(Wire.of(way.down, way.up) for way in job.options or (job.wire,))
+    return ways[:1] if job.scheme in TAKES_FIRST else ways
 
 
 def options_of(job: Job, task: ScheduledTask) -> Options:

@@ -31,6 +31,7 @@ from melisma.runs.records import (
 )
 from melisma.views import ledger
 from melisma.views.fog_tables import FogTables
+from melisma.views.incidents import Incident, incident_of
 from melisma.views.ledger import (
     COUNTED,
     GOES_ON,
@@ -38,7 +39,6 @@ from melisma.views.ledger import (
     UNDER_WAY,
     Cycle,
     Facts,
-    Incident,
     LearnerCycle,
 )
 from melisma.views.names import Names
@@ -183,7 +183,7 @@ class LiveTables:
 
     def _see(self, task: int, record: Record) -> None:
         """Apply a record that is not about a learner's work."""
-        if found := ledger.incident_of(record):
+        if found := incident_of(record):
             self._incidents.append((task, found))
         if isinstance(record, Moved):
             self.fog.see(record, self.position)

@@ -76,6 +76,7 @@ export const FATES = { kept: "#0072B2", sent: "#E69F00", discarded: "#D55E00" };
 const SCHEMES = {
   csa: "#0072B2",
   "csa-strict": "#56B4E9",
+  "csa-options": "#44AA99",
   "csa-relaxed": "#332288",
   "csa-sai": "#88CCEE",
   "csa-testbed": "#999999",
