@@ -1,4 +1,4 @@
-"""The page of a run in which a scheme chose how each learner takes part."""
+"""The page of a run in which learners take part by options, or draw known watts."""
 
 from pathlib import Path
 
@@ -35,6 +35,22 @@ def test_learners_have_their_option_and_what_it_saved(
     assert page.errors == []
 
 
+def test_learners_have_their_joules(tmp_path: Path, page: Page) -> None:
+    def drawn(row: Record) -> Record:
+        if isinstance(row, records.Allocated):
+            return msgspec.structs.replace(row, predicted_j=620.0)
+        if isinstance(row, records.Uploaded):
+            return msgspec.structs.replace(row, spent_j=7.25)
+        return row
+
+    rows = [drawn(row) for row in happened(["a", "b", "c"], cycles=2)]
+    report(page, leave(tmp_path / "made", rows), "learners")
+    frame(page)
+    assert page.look(cell("a", "energy planned")) == "1.2 kJ"  # twice 620 J
+    assert page.look(cell("a", "spent")) == "14.5 J"
+    assert page.errors == []
+
+
 def test_where_nothing_was_chosen_there_is_no_column(
     tmp_path: Path, page: Page
 ) -> None:
@@ -43,3 +59,4 @@ def test_where_nothing_was_chosen_there_is_no_column(
     frame(page)
     assert "learner" in page.look(TEXT)
     assert "saved" not in page.look(TEXT)
+    assert "energy" not in page.look(TEXT)

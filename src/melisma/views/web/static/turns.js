@@ -9,6 +9,7 @@ import {
   WHOLE,
   bytes,
   ink,
+  joules,
   number,
   pixel,
   seconds,
@@ -139,6 +140,8 @@ export function describe(store, row) {
     said.push(`${t.halted[row] ? "halted" : "stopped training"} after ${seconds(t.trained_s[row])}`);
   if (t.measured_s[row] != null) said.push(`update here after ${seconds(t.measured_s[row])}`);
   if (t.trained[row] != null) said.push(`trained on ${number(t.trained[row])} samples`);
+  if (t.predicted_j?.[row] != null && t.samples[row]) said.push(`planned with ${joules(t.predicted_j[row])}`);
+  if (t.spent_j?.[row] != null) said.push(`spent ${joules(t.spent_j[row])}`);
   if (t.cost?.[row] != null) said.push(`cost ${number(t.cost[row], 2)}`);
   const outcome = store.outcome(row);
   if (t.carried?.[row] != null) said.push(`an update came whose order was ${number(t.carried[row])} cycles old`);
