@@ -1,18 +1,20 @@
 """Learners on a virtual clock: times by the delay law, gradients are real."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from melisma.errors import ConfigError
 from melisma.fleets.classroom import Classroom
+from melisma.fleets.classrooms import Classrooms
 from melisma.fleets.drifting import Careful, DriftingLearners, PromisedLearners
 from melisma.fleets.prices import Chance, Prices
 from melisma.fleets.protocols import NOT_NEEDED, NOT_THERE, Lost, Order, Probed, Updates
 from melisma.learning.parameters import Model, Parameters, zeros_like
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
+from melisma.learning.submodels.part import Part
 from melisma.learning.training import batch_plan
 from melisma.learning.wire import Wire
 from melisma.maths.arrays import Bools, Floats, Ints
@@ -65,7 +67,7 @@ class SimulatedLearners:
     that is not the law itself. ``own_rows`` are the samples that lie on each
     learner in federated mode; a learner draws from them what its order asks for. In a
     ``cell`` the law is that of each cycle's channel, which the orchestrator knows when
-    the cycle begins.
+    the cycle begins. ``parts``, by name, are what some learners train of the model.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class SimulatedLearners:
         hardware: Hardware = HERE,
         cell: RadioCell | None = None,
         wire: Wire | None = None,
+        parts: Mapping[str, Part] | None = None,
     ) -> None:
         self.enough: int | None = None  #: updates that end a cycle; None: all
         #: Returns before each cycle the learners that take part; None: all of them.
@@ -96,7 +99,11 @@ class SimulatedLearners:
         self.learning = not (conditions and conditions.timing)
         self._coming: Chance | None = None
         self._samples, self._training = samples, training
-        self._classroom = Classroom(model, samples, training, hardware, wire, seed)
+
+        def classroom(part: Part | None) -> Classroom:
+            return Classroom(model, samples, training, hardware, wire, seed, part)
+
+        self._classrooms = Classrooms(classroom, parts or {})
         self._conditions = conditions or Conditions()
         self._careful = self._carefully()
         self._rng = np.random.default_rng([seed, Stream.FLEET])
@@ -251,29 +258,29 @@ class SimulatedLearners:
             return
         names = [self.learners[orders[i].learner] for i in arrival.tolist()]
         corrections = [orders[i].correction for i in arrival.tolist()]
-        together = self._classroom.train(
+        together = self._classrooms.train(
             parameters, self._cycle, names, plans, _whole(corrections, parameters)
         )
-        for chunk, stack in together:
+        for chunk, stack, part in together:
             reports = [
                 prices.report(i, orders[i].learner, loss)
                 for i, loss in zip(
                     arrival[chunk.learners].tolist(), chunk.loss.tolist(), strict=True
                 )
             ]
-            yield Updates(reports, stack)
+            yield Updates(reports, stack, part)
 
     def state(self) -> Parameters:
         """Return the buffers that learners keep to themselves."""
-        return self._classroom.state()
+        return self._classrooms.state()
 
     def restore(self, saved: Parameters) -> None:
         """Restore those buffers."""
-        self._classroom.restore(saved)
+        self._classrooms.restore(saved)
 
     def how(self) -> str:
         """Say how learners are trained here, and why not faster."""
-        return self._classroom.how(self._names)
+        return self._classrooms.how(self._names)
 
     def expel(self, name: str, reason: str) -> None:
         """Exclude a learner from the next cycle on."""

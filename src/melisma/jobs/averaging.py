@@ -32,6 +32,7 @@ from melisma.jobs.building import (
     workload_of,
 )
 from melisma.jobs.live_task import LiveTask
+from melisma.jobs.parts import parts_of
 from melisma.jobs.schema import Job
 from melisma.learning.servers import server_for
 from melisma.learning.settings import HERE, Correction, Hardware, Late
@@ -148,12 +149,13 @@ def learners_of(
 ) -> tuple[ScheduledTask, SimulatedLearners]:
     """Return one task and its simulated learners."""
     task = task_on(hardware, job)
+    parts, left = parts_of(job, task)
     names, workload = names_of(job), workload_of(job, task.model, task.data)
     if cell := cell_of(job, workload):
         true = known = cell.law(1, 0.0, np.arange(len(names)))
         gamma = np.ones((len(names), 1))
     else:
-        true, known, gamma = known_law(job, workload)
+        true, known, gamma = known_law(job, workload, left)
     is_uncertain = gamma.shape[1] > 1
     kind = CarryingLearners if job.late == Late.CARRY else SimulatedLearners
     crew = kind(
@@ -178,6 +180,7 @@ def learners_of(
         hardware=hardware,
         cell=cell,
         wire=wire_of(job),
+        parts=parts,
     )
     task.cycle_samples(crew.own_samples)  # asking for too many samples fails here
     return task, crew

@@ -169,6 +169,7 @@ class LearnersTable(Table, frozen=True, kw_only=True):
     bandwidth: BytesPerSecond | None = None
     states: tuple[StateTable, ...] = ()
     heat: float | None = None  #: of the states: the first is likely, less so with heat
+    submodel: str | None = None  #: what they train of the model; None: all of it
 
     def _check(self) -> None:
         if self.states:

@@ -96,8 +96,15 @@ def by_entry(values: ByPart, like: Parameters) -> Parameters:
     return sums
 
 
-def mean_by_entry(sums: ByPart, weights: ByPart, like: Parameters) -> Parameters:
-    """Return for each entry the mean over all parts that have it; 1 where none has."""
+def mean_by_entry(
+    sums: ByPart, weights: ByPart, like: Parameters
+) -> Mapping[str, Tensor | float]:
+    """Return for each entry the mean over all parts that have it; 1 where none has.
+
+    Without parts it is one number.
+    """
+    if weights.keys() == {None}:
+        return dict.fromkeys(like, sums[None] / weights[None])
     totals, shares = by_entry(sums, like), by_entry(weights, like)
     return {n: torch.where(w > 0, totals[n] / w, 1.0) for n, w in shares.items()}
 
