@@ -2,6 +2,7 @@
 
     width 0.5     the first half of every layer's channels (HeteroFL)
     freeze 0.5    all but the first half of the layers, which stay as they came
+    rank 4        the first four ranks of adapters (LoRA)
 
 A submodel is a value, made of what a job says. It makes a `Part` of any model: a module
 that really computes less, and where its tensors lie in the whole model's.
@@ -10,13 +11,23 @@ that really computes less, and where its tensors lie in the whole model's.
 from melisma.errors import unknown
 from melisma.learning.submodels.freeze import Freeze
 from melisma.learning.submodels.part import Part
+from melisma.learning.submodels.rank import Rank
 from melisma.learning.submodels.submodel import Example, Submodel
 from melisma.learning.submodels.width import Width
 
-__all__ = ["SUBMODELS", "Example", "Freeze", "Part", "Submodel", "Width", "submodel_of"]
+__all__ = [
+    "SUBMODELS",
+    "Example",
+    "Freeze",
+    "Part",
+    "Rank",
+    "Submodel",
+    "Width",
+    "submodel_of",
+]
 
 #: By the name with which a job begins.
-SUBMODELS: dict[str, type[Submodel]] = {"width": Width, "freeze": Freeze}
+SUBMODELS: dict[str, type[Submodel]] = {"width": Width, "freeze": Freeze, "rank": Rank}
 
 
 def submodel_of(written: str) -> Submodel:

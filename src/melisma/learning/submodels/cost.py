@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from melisma.errors import ConfigError
+from melisma.learning.kernels import fast_kernels
 from melisma.learning.losses import checked
 from melisma.learning.parameters import parameters_of, trained
 from melisma.learning.samples import length
@@ -77,10 +78,11 @@ def operations(model: nn.Module, example: Example) -> float:
 def measured_s(model: nn.Module, example: Example, repeats: int = 15) -> float:
     """Measure seconds to train on a sample of the example: the median of some steps."""
     probe, took_s = copy.deepcopy(model).train(), list[float]()
-    for _ in range(repeats + 2):  # two to warm up
-        began = time.perf_counter()
-        _step(probe, example)
-        took_s.append(time.perf_counter() - began)
+    with fast_kernels(probe):
+        for _ in range(repeats + 2):  # two to warm up
+            began = time.perf_counter()
+            _step(probe, example)
+            took_s.append(time.perf_counter() - began)
     return statistics.median(took_s[2:]) / length(example.batch)
 
 

@@ -4,7 +4,8 @@ Indices are kept for each axis of a tensor, not for each entry: a part of a matr
 some rows and some columns of it.
 """
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -81,6 +82,29 @@ def everything(like: Parameters) -> dict[str, Places]:
         name: tuple(torch.arange(n) for n in tensor.shape)
         for name, tensor in like.items()
     }
+
+
+def cut_out(model: nn.Module, at: Callable[[Tensor], Places]) -> nn.Module:
+    """Return a copy with some places of each tensor; tied tensors stay tied."""
+    small, made = copy.deepcopy(model), dict[int, Tensor]()
+
+    def cut(tensor: Tensor) -> Tensor:
+        if id(tensor) not in made:
+            kept = _taken(tensor.detach(), at(tensor))
+            if isinstance(tensor, nn.Parameter):
+                kept = nn.Parameter(kept, requires_grad=tensor.requires_grad)
+            made[id(tensor)] = kept
+        return made[id(tensor)]
+
+    for name, layer in model.named_modules():
+        mine = small.get_submodule(name)
+        for own, tensor in layer._parameters.items():
+            if tensor is not None:
+                mine._parameters[own] = cut(tensor)  # type: ignore[assignment]
+        for own, buffer in layer._buffers.items():
+            if buffer is not None:
+                mine._buffers[own] = cut(buffer)
+    return small
 
 
 def _taken(tensor: Tensor, at: Places) -> Tensor:

@@ -27,13 +27,13 @@ import copy
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from torch import Tensor, nn
+from torch import nn
 
 from melisma.errors import ConfigError
 from melisma.learning.parameters import parameters_of
 from melisma.learning.submodels.graph import Followed, Misfit
 from melisma.learning.submodels.layers import refit
-from melisma.learning.submodels.part import Part
+from melisma.learning.submodels.part import Part, cut_out
 from melisma.learning.submodels.submodel import Call, Example, Submodel, share_of
 
 
@@ -86,27 +86,9 @@ class Width(Submodel):
         return followed, small
 
     def _cut(self, model: nn.Module, followed: Followed) -> nn.Module:
-        """Return a copy with the tensors cut; tied ones stay tied."""
-        small, made = copy.deepcopy(model), dict[int, Tensor]()
-
-        def cut(tensor: Tensor) -> Tensor:
-            if id(tensor) not in made:
-                kept = tensor.detach()
-                for axis, at in enumerate(followed.cuts.places(tensor, self.share)):
-                    kept = kept.index_select(axis, at.to(kept.device))
-                kept = kept.clone()
-                if isinstance(tensor, nn.Parameter):
-                    kept = nn.Parameter(kept, requires_grad=tensor.requires_grad)
-                made[id(tensor)] = kept
-            return made[id(tensor)]
-
+        """Return a narrow copy, whose layers know how wide they are."""
+        cuts = followed.cuts
+        small = cut_out(model, lambda tensor: cuts.places(tensor, self.share))
         for name, layer in model.named_modules():
-            mine = small.get_submodule(name)
-            for own, tensor in layer._parameters.items():
-                if tensor is not None:
-                    mine._parameters[own] = cut(tensor)  # type: ignore[assignment]
-            for own, buffer in layer._buffers.items():
-                if buffer is not None:
-                    mine._buffers[own] = cut(buffer)
-            refit(mine, followed.cuts.inputs.get(layer), self.share)
+            refit(small.get_submodule(name), cuts.inputs.get(layer), self.share)
         return small
