@@ -1,6 +1,7 @@
 """Submodels: what parts cost, and what slow devices add that train one.
 
-    python benchmarks/bench_submodels.py            both, 90 s of learning, three seeds
+    python benchmarks/bench_submodels.py            both, 60 s of learning, three seeds
+    python benchmarks/bench_submodels.py --race     the second table alone
     python benchmarks/bench_submodels.py --quick    6 s, one seed, a small model
 
 The first table has the share that is left of a model: of its parameters, of the bytes
@@ -90,7 +91,7 @@ def job(late: Late, submodel: str | None, *, seed: int, quick: bool) -> Job:
         mode=Mode.FEDERATED,
         steps=1,
         cycles=1000,
-        stop=f"time >= {6 if quick else 90} s",
+        stop=f"time >= {6 if quick else 60} s",
         deadline=Deadline(3.0),
         late=late,
         seed=seed,
@@ -107,7 +108,7 @@ ARMS: dict[str, tuple[Late, str | None]] = {
 }
 
 
-def race(arm: str, *, seed: int, quick: bool) -> list[tuple[float, float]]:
+def raced(arm: str, *, seed: int, quick: bool) -> list[tuple[float, float]]:
     """Return the times at which cycles ended, and the accuracy then."""
     late, submodel = ARMS[arm]
     seen: list[tuple[float, float]] = []
@@ -133,20 +134,32 @@ def main(
     *,
     seeds: Annotated[int, typer.Option(min=1)] = 3,
     quick: Annotated[bool, typer.Option(help="One model, and a short race.")] = False,
+    race: Annotated[bool, typer.Option(help="No costs.")] = False,
 ) -> None:
     """Print what parts cost, and the race."""
     out.print(provenance(), soft_wrap=True)
     torch.set_num_threads(1)
+    if not race:
+        print_costs(quick=quick)
+    print_race(seeds=1 if quick else seeds, quick=quick)
+
+
+def print_costs(*, quick: bool) -> None:
+    """Print the table of what parts cost."""
     table = Table("", "", "parameters", "bytes", "operations", "measured time")
     for name in ("ConvNet",) if quick else MODELS:
         for written in (HALF,) if quick else SUBMODELS:
             row = share(name, written)
             table.add_row(name, written, *(f"{value:.3f}" for value in row))
     out.print(table)
-    times_s = (6,) if quick else (15, 30, 60, 90)
+
+
+def print_race(*, seeds: int, quick: bool) -> None:
+    """Print the table of the race."""
+    times_s = (6,) if quick else (15, 30, 45, 60)
     table = Table("accuracy after", *(f"{t} s" for t in times_s), "cycles")
     for arm in ARMS:
-        runs = [race(arm, seed=s, quick=quick) for s in range(1 if quick else seeds)]
+        runs = [raced(arm, seed=s, quick=quick) for s in range(seeds)]
         cells = []
         for time_s in times_s:
             found = [at(seen, time_s) for seen in runs]

@@ -150,6 +150,7 @@ def test_lengths_are_averaged_over_those_who_trained_an_entry() -> None:
     found = mean_by_entry({one: 2.0 * 5, other: 3.0 * 7}, weights, like)
     both = by_entry(weights, like)
     for name, t in found.items():
+        assert isinstance(t, torch.Tensor)
         mine, theirs = one.mask(like)[name], other.mask(like)[name]
         expected = torch.ones_like(t)
         expected[mine] = 5.0
