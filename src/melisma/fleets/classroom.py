@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from melisma.fleets.buffers import LocalBuffers
+from melisma.fleets.buffers import Here, LocalBuffers, everybody
 from melisma.learning.batched import Chunk, choice_for, train_many
 from melisma.learning.codecs import Codec
 from melisma.learning.engines import Lesson
@@ -11,18 +11,23 @@ from melisma.learning.parameters import (
     Model,
     Parameters,
     parameters_of,
+    put,
     stacked,
     trained,
     zeros_like,
 )
 from melisma.learning.samples import Samples
 from melisma.learning.settings import Hardware, Training
+from melisma.learning.submodels.part import Part
 from melisma.learning.wire import Senders, Wire, seed_of
 from melisma.maths.arrays import Ints
 
 
 class Classroom:
-    """One model, its samples and settings, and what every learner keeps of it."""
+    """One model, its samples and settings, and what every learner keeps of it.
+
+    Where learners train a ``part`` of the model, that alone travels and is trained.
+    """
 
     def __init__(
         self,
@@ -32,14 +37,17 @@ class Classroom:
         hardware: Hardware,
         wires: Sequence[Wire] = (Wire(),),
         seed: int = 0,
+        part: Part | None = None,
     ) -> None:
-        self._model, self._samples = model, samples
+        self._model = model if part is None else part.model
+        self._samples, self._part = samples, part
         self._training, self._hardware = training, hardware
-        self._buffers = LocalBuffers(model)
+        self._buffers = LocalBuffers(self._model)
         self._wires, self._seed = wires, seed
         self._is_plain = all(wire.is_plain for wire in wires)
         self._senders = Senders()
-        self._moving = {n: p.detach() for n, p in trained(model).items()}
+        self._sent = trained(model).keys()
+        self._moving = {n: p.detach() for n, p in trained(self._model).items()}
 
     def train(
         self,
@@ -55,8 +63,13 @@ class Classroom:
 
         What travels does so by each learner's option, or by the first.
         """
+        part = self._part
         wires = [self._wires[m] for m in options or [0] * len(names)]
         arrived = self._arrived(parameters, cycle, wires)
+        if part is not None and arrived:
+            put(arrived[0], self._model)  # what stays as it came is in the model alone
+            arrived = [{n: model[n] for n in part.up} for model in arrived]
+            parameters = part.kept(parameters)
         ways = {wire.down: model for wire, model in zip(wires, arrived, strict=True)}
         if len(ways) > 1:
             starts = arrived
@@ -87,14 +100,15 @@ class Classroom:
         self, parameters: Parameters, cycle: int, wires: Sequence[Wire]
     ) -> list[Parameters]:
         """Return the model as each learner has it, once it has travelled its way."""
+        sent = parameters if self._part is None else self._part.sent(parameters)
         if self._is_plain:
-            return [parameters] * len(wires)
+            return [sent] * len(wires)
         seed, ways = seed_of(self._seed, cycle), dict[Codec, Parameters]()
         for wire in wires:
             if wire.down not in ways:
-                sent = wire.sent(parameters, self._moving, seed)
-                found = wire.arrived(sent, parameters, self._moving)
-                ways[wire.down] = {n: t.to(parameters[n]) for n, t in found.items()}
+                packed = wire.sent(sent, self._sent, seed)
+                found = wire.arrived(packed, sent, self._sent)
+                ways[wire.down] = {n: t.to(sent[n]) for n, t in found.items()}
         return [ways[wire.down] for wire in wires]
 
     def _learnt(
@@ -119,10 +133,10 @@ class Classroom:
         """Return what learners keep to themselves."""
         return self._buffers.state() | self._senders.state()
 
-    def restore(self, saved: Parameters) -> None:
-        """Restore that."""
-        self._buffers.restore(saved)
-        self._senders.restore(saved, self._moving)
+    def restore(self, saved: Parameters, is_here: Here = everybody) -> None:
+        """Restore that, of who is here."""
+        self._buffers.restore(saved, is_here)
+        self._senders.restore(saved, self._moving, is_here)
 
     def _lesson(
         self, parameters: Parameters, cycle: int, names: Sequence[str]

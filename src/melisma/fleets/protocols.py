@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from melisma.learning.parameters import Parameters
+from melisma.learning.submodels.part import Part
 from melisma.learning.training import Trained
 from melisma.maths.arrays import Floats, Ints
 from melisma.system.law import DelayLaw
@@ -55,6 +56,7 @@ class Updates:
 
     reports: list[Report]
     parameters: Parameters  #: a stack, in the order of ``reports``
+    part: Part | None = None  #: of the model, which these are of; None: all of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,21 @@
 """Learners on a virtual clock: times by the delay law, gradients are real."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from melisma.errors import ConfigError
 from melisma.fleets.classroom import Classroom
+from melisma.fleets.classrooms import Classrooms
 from melisma.fleets.drifting import Careful, DriftingLearners, PromisedLearners
 from melisma.fleets.prices import Chance, Prices
 from melisma.fleets.protocols import NOT_NEEDED, NOT_THERE, Lost, Order, Probed, Updates
 from melisma.learning.parameters import Model, Parameters
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
+from melisma.learning.submodels.part import Part
 from melisma.learning.training import batch_plan
 from melisma.learning.wire import Wire
 from melisma.maths.arrays import Bools, Floats, Ints
@@ -67,7 +70,8 @@ class SimulatedLearners:
     learner in federated mode; a learner draws from them what its order asks for. In a
     ``cell`` the law is that of each cycle's channel, which the orchestrator knows when
     the cycle begins. All laws are of the first of ``wires``; an order may name another
-    one, by its place, which are the ``options`` that an orchestrator has.
+    one, by its place, which are the ``options`` that an orchestrator has. ``parts``, by
+    name, are what some learners train of the model.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class SimulatedLearners:
         cell: RadioCell | None = None,
         wires: Sequence[Wire] = (Wire(),),
         options: Options = AS_NOW,
+        parts: Mapping[str, Part] | None = None,
     ) -> None:
         self.enough: int | None = None  #: updates that end a cycle; None: all
         #: Returns before each cycle the learners that take part; None: all of them.
@@ -99,8 +104,9 @@ class SimulatedLearners:
         self.learning = not (conditions and conditions.timing)
         self._coming: Chance | None = None
         self._samples, self._training = samples, training
-        self._classroom = Classroom(model, samples, training, hardware, wires, seed)
         self._options = options
+        room = partial(Classroom, model, samples, training, hardware, wires, seed)
+        self._classrooms = Classrooms(room, parts or {})
         self._conditions = conditions or Conditions()
         self._careful = self._carefully()
         self._rng = np.random.default_rng([seed, Stream.FLEET])
@@ -255,7 +261,7 @@ class SimulatedLearners:
             return
         names = [self.learners[orders[i].learner] for i in arrival.tolist()]
         corrections = [orders[i].correction for i in arrival.tolist()]
-        together = self._classroom.train(
+        together = self._classrooms.train(
             parameters,
             self._cycle,
             names,
@@ -263,26 +269,26 @@ class SimulatedLearners:
             corrections,
             options=[orders[i].option for i in arrival.tolist()],
         )
-        for chunk, stack in together:
+        for chunk, stack, part in together:
             reports = [
                 prices.report(i, orders[i].learner, loss)
                 for i, loss in zip(
                     arrival[chunk.learners].tolist(), chunk.loss.tolist(), strict=True
                 )
             ]
-            yield Updates(reports, stack)
+            yield Updates(reports, stack, part)
 
     def state(self) -> Parameters:
         """Return the buffers that learners keep to themselves."""
-        return self._classroom.state()
+        return self._classrooms.state()
 
     def restore(self, saved: Parameters) -> None:
         """Restore those buffers."""
-        self._classroom.restore(saved)
+        self._classrooms.restore(saved)
 
     def how(self) -> str:
         """Say how learners are trained here, and why not faster."""
-        return self._classroom.how(self._names)
+        return self._classrooms.how(self._names)
 
     def expel(self, name: str, reason: str) -> None:
         """Exclude a learner from the next cycle on."""

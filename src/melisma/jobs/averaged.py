@@ -6,13 +6,13 @@ from melisma.errors import ConfigError
 from melisma.jobs.asynchronous_checks import ASYNCHRONOUS
 from melisma.jobs.energy_table import Per
 from melisma.jobs.schema import Job, tasks_of
-from melisma.learning.settings import Correction, Late
+from melisma.learning.settings import Correction, Late, Rule
 from melisma.schemes import DECENTRALISED, FIXED, SPENDING
 from melisma.schemes.participation import enough
 from melisma.system.law import Mode
 
 
-def check_averaged(job: Job, *, averages: bool) -> None:
+def check_averaged(job: Job, *, averages: bool, live: bool = False) -> None:
     """Raise ConfigError for keys that a job cannot have; ``averages``: it is such."""
     _check_fixed(job)
     _check_auto(job, averages=averages)
@@ -25,6 +25,7 @@ def check_averaged(job: Job, *, averages: bool) -> None:
     _check_participation(job, averages=averages)
     _check_wire(job, averages=averages)
     _check_spending(job, averages=averages)
+    _check_submodels(job, averages=averages, live=live)
     if job.learners_at_most is not None and not averages:
         raise ConfigError(
             "learners_at_most is for one task whose updates are averaged: leave it out"
@@ -159,4 +160,37 @@ def _check_planned_by(job: Job, limits: list[str], *, is_known: bool) -> None:
         raise ConfigError(
             f"deadline = 'auto' and learners_at_most are not for {job.scheme!r}: leave "
             "them out"
+        )
+
+
+def _check_submodels(job: Job, *, averages: bool, live: bool) -> None:
+    """Raise ConfigError if learners cannot train parts of the model."""
+    if all(group.submodel is None for group in job.learners):
+        return
+    table = job.aggregation
+    if live:
+        raise ConfigError("submodel is simulated only: leave it out of a live run")
+    if not averages or job.scheme in ASYNCHRONOUS or job.late == Late.CARRY:
+        raise ConfigError(
+            "submodel is for one task whose updates are averaged in cycles, and not "
+            "with late = 'carry': leave it out"
+        )
+    if job.options:
+        raise ConfigError(
+            "submodel with [[options]], whose values are of the whole model: leave one "
+            "of them out"
+        )
+    if table.rule != Rule.MEAN or table.most_share is not None:
+        raise ConfigError(
+            "submodel with [aggregation] rule or most_share, which compare updates of "
+            "the same parameters: leave one of them out"
+        )
+    if table.correction != Correction.NONE:
+        raise ConfigError(
+            "submodel with [aggregation] correction, which is of the whole model: "
+            "leave one of them out"
+        )
+    if job.channel.changing:
+        raise ConfigError(
+            "submodel in a cell whose channels change: leave out one of them"
         )

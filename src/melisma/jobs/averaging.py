@@ -34,6 +34,7 @@ from melisma.jobs.building import (
 )
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.options import options_of, wires_of
+from melisma.jobs.parts import parts_of
 from melisma.jobs.schema import Job
 from melisma.jobs.spending import spender_of
 from melisma.learning.servers import server_for
@@ -154,12 +155,13 @@ def learners_of(
     """Return one task and its simulated learners."""
     task = task_on(hardware, job)
     task = replace(task, options=options_of(job, task))
+    parts, left = parts_of(job, task)
     names, workload = names_of(job), workload_of(job, task.model, task.data)
     if cell := cell_of(job, workload):
         true = known = cell.law(1, 0.0, np.arange(len(names)))
         gamma = np.ones((len(names), 1))
     else:
-        true, known, gamma = known_law(job, workload)
+        true, known, gamma = known_law(job, workload, left)
     is_uncertain = gamma.shape[1] > 1
     kind = CarryingLearners if job.late == Late.CARRY else SimulatedLearners
     crew = kind(
@@ -185,6 +187,7 @@ def learners_of(
         cell=cell,
         wires=wires_of(job),
         options=task.options,
+        parts=parts,
     )
     task.cycle_samples(crew.own_samples)  # asking for too many samples fails here
     return task, crew

@@ -172,9 +172,8 @@ class LearnersTable(Table, frozen=True, kw_only=True):
     bandwidth: BytesPerSecond | None = None
     states: tuple[StateTable, ...] = ()
     heat: float | None = None  #: of the states: the first is likely, less so with heat
-    power: PowerTable | None = (
-        None  #: what it draws, costs and emits, where that counts
-    )
+    power: PowerTable | None = None  #: what it draws, costs and emits
+    submodel: str | None = None  #: what they train of the model; None: all of it
 
     def _check(self) -> None:
         if self.states:

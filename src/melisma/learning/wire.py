@@ -11,7 +11,7 @@ learner's next change, by whichever codec that travels.
 """
 
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -152,11 +152,17 @@ class Senders:
         """Return what all of them keep, for a checkpoint."""
         return packed(PREFIX, {name: one.state() for name, one in self._made.items()})
 
-    def restore(self, saved: Parameters, like: Parameters) -> None:
-        """Go on with it; DataError if it is of another model."""
+    def restore(
+        self,
+        saved: Parameters,
+        like: Parameters,
+        is_here: Callable[[str], bool] = lambda name: True,
+    ) -> None:
+        """Go on with what those here keep; DataError if it is of another model."""
         self._made = {}
         for name, own in unpacked(PREFIX, saved).items():
-            self[name].restore(own, like)
+            if is_here(name):
+                self[name].restore(own, like)
 
 
 def seed_of(seed: int, cycle: int, name: str = "") -> int:
