@@ -135,6 +135,8 @@ def test_the_rows_are_one_for_each_learner_and_cycle(written: Path) -> None:
         "distance": "",
         "planned_s": "",
         "late": "1",  # it halted
+        "predicted_j": "",
+        "spent_j": "",
     }
     assert (lost["outcome"], lost["measured_s"]) == (f"false: {EVIL}", "")
 
