@@ -14,6 +14,9 @@ time nine times in ten sits out.
     csa, int8      8 bits for everybody, both ways
     csa-options    of these, 8 bits down and 4 up, and 8 down and top-k 1 % up; values
                    are measured
+    by bandwidth   of the same, the most faithful by which a learner exchanges models no
+                   later than the slowest does by its smallest; then csa. A rule after
+                   BCRS (arXiv:2408.14736), for a list of codecs
 
 Shown are the mean times to the target with their 95 % intervals, by the deadline of a
 cycle; how many times as long csa took, by the ratio in each seed, both at the deadline
@@ -25,6 +28,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -38,10 +42,12 @@ from melisma.errors import InfeasibleError
 from melisma.jobs.schema import DataTable, Job, LearnersTable, Split, WorkloadTable
 from melisma.jobs.wire_table import OptionTable, WireTable
 from melisma.launch.simulate import build
-from melisma.maths.arrays import Floats
+from melisma.maths.arrays import Floats, Ints
 from melisma.maths.statistics import mean_interval
 from melisma.provenance import provenance
 from melisma.runs.records import Allocated, Evaluated
+from melisma.schemes.csa import csa
+from melisma.system import Allocation, Problem
 from melisma.system.law import Mode
 from melisma.units import Bytes, BytesPerSecond, Deadline, SamplesPerSecond
 
@@ -57,9 +63,27 @@ OPTIONS = (
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "csa": {"scheme": "csa"},
     "csa, int8": {"scheme": "csa", "wire": WireTable(down="int8", up="int8")},
+    "by bandwidth": {"scheme": "bench_menu:by_bandwidth", "options": OPTIONS},
     "csa-options": {"scheme": "csa-options", "options": OPTIONS},
 }
 out, err = Console(width=120), Console(stderr=True)
+
+
+def by_bandwidth(problem: Problem) -> Allocation:
+    """Everybody's exchange is as long as the slowest's, or shorter."""
+    menu = problem.menu
+    assert menu is not None
+    exchange_s = menu.law.fixed_s
+    fits = exchange_s <= exchange_s.min(axis=1).max()
+    options: Ints = np.where(fits, menu.value, 0.0).argmax(axis=1)
+    some = Problem.of(
+        menu.law_of(options),
+        samples=problem.samples,
+        deadline_s=problem.deadline_s,
+        least=problem.least,
+        most=problem.most,
+    )
+    return replace(csa(some), options=options)
 
 
 class Done(NamedTuple):
