@@ -1,23 +1,26 @@
 r"""A codec for each learner (`csa-options`): time until the model is good.
 
-    python benchmarks/bench_menu.py            three settings, six seeds
+    python benchmarks/bench_menu.py            four settings, six seeds
     python benchmarks/bench_menu.py --quick    one of them, two seeds
 
 Twelve simulated learners with real gradients, on the 5,000 images of MNIST that are
 always there, until a target accuracy on the test set. The model is taken to be as large
-as one of 36.7 MB; speeds are log-normal, σ = 0.4, around 30 samples/s, and links, σ =
-0.6, around the setting's rate: at 3 MB/s, 24.5 s of a cycle are spent on the wire. Data
-is sent to learners, 2,000 samples a cycle, or lies on them by Dirichlet(0.3). Who could
-not be in time nine times in ten sits out.
+as one of 36.7 MB; links are log-normal, σ = 0.6, and speeds, σ = 0.4, around those of
+the setting: at 3 MB/s, 24.5 s of a cycle are spent on the wire. Data is sent to
+learners, 2,000 samples a cycle, or lies on them by Dirichlet(0.3). Who could not be in
+time nine times in ten sits out.
 
     csa            models travel as they are
     csa, int8      8 bits for everybody, both ways
     csa-options    of these, 8 bits down and 4 up, and 8 down and top-k 1 % up; values
                    are measured
+    by bandwidth   of the same, the most faithful by which a learner exchanges models no
+                   later than the slowest does by its smallest; then csa. A rule after
+                   BCRS (arXiv:2408.14736), for a list of codecs
 
-Each way has the best of three deadlines, 15, 30 and 60 s, by the mean over seeds. Shown
-are the mean time to the target with its 95 % interval, how many times as long csa took,
-by the ratio in each seed, and which options were taken. A run that has not come to its
+Shown are the mean times to the target with their 95 % intervals, by the deadline of a
+cycle; how many times as long csa took, by the ratio in each seed, both at the deadline
+that is best for it; and which options were taken then. A run that has not come to its
 target, or cannot be planned, counts as the limit.
 """
 
@@ -25,6 +28,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -38,15 +42,17 @@ from melisma.errors import InfeasibleError
 from melisma.jobs.schema import DataTable, Job, LearnersTable, Split, WorkloadTable
 from melisma.jobs.wire_table import OptionTable, WireTable
 from melisma.launch.simulate import build
-from melisma.maths.arrays import Floats
+from melisma.maths.arrays import Floats, Ints
 from melisma.maths.statistics import mean_interval
 from melisma.provenance import provenance
 from melisma.runs.records import Allocated, Evaluated
+from melisma.schemes.csa import csa
+from melisma.system import Allocation, Problem
 from melisma.system.law import Mode
 from melisma.units import Bytes, BytesPerSecond, Deadline, SamplesPerSecond
 
 SEEDS, LIMIT_S, DEADLINES_S = 6, 1800.0, (15.0, 30.0, 60.0)
-LEARNERS, RATE, MODEL_BYTES = 12, 30.0, 36.7e6
+LEARNERS, MODEL_BYTES = 12, 36.7e6
 OPTIONS = (
     OptionTable(),
     OptionTable(down="int8", up="int8"),
@@ -57,9 +63,27 @@ OPTIONS = (
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "csa": {"scheme": "csa"},
     "csa, int8": {"scheme": "csa", "wire": WireTable(down="int8", up="int8")},
+    "by bandwidth": {"scheme": "bench_menu:by_bandwidth", "options": OPTIONS},
     "csa-options": {"scheme": "csa-options", "options": OPTIONS},
 }
 out, err = Console(width=120), Console(stderr=True)
+
+
+def by_bandwidth(problem: Problem) -> Allocation:
+    """Everybody's exchange is as long as the slowest's, or shorter."""
+    menu = problem.menu
+    assert menu is not None
+    exchange_s = menu.law.fixed_s
+    fits = exchange_s <= exchange_s.min(axis=1).max()
+    options: Ints = np.where(fits, menu.value, 0.0).argmax(axis=1)
+    some = Problem.of(
+        menu.law_of(options),
+        samples=problem.samples,
+        deadline_s=problem.deadline_s,
+        least=problem.least,
+        most=problem.most,
+    )
+    return replace(csa(some), options=options)
 
 
 class Done(NamedTuple):
@@ -70,17 +94,23 @@ class Done(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """Links, and where the data lies."""
+    """Links, speeds, and where the data lies."""
 
-    name: str
     link: float  #: bytes/s, in the median
+    rate: float  #: samples/s, in the median
     federated: bool
     target: float  #: accuracy
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        where = "lies there" if self.federated else "is sent"
+        return f"{self.link / 1e6:g} MB/s, {self.rate:g} samples/s, data {where}"
 
     def job(self, way: str, deadline_s: float, seed: int) -> Job:
         """Return the job of a run."""
         rng = np.random.default_rng(seed)
-        rates = RATE * np.exp(0.4 * rng.standard_normal(LEARNERS))
+        rates = self.rate * np.exp(0.4 * rng.standard_normal(LEARNERS))
         links = self.link * np.exp(0.6 * rng.standard_normal(LEARNERS))
         return Job(
             name="menu",
@@ -118,9 +148,10 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("3 MB/s, data is sent", 3e6, federated=False, target=0.86),
-    Setting("3 MB/s, data lies there", 3e6, federated=True, target=0.82),
-    Setting("300 MB/s, data is sent", 300e6, federated=False, target=0.86),
+    Setting(3e6, 120.0, federated=False, target=0.86),
+    Setting(3e6, 120.0, federated=True, target=0.82),
+    Setting(3e6, 30.0, federated=False, target=0.86),
+    Setting(300e6, 30.0, federated=False, target=0.86),
 )
 
 
@@ -134,7 +165,8 @@ def done(work: tuple[int, str, float, int]) -> Done:
 def mean_of(values: Floats) -> str:
     """Return the mean with its 95 % interval."""
     mean, half = map(float, mean_interval(values))
-    return f"{mean:.4g} ± {half:.2g}"
+    digits = 0 if mean > 10 else 2
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 
 def shares(options: Counter[str]) -> str:
@@ -169,19 +201,19 @@ def main(
 
 
 def table_of(told: str, found: list[Done], seeds: int) -> Table:
-    """Return a row for each way, at its best deadline."""
+    """Return a row for each way."""
     times = np.array([one.time_s for one in found])
     times = times.reshape(len(WAYS), len(DEADLINES_S), seeds)
     best = times.mean(axis=2).argmin(axis=1)
-    table = Table(told, "deadline (s)", "time (s)", "csa's / its own", "options")
+    heads = [f"{deadline_s:g} s" for deadline_s in DEADLINES_S]
+    table = Table(told, *heads, "csa's / its", "options")
     for way, (name, at) in enumerate(zip(WAYS, best, strict=True)):
         first = (way * len(DEADLINES_S) + at) * seeds
         taken = sum((one.options for one in found[first : first + seeds]), Counter())
         ratio = times[0, best[0]] / times[way, at]
         table.add_row(
             name,
-            f"{DEADLINES_S[at]:g}",
-            mean_of(times[way, at]),
+            *map(mean_of, times[way]),
             mean_of(ratio),
             shares(taken),
         )

@@ -25,6 +25,8 @@ from melisma.units import Bytes, Seconds
 
 PLAIN, INT8 = OptionTable(), OptionTable(down="int8", up="int8")
 SPARSE = OptionTable(down="int8", up="top-k 1 %")
+NAMES = {INT8.name, SPARSE.name}
+EXAMPLE = Path(__file__).parents[2] / "examples" / "options.toml"
 #: Of the learners, five have 3 MB/s, and less than half of the second left.
 LARGE = WorkloadTable(model_size=Bytes(1.3e6))
 
@@ -67,8 +69,10 @@ def test_more_is_trained_than_by_csa_and_no_later() -> None:
     assert {r.option for r in plain} == {""}
 
 
-def test_cycles_take_what_was_predicted() -> None:
-    job = menu(cycles=2, overhead=Seconds(0.1))
+@pytest.mark.parametrize("late_at_most", [None, 0.1])
+def test_cycles_take_what_was_predicted(late_at_most: float | None) -> None:
+    """Promises, too, learn from what an option's own law says."""
+    job = menu(cycles=4, overhead=Seconds(0.1), late_at_most=late_at_most)
     found = ran(job)
     predicted = {
         (r.cycle, r.learner): r.predicted_s
@@ -120,6 +124,23 @@ def test_a_run_that_was_stopped_goes_on_as_it_would_have(
     assert whole == resumed
     lines = b"".join(whole.values())
     assert lines.count(b'"option"') > 6
+
+
+def test_a_run_may_choose_its_deadlines() -> None:
+    found = allocated(menu(cycles=2, deadline="auto"))
+    assert {r.option for r in found if r.samples} <= {"fp32", *NAMES}
+    assert any(r.option in NAMES for r in found)
+
+
+def test_the_example_shows_what_it_says() -> None:
+    job = load(EXAMPLE)
+    chosen, plain = (
+        allocated(msgspec.structs.replace(job, scheme=scheme, cycles=1))
+        for scheme in ("csa-options", "csa")
+    )
+    passes = [sum(r.samples * r.steps for r in found) for found in (chosen, plain)]
+    assert passes[0] > 2 * passes[1]
+    assert {r.option for r in chosen} <= {"fp32", "int8 / int4", *NAMES}
 
 
 def test_a_scheme_that_chooses_none_takes_the_first() -> None:
