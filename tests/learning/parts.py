@@ -1,5 +1,6 @@
 """Models to take parts of, and samples to try them with."""
 
+import random
 from collections.abc import Callable
 
 import torch
@@ -93,3 +94,60 @@ def example(name: str, samples: int = 4) -> Example:
 
 def part(model: nn.Module, written: str, name: str) -> Part:
     return submodel_of(written).part(model, example(name))
+
+
+class Drawn(nn.Module):
+    """Layers one after another, of which some take two of the values before them."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        rng = random.Random(seed)
+        self.layers, self.steps = nn.ModuleList(), list[tuple[str, int, int]]()
+        widths = [3]
+        for _ in range(rng.randint(4, 9)):
+            a, b = (rng.randrange(len(widths)) for _ in range(2))
+            kinds = ["conv", "conv", "each", "norm", "groups", "cat", "relu"]
+            kinds += ["add", "mul"] if widths[a] == widths[b] and a and b else []
+            kind, n = rng.choice(kinds), widths[a]
+            wide = rng.choice([n, 6, 8, 12])
+            made: nn.Module = nn.Identity()
+            match kind:
+                case "conv":
+                    made = nn.Conv2d(n, wide, 3, padding=1)
+                case "each":
+                    made = nn.Conv2d(n, n, 3, padding=1, groups=n)
+                case "norm":
+                    made = nn.BatchNorm2d(n)
+                case "groups":
+                    made = nn.GroupNorm(2 if n % 2 == 0 else 1, n)
+            # One group alone is a mean over channels, of which a part has fewer.
+            if kind == "groups" and n % 2:
+                kind, made = "relu", nn.Identity()
+            self.layers.append(made)
+            self.steps.append((kind, a, b))
+            widths.append(
+                {"conv": wide, "cat": widths[a] + widths[b]}.get(kind, widths[a])
+            )
+        self.flat = rng.random() < 0.5
+        self.hidden = nn.Linear(widths[-1] * (9 if self.flat else 1), 7)
+        self.out = nn.Linear(7, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = [x]
+        for layer, (kind, a, b) in zip(self.layers, self.steps, strict=True):
+            match kind:
+                case "add":
+                    made = values[a] + values[b]
+                case "mul":
+                    made = values[a] * values[b].sigmoid()
+                case "cat":
+                    made = torch.cat([values[a], values[b]], dim=1)
+                case "relu":
+                    made = values[a].relu()
+                case _:
+                    made = layer(values[a])
+            values.append(made)
+        last = F.avg_pool2d(values[-1], 2)
+        last = last.flatten(1) if self.flat else last.mean((2, 3))
+        out: Tensor = self.out(F.gelu(self.hidden(last)))
+        return out

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from tests.learning.parts import MODELS, Attentive, example, made, part
+from tests.learning.parts import MODELS, Attentive, Drawn, example, made, part
 from torch import Tensor, nn
 
 from melisma.errors import ConfigError, DataError
@@ -23,7 +23,9 @@ def shapes(part: Part) -> dict[str, tuple[int, ...]]:
 def gradients(model: nn.Module, tried: Example) -> tuple[Tensor, Parameters]:
     each = tried.loss(model.train(), tried.batch)
     moving = trained(model)
-    found = torch.autograd.grad(each.mean(), list(moving.values()))
+    # Layers that nothing goes through have a gradient of 0.
+    still = sum(0.0 * p.sum() for p in moving.values())
+    found = torch.autograd.grad(each.mean() + still, list(moving.values()))
     return each, dict(zip(moving, found, strict=True))
 
 
@@ -51,8 +53,17 @@ def times(mask: Tensor) -> Callable[[nn.Module, tuple[Tensor]], tuple[Tensor]]:
 def test_a_part_has_the_gradient_of_the_whole_without_the_rest(
     name: str, share: str
 ) -> None:
-    model, tried = made(name), example(name)
-    small = part(model, f"width {share}", name)
+    check_gradients(made(name), example(name), share)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_so_does_a_part_of_a_model_that_was_drawn(seed: int) -> None:
+    torch.manual_seed(seed)
+    check_gradients(Drawn(seed), example("drawn"), ["0.3", "0.5", "0.7"][seed % 3])
+
+
+def check_gradients(model: nn.Module, tried: Example, share: str) -> None:
+    small = submodel_of(f"width {share}").part(model, tried)
     put(small.sent(parameters_of(model)), small.model)
     losses, found = gradients(small.model, tried)
     without_the_rest(model, small)
