@@ -139,7 +139,10 @@ THOUSAND = LeagueStudy(
 LINKS = LeagueStudy(
     setting="links",
     dataset="mnist",
-    entrants=("FedAvg", "FedAvgM", "FedProx", "FedBuff", "BCRS", *OURS, "csa-options"),
+    entrants=(
+        *("FedAvg", "FedAvgM", "FedProx", "FedBuff", "BCRS", "HeteroFL"),
+        *(*OURS, "csa-options"),
+    ),
     learners=20,
     rates=(0.03, 0.1, 0.3),
     works=(1.0, 0.5),
@@ -254,6 +257,10 @@ PAPER = Paper(
         "in place of 0.7 it learns nothing. Where devices are many, have little data "
         "and may all be trusted, take `async:ringmaster`. auto waits until nearly all "
         "have time for two batches, which is far too long here.",
+        "Slow links: BCRS without its overlap-weighted mean, by shares from 1 to 100 %; "
+        "HeteroFL's widths by who is slower, and its bytes counted as if all models "
+        "were whole. csa-options has six codecs to choose from, and T* of models in "
+        "eight bits.",
         "In the race of NVFlare's devices csa had to give out all samples, which only "
         "its longer deadline had time for, and neither csa nor dab could choose "
         "FedNova's weights.",
@@ -351,7 +358,7 @@ PAPER = Paper(
             "which a model of 36.7 MB travels; {dataset} by Dirichlet(0.5).",
             claims=claims_of_links,
             learners=10,
-            entrants=("FedAvg", "BCRS", "csa", "csa-options"),
+            entrants=("FedAvg", "BCRS", "HeteroFL", "csa", "csa-options"),
             target=0.8,
             horizon_s=800.0,
         ),

@@ -306,6 +306,17 @@ def bcrs(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     }
 
 
+def heterofl(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
+    """Half of the width for the slower half; or half and a quarter for two thirds."""
+    widths = ((None, "width 0.5"), (None, "width 0.5", "width 0.25"))[point.own]
+    place = np.argsort(np.argsort(race.whole_s)) * len(widths) // study.learners
+    learners = tuple(
+        msgspec.structs.replace(learner, submodel=widths[level])
+        for learner, level in zip(race.job.learners, place.tolist(), strict=True)
+    )
+    return fedavg(race, study, point) | {"learners": learners}
+
+
 _TIMES = ("T* of whole", "T* of part")
 _ALL = (
     Entrant("FedAvg", fedavg),
@@ -325,6 +336,7 @@ _ALL = (
     Entrant("csa", csa, _STEPS, _TIMES, ours=True),
     Entrant("dab", dab, _STEPS, _TIMES, ours=True),
     Entrant("BCRS", bcrs, ("base 1 %", "base 10 %")),
+    Entrant("HeteroFL", heterofl, ("two widths", "three widths")),
     Entrant("csa-options", csa_options, _STEPS, _TIMES, ours=True),
     Entrant("csa, auto", auto, _ALL_STEPS, ("",), ours=True),
 )
