@@ -257,7 +257,7 @@ PAPER = Paper(
         "in place of 0.7 it learns nothing. Where devices are many, have little data "
         "and may all be trusted, take `async:ringmaster`. auto waits until nearly all "
         "have time for two batches, which is far too long here.",
-        "Slow links: BCRS without its overlap-weighted mean, by shares from 1 to 100 %; "
+        "Slow links: BCRS without its overlap-weighted mean, shares of 1 to 100 %; "
         "HeteroFL's widths by who is slower, and its bytes counted as if all models "
         "were whole. csa-options has six codecs to choose from, and T* of models in "
         "eight bits.",
