@@ -11,7 +11,7 @@ from melisma.algorithms.averaging import share_out
 from melisma.algorithms.task import Plan
 from melisma.errors import InfeasibleError
 from melisma.schemes import SCHEMES
-from melisma.schemes.csa_options import csa_options
+from melisma.schemes.csa_options import csa_with_options
 from melisma.system import Allocation, Problem
 from melisma.system.options import Options
 from melisma.system.promise import Promises
@@ -77,7 +77,7 @@ def test_a_scheme_is_shown_what_learners_may_choose_from(
 
     def spy(problem: Problem) -> Allocation:
         seen.append(problem)
-        return csa_options(problem)
+        return csa_with_options(problem)
 
     monkeypatch.setitem(SCHEMES, "csa-options", spy)
     planned()

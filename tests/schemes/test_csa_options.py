@@ -8,7 +8,7 @@ from tests.schemes.problems import heterogeneous, small, twins
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.maths.arrays import Floats
 from melisma.schemes.csa import csa
-from melisma.schemes.csa_options import csa_options
+from melisma.schemes.csa_options import csa_options, csa_with_options
 from melisma.system import DelayLaw, Problem, max_staleness
 from melisma.system.menu import Menu
 from melisma.system.problem import MenuAllocation
@@ -213,3 +213,44 @@ def test_what_does_not_belong_together_is_refused() -> None:
         csa_options(problem, menu, staleness=-1)
     with pytest.raises(ConfigError, match="least_steps is 0"):
         csa_options(problem, menu, least_steps=0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_scheme_gives_csas_plan_by_the_best_options(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for problem in small(seed, 20):
+        offered = replace(problem, menu=with_menu(problem, 3, rng))
+        try:
+            best = csa_options(offered)
+        except InfeasibleError:
+            with pytest.raises(InfeasibleError):
+                csa_with_options(offered)
+            continue
+        found = csa_with_options(offered)
+        law = offered.law_of(best)
+        plan = csa(
+            Problem.of(
+                law,
+                samples=problem.samples,
+                deadline_s=problem.deadline_s,
+                least=problem.least,
+                most=problem.most,
+            )
+        )
+        assert found.options.tolist() == best.options.tolist()
+        limit = max(1, max_staleness(best.steps))
+        expected = best if max_staleness(plan.steps) > limit else plan
+        assert found.samples.tolist() == expected.samples.tolist()
+        assert found.steps.tolist() == expected.steps.tolist()
+        assert max_staleness(found.steps) <= limit
+        assert (law.seconds(found.samples, found.steps) <= problem.deadline_s).all()
+        assert found.value <= found.bound * (1 + 1e-12)
+        assert found.gap >= best.gap
+
+
+def test_the_scheme_is_csa_where_options_make_no_difference() -> None:
+    problem = heterogeneous(3)
+    offered = replace(problem, menu=Menu.of([problem, problem], [1.0, 1.0]))
+    found, plain = csa_with_options(offered), csa(problem)
+    assert found.samples.tolist() == plain.samples.tolist()
+    assert found.steps.tolist() == plain.steps.tolist()

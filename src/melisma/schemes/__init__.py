@@ -15,7 +15,7 @@ from melisma.lazy import offer
 from melisma.registry import imported, reference, register
 from melisma.schemes.checked import Scheme, checked
 from melisma.schemes.csa import csa, csa_strict
-from melisma.schemes.csa_options import csa_options
+from melisma.schemes.csa_options import csa_with_options
 from melisma.schemes.csa_relaxed import csa_relaxed
 from melisma.schemes.csa_sai import csa_sai
 from melisma.schemes.csa_testbed import csa_testbed
@@ -36,7 +36,7 @@ SCHEMES: dict[str, Scheme] = {
     "sync": sync,
     "csa": csa,
     "csa-strict": csa_strict,
-    "csa-options": csa_options,
+    "csa-options": csa_with_options,
     "csa-relaxed": csa_relaxed,
     "csa-sai": csa_sai,
     "csa-testbed": csa_testbed,
