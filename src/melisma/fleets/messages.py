@@ -117,6 +117,9 @@ class Update(Trained, frozen=True, kw_only=True):
     parameters: Parameters
     downloaded_s: float | None = None  #: since the request arrived; None if private
     trained_s: float | None = None
+    spent_j: float | None = (
+        None  #: until then, by the device's own sensor if it has one
+    )
 
 
 @rpc.register
