@@ -48,6 +48,13 @@ def test_predicted_is_what_a_cycle_that_takes_as_long_spends() -> None:
     assert spent_j == pytest.approx(power.energy(DELAYS).joules([10, 0], 3)[0])
 
 
+def test_a_sensor_is_believed_within_reason() -> None:
+    power = profile(computing_w=4.0, sending_w=2.0)
+    assert power.spent_j(0, 1.0, 3.0) == 10.0
+    assert power.spent_j(0, 1.0, 3.0, sensed_j=7.0) == 7.0
+    assert power.spent_j(0, 1.0, 3.0, sensed_j=1e9) == 100.0
+
+
 def test_money_is_paid_for_joules_seconds_and_bytes() -> None:
     power = profile(
         computing_w=4.0,

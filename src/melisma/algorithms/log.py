@@ -150,12 +150,12 @@ class CycleLog:
                 self.counted.append(report.samples)
 
     def _spent_j(self, report: Report) -> float | None:
-        if self._power is None:
-            return None
+        power, sensed_j = self._power, report.spent_j
+        if power is None:
+            return sensed_j
         computing_s = report.trained_s - report.downloaded_s
         sending_s = max(report.uploaded_s - computing_s - report.waited_s, 0.0)
-        times = {"computing_s": computing_s, "sending_s": sending_s}
-        return self._power.spent_j(report.learner, **times)
+        return power.spent_j(report.learner, computing_s, sending_s, sensed_j)
 
     def _carried(self, report: Report, *, is_refused: bool) -> None:
         """Record the update of an earlier cycle's order."""

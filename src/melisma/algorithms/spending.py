@@ -14,13 +14,16 @@ import numpy as np
 from melisma.algorithms.allocating import allocate
 from melisma.algorithms.state import RunState
 from melisma.algorithms.task import Plan, ScheduledTask
-from melisma.errors import ConfigError
+from melisma.errors import InfeasibleError
 from melisma.fleets.protocols import Trains
 from melisma.maths.arrays import Bools, Floats
 from melisma.schemes import DECENTRALISED, SPENDING
 from melisma.system.energy import EnergyLaw, PowerProfile, Spending
 from melisma.system.law import DelayLaw
 from melisma.system.promise import Promises
+
+#: Why a learner sits out.
+UNKNOWN = "the job does not say what it draws"
 
 
 class Spent(StrEnum):
@@ -66,15 +69,34 @@ class Spender:
         among: Bools | None = None,
         on_air: Bools | None = None,
     ) -> Plan:
-        """Plan within what may be spent, and predict what is."""
-        if strangers := [n for n in crew.learners if n not in self._places]:
-            raise ConfigError(
-                f"the job has no [learners.power] of {', '.join(strangers)}: name such "
-                "learners in it, or leave power out of the job"
-            )
-        power = self._power.only(np.array([self._places[n] for n in crew.learners]))
+        """Plan within what may be spent, and predict what is.
+
+        Live learners that the job does not name sit out where that is planned by, and
+        otherwise nothing is predicted.
+        """
+        known = np.array([name in self._places for name in crew.learners])
+        spends = task.scheme in SPENDING
+        if not known.all():
+            if spends and not known.any():
+                raise InfeasibleError(
+                    f"the job says of none of {', '.join(crew.learners)} what it "
+                    "draws: give [[learners]] of these names, with power"
+                )
+            if not spends:
+                return await allocate(
+                    task,
+                    crew,
+                    cycle,
+                    only_able=only_able,
+                    on_air=on_air,
+                    among=among,
+                    promises=self._promises,
+                )
+            among = known if among is None else among & known
+        places = [self._places.get(name, 0) for name in crew.learners]
+        power = self._power.only(np.array(places))
         levels = self._levels(power, crew)
-        spends, spending, energy, cost = task.scheme in SPENDING, None, None, None
+        spending = energy = cost = None
         if task.scheme not in DECENTRALISED:  # where nobody says how fast it is
             law = await crew.law()
             energy, cost = power.energy(law), self._cost(power, law)
@@ -105,6 +127,12 @@ class Spender:
             battery_j=np.maximum(levels - joules, 0.0),
             cost=cost.joules(*work) if has_price else plan.cost,
             power=power,
+            why=[
+                why if is_known else UNKNOWN
+                for why, is_known in zip(plan.why, known.tolist(), strict=True)
+            ]
+            if plan.why
+            else (),
         )
 
     def _cost(self, power: PowerProfile, law: DelayLaw) -> EnergyLaw:

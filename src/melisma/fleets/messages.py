@@ -126,6 +126,7 @@ class Update(Trained, frozen=True, kw_only=True):
     downloaded_s: float | None = None  #: since the request arrived; None if private
     trained_s: float | None = None
     packed: Packed | None = None  #: in place of parameters, where codecs are used
+    spent_j: float | None = None  #: by the device's own sensor, if it has one
 
 
 @rpc.register

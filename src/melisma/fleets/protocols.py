@@ -48,6 +48,7 @@ class Report(Trained, frozen=True, kw_only=True):
     distance: float | None = None  #: from its work redone, where that was checked
     age: int = 0  #: cycles since its order, where it was carried on (Late.CARRY)
     waited_s: float = 0.0  #: before it began, for an earlier order to be done
+    spent_j: float | None = None  #: until it was trained, by a sensor of the learner
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ from melisma.errors import ConfigError
 from melisma.fleets.batches import batch_order
 from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.learner.device import Device, Link, WarmTask, bytes_of
+from melisma.learner.energy import Metering
 from melisma.learner.memory import told_if_short
 from melisma.learner.source import Caller
 from melisma.learning.parameters import Parameters
@@ -50,6 +51,7 @@ class LocalTraining:
         self._fetched_bytes: list[int] = []
         self._fetching_s = 0.0
         self._link_ratio = self._compute_ratio = math.nan  # took / benchmarked
+        self._metering = Metering(device.sensor, device.clock)
 
     def fetch_model(self) -> None:
         """Load the model of the request's cycle."""
@@ -94,6 +96,7 @@ class LocalTraining:
 
         def halt() -> bool:
             each(self._session)
+            self._metering.read()
             return halts()
 
         before = self._session.passes
@@ -151,6 +154,7 @@ class LocalTraining:
             packed=packed,
             downloaded_s=None if private else trained_s - self._training_s,
             trained_s=None if private else trained_s,
+            spent_j=None if private else self._metering.spent_j(),
         )
         self._link.sent(bytes_of(packed or parameters), self._clock())
         return update

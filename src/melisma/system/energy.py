@@ -25,6 +25,9 @@ from melisma.errors import ConfigError
 from melisma.maths.arrays import Bools, Floats, Ints, set_numbers
 from melisma.system.law import DelayLaw
 
+#: How many times as much as its profile says a learner may claim to have spent.
+BELIEVED = 10.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EnergyLaw:
@@ -196,8 +199,20 @@ class PowerProfile:
             fixed_j=self.carbon_g * energy.fixed_j,
         )
 
-    def spent_j(self, learner: int, *, computing_s: float, sending_s: float) -> float:
-        """Return what one learner spent in a cycle that took so long."""
+    def spent_j(
+        self,
+        learner: int,
+        computing_s: float,
+        sending_s: float,
+        sensed_j: float | None = None,
+    ) -> float:
+        """Return what one learner spent in a cycle that took so long.
+
+        What its own sensor says counts in place of that, up to `BELIEVED` times as
+        much: one learner is not to use up what all may spend by a number.
+        """
         drawn_j = self.computing_w[learner] * computing_s
-        drawn_j += self.sending_w[learner] * sending_s
-        return float(drawn_j + self.waking_j[learner])
+        drawn_j += self.sending_w[learner] * sending_s + self.waking_j[learner]
+        if sensed_j is None:
+            return float(drawn_j)
+        return float(min(sensed_j, BELIEVED * drawn_j))
