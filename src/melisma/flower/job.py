@@ -43,6 +43,4 @@ def configured(run_config: UserConfig) -> RunConfig:
         raise ConfigError(
             f"{WHERE}: [wire], which no message has room for: leave it out"
         )
-    if any(group.submodel for group in job.learners):
-        raise ConfigError(f"{WHERE}: submodel is simulated only: leave it out")
     return RunConfig(job=job, nodes=nodes, runs=Path(str(runs)))
