@@ -44,6 +44,4 @@ def configured(run_config: UserConfig) -> RunConfig:
             f"{WHERE}: [wire] and [[options]], which no message has room for: leave "
             "them out"
         )
-    if any(group.submodel for group in job.learners):
-        raise ConfigError(f"{WHERE}: submodel is simulated only: leave it out")
     return RunConfig(job=job, nodes=nodes, runs=Path(str(runs)))
