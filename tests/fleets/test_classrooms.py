@@ -43,7 +43,7 @@ def plans() -> list[Ints]:
 
 def rooms(wire: Wire) -> Classrooms:
     def make(part: Part | None) -> Classroom:
-        return Classroom(MODEL, SAMPLES, TRAINING, HERE, wire, 3, part)
+        return Classroom(MODEL, SAMPLES, TRAINING, HERE, [wire], 3, part)
 
     return Classrooms(make, PARTS)
 
