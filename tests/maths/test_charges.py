@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from melisma.errors import InfeasibleError
+from melisma.maths import charges
 from melisma.maths.arrays import Floats, Ints
 from melisma.maths.charges import Certified, least_cost, most_value
 
@@ -129,6 +130,37 @@ def test_a_search_that_is_cut_short_says_so_and_bounds_the_best() -> None:
     assert not short.is_proven
     assert short.bound <= best.objective <= short.objective
     assert short.gap < 0.01 * best.objective
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_many_not_all_need_to_be_sorted(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    K = 2000
+    cost, charge = rng.uniform(0.3, 3, K), rng.uniform(0, 50, K)
+    if seed % 2:  # ties, of which a sample shows little
+        cost, charge = np.ceil(cost), np.round(charge / 25)
+    least, most = np.ones(K, dtype=np.int64), rng.integers(1, 60, K)
+    number = int(rng.uniform(0, 1) ** 2 * most.sum())
+    value, budget = np.ones(K), float(rng.uniform(0, 1) ** 2 * (cost @ most))
+
+    def solve() -> tuple[Certified, Certified]:
+        return (
+            least_cost(cost, charge, least, most, number, work=0),
+            most_value(value, cost, charge, least, most, budget, work=0),
+        )
+
+    sorted_all = solve()
+    monkeypatch.setattr(charges, "MANY", 10)
+    monkeypatch.setattr(charges, "SAMPLED", 100)
+    monkeypatch.setattr(charges, "MARGIN", 5 + seed)
+    ours = solve()
+    for found, full in zip(ours, sorted_all, strict=True):
+        assert found.bound == pytest.approx(full.bound)
+    assert ours[0].tasks.sum() == number
+    paid = ours[1].tasks
+    assert cost @ paid + charge @ (paid > 0) <= budget
 
 
 def test_a_charge_is_worth_it_for_many_tasks_alone() -> None:

@@ -28,7 +28,9 @@ from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.maths.assignment import cheapest
 
 #: Workers that are priced in all, over all branches, before the search ends.
-WORK = 2_000_000
+WORK = 500_000
+#: More pieces than these are not all sorted: of so many a sample shows which are.
+MANY, SAMPLED, MARGIN = 50_000, 10_000, 300
 #: Share by which sums of floats may differ that are the same.
 ROUNDING = 1e-9
 
@@ -180,7 +182,7 @@ def _relax(problem: _Problem) -> _Relaxed | None:
     pieces = np.flatnonzero(size if problem.exact else (size > 0) & (objective < 0))
     with np.errstate(divide="ignore"):
         ratio = objective[pieces] / use[pieces]
-    order = pieces[np.argsort(ratio, kind="stable")]
+    order = pieces[_order(ratio, use[pieces], left)]
     upto = np.cumsum(use[order])
     count = int(np.searchsorted(upto, left, side="right"))
     taken = order[:count]
@@ -195,6 +197,30 @@ def _relax(problem: _Problem) -> _Relaxed | None:
     split = int(order[count])
     price, part = float(objective[split] / use[split]), rest / float(use[split])
     return _Relaxed(bound + part * float(objective[split]), price, tasks, split, part)
+
+
+def _order(ratio: Floats, use: Floats, left: float) -> Ints:
+    """Sort pieces by their ratio; of many, only those near where nothing is left.
+
+    A sample says where that is. All before it are taken and none behind it is, in
+    whatever order, which is checked.
+    """
+    if ratio.size <= MANY:
+        return np.argsort(ratio, kind="stable")
+    some = slice(None, None, 1 + ratio.size // SAMPLED)
+    rank = np.argsort(ratio[some])
+    upto = np.cumsum(use[some][rank])
+    at = int(np.searchsorted(upto, left * upto[-1] / use.sum()))
+    low, high = (
+        float(ratio[some][rank[min(max(at + off, 0), rank.size - 1)]])
+        for off in (-MARGIN, MARGIN)
+    )
+    before, behind = ratio < low, ratio > high
+    if use[before].sum() > left or use[~behind].sum() <= left:
+        return np.argsort(ratio, kind="stable")
+    near = np.flatnonzero(~(before | behind))
+    near = near[np.argsort(ratio[near], kind="stable")]
+    return np.concatenate([np.flatnonzero(before), near, np.flatnonzero(behind)])
 
 
 def _rounded(problem: _Problem, relaxed: _Relaxed, *, anew: bool = True) -> Ints | None:
@@ -282,9 +308,10 @@ def _branch(problem: _Problem, at_most: float, work: int) -> tuple[Ints | None, 
     The node of the least bound is divided first, so that it bounds all others.
     """
     best: Ints | None = None
-    # Values that are whole numbers have no bound in between.
-    whole = not problem.exact and bool(
-        (problem.p == np.round(problem.p)).all() and not problem.q.any()
+    # Objectives that are whole numbers have no bound in between.
+    whole = bool(
+        (problem.p == np.round(problem.p)).all()
+        and (problem.q == np.round(problem.q)).all()
     )
     serial = 0
     nodes: list[tuple[float, int, _Problem, _Relaxed]] = []
