@@ -7,6 +7,7 @@ from tests.benchmarks.printed import run
 from melisma.learning.settings import Late
 
 
+@pytest.mark.slow
 def test_bench_submodels_prints_both_tables() -> None:
     text = run("bench_submodels.py", "--quick")
     assert "width 0.5" in text
