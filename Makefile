@@ -61,7 +61,7 @@ fuzz: .venv/ready  ## send a server a million hostile frames
 	.venv-$*/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
-BENCHES := csa allocators promises auto carry weights codecs simulation async rpc live checks hostile larger_than_memory med uncertain coding coded_training fog scale ray flower frameworks
+BENCHES := csa allocators energy options menu promises auto carry weights codecs submodels simulation async rpc live checks hostile larger_than_memory med uncertain coding coded_training fog scale ray flower frameworks
 bench: .venv-bench/ready  ## run the benchmarks beside their peers
 	-$(MAKE) --no-print-directory .venv-ortools/ready  # without it, no rows of CP-SAT
 	-$(MAKE) --no-print-directory .venv-flsim/ready  # without it, bench_async has no peer

@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from melisma import rpc
-from melisma.jobs.building import task_of, wire_of
+from melisma.jobs.building import task_of
+from melisma.jobs.options import wire_of
 from melisma.jobs.schema import Job
 from melisma.jobs.wire_table import WireTable
 from melisma.launch.local import run_on_testbed
@@ -92,19 +93,15 @@ def row_of(job: Job, happened: Sequence[Record], meter: Meter) -> tuple[str, ...
     moved = meter.moved()
     expected = predicted(job, sum(row.cycle > 1 for row in rows))
     off = [100 * (m / e - 1) for m, e in zip(moved, expected, strict=True)]
-    accuracy = [r.metrics["accuracy"] for r in happened if _is_evaluated(r)][-1]
+    tested = [r for r in happened if isinstance(r, records.Evaluated)]
     return (
         f"{job.wire.down}, {job.wire.up}",
         *(f"{m / 1e6:.2f}" for m in moved),
         *(f"{p:+.2f}" for p in off),
         f"{100 * np.mean([row.late for row in rows]):.1f}",
         f"{np.mean([row.samples * row.steps for row in rows]):,.0f}",
-        f"{accuracy:.3f}",
+        f"{tested[-1].metrics['accuracy']:.3f}",
     )
-
-
-def _is_evaluated(record: Record) -> bool:
-    return isinstance(record, records.Evaluated)
 
 
 def main(

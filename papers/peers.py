@@ -10,12 +10,12 @@ from typing import Any
 
 from .claims import Claim
 from .kit import Data, Exhibit, Paper
-from .peers_entrants import ENTRANTS
 from .peers_runs import run_league
 from .peers_settings import EMBEDDED, LeagueStudy
 from .peers_views import (
     claims_of_fedprox,
     claims_of_league,
+    claims_of_links,
     claims_of_nvflare,
     draw_league,
     summary,
@@ -34,7 +34,7 @@ ALWAYS = (
     "Ringmaster",
     "Ringleader",
 )
-OURS = tuple(name for name, entrant in ENTRANTS.items() if entrant.ours)
+OURS = ("csa", "dab", "csa, auto")
 OF_LEARNERS = ("SCAFFOLD", "FedAdam")  #: where data lies on them
 #: Where some of many are chosen.
 CHOOSING = ("FedAvg, drops", "TiFL", "Oort")
@@ -136,6 +136,22 @@ THOUSAND = LeagueStudy(
 )
 
 
+LINKS = LeagueStudy(
+    setting="links",
+    dataset="mnist",
+    entrants=(
+        *("FedAvg", "FedAvgM", "FedProx", "FedBuff", "BCRS", "HeteroFL"),
+        *(*OURS, "csa-options"),
+    ),
+    learners=20,
+    rates=(0.03, 0.1, 0.3),
+    works=(1.0, 0.5),
+    target=0.95,
+    horizon_s=1200.0,
+    tuning=1,
+)
+
+
 def quick(study: LeagueStudy, **changes: Any) -> LeagueStudy:
     """Return a look at a race: few entrants and seeds, on the embedded digits."""
     usual = ("FedAvg", "FedBuff", "csa")
@@ -183,7 +199,7 @@ PAPER = Paper(
     key="peers",
     summary=summary,
     title="The league: time to target beside other systems' algorithms",
-    citation="Settings that others printed, and two of our own; algorithms of others "
+    citation="Settings that others printed, and three of our own; algorithms of others "
     "as they are in [docs/aggregation.md](../aggregation.md) and "
     "[docs/asynchronous.md](../asynchronous.md), held against independent "
     "implementations in tests.",
@@ -241,6 +257,10 @@ PAPER = Paper(
         "in place of 0.7 it learns nothing. Where devices are many, have little data "
         "and may all be trusted, take `async:ringmaster`. auto waits until nearly all "
         "have time for two batches, which is far too long here.",
+        "Slow links: BCRS without its overlap-weighted mean, shares of 1 to 100 %; "
+        "HeteroFL's widths by who is slower, and its bytes counted as if all models "
+        "were whole. csa-options has six codecs to choose from, and T* of models in "
+        "eight bits.",
         "In the race of NVFlare's devices csa had to give out all samples, which only "
         "its longer deadline had time for, and neither csa nor dab could choose "
         "FedNova's weights.",
@@ -330,6 +350,17 @@ PAPER = Paper(
             ),
             learners=100,
             target=0.7,
+        ),
+        exhibit_of(
+            LINKS,
+            "Slow links",
+            "{learners} devices with log-normal speeds and links of about 3 MB/s, over "
+            "which a model of 36.7 MB travels; {dataset} by Dirichlet(0.5).",
+            claims=claims_of_links,
+            learners=10,
+            entrants=("FedAvg", "BCRS", "HeteroFL", "csa", "csa-options"),
+            target=0.8,
+            horizon_s=800.0,
         ),
     ),
 )

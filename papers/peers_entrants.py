@@ -18,6 +18,7 @@ from melisma.jobs import (
     AggregationTable,
     AsynchronousTable,
     Job,
+    OptionTable,
     ParticipationTable,
 )
 from melisma.learning import Correction, Late, ServerRule, Weights
@@ -270,6 +271,52 @@ def auto(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     }
 
 
+#: The largest first: what is listed is what updates may become.
+_WIRES = ("fp32", "fp16", "int8", "int4", "top-k 10 %", "top-k 1 %")
+_DOWN = _WIRES[:4]  #: and the model
+
+
+def csa_options(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
+    """csa, which chooses as well how each learner's model and change travel.
+
+    Its T* is that of models in eight bits, a quarter of the wire's time.
+    """
+    options = tuple(
+        OptionTable(down=up if up in _DOWN else "int8", up=up) for up in _WIRES
+    )
+    saved_s = 0.75 * race.fixed_s
+    small = race._replace(
+        fixed_s=race.fixed_s - saved_s, whole_s=race.whole_s - saved_s
+    )
+    return csa(small, study, point) | {"scheme": "csa-options", "options": options}
+
+
+def bcrs(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
+    """FedAvg with as much of each change as travels in the slowest one's time."""
+    base = (1, 10)[point.own]
+    shares = [share for share in (100, 50, 25, 10, 5, 2, 1) if share >= base]
+    options = tuple(OptionTable(up=f"top-k {share} %") for share in shares)
+    passes = round(race.job.steps * study.works[point.work])
+    name = {1: "bcrs", 2: "bcrs_twice"}[passes]
+    return {
+        "scheme": f"melisma_papers.peers_schemes:{name}",
+        "deadline": Deadline(1e6),
+        "late": Late.WAIT,
+        "options": options,
+    }
+
+
+def heterofl(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
+    """Half of the width for the slower half; or half and a quarter for two thirds."""
+    widths = ((None, "width 0.5"), (None, "width 0.5", "width 0.25"))[point.own]
+    place = np.argsort(np.argsort(race.whole_s)) * len(widths) // study.learners
+    learners = tuple(
+        msgspec.structs.replace(learner, submodel=widths[level])
+        for learner, level in zip(race.job.learners, place.tolist(), strict=True)
+    )
+    return fedavg(race, study, point) | {"learners": learners}
+
+
 _TIMES = ("T* of whole", "T* of part")
 _ALL = (
     Entrant("FedAvg", fedavg),
@@ -288,6 +335,9 @@ _ALL = (
     Entrant("Ringleader", ringleader, ("smaller η", "greater η")),
     Entrant("csa", csa, _STEPS, _TIMES, ours=True),
     Entrant("dab", dab, _STEPS, _TIMES, ours=True),
+    Entrant("BCRS", bcrs, ("base 1 %", "base 10 %")),
+    Entrant("HeteroFL", heterofl, ("two widths", "three widths")),
+    Entrant("csa-options", csa_options, _STEPS, _TIMES, ours=True),
     Entrant("csa, auto", auto, _ALL_STEPS, ("",), ours=True),
 )
 ENTRANTS = {entrant.name: entrant for entrant in _ALL}

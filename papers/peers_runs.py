@@ -83,7 +83,9 @@ def _watched(job: Job, study: LeagueStudy, *, to_target: bool) -> Ran:
     simulation = build(job)
     task = simulation.built.task
     time_s, accuracy, gradient = list[float](), list[float](), list[float]()
-    clocks = _Clocks(sends_samples=job.mode == Mode.PARALLEL)
+    one = models.model_bytes(task.model) * transfers_of(job)
+    planned = 2 * transfers_of(job) * float(job.workload.model_size or 0) or 2 * one
+    clocks = _Clocks(planned, sends_samples=job.mode == Mode.PARALLEL)
 
     def watch(record: Record) -> None:
         if isinstance(record, records.LearnerEvent):
@@ -101,7 +103,6 @@ def _watched(job: Job, study: LeagueStudy, *, to_target: bool) -> Ran:
     with suppress(_ReachedError):
         simulation.run(None, watch)
     idle = 1 - clocks.busy_s / (len(clocks.learners) * time_s[-1])
-    one = models.model_bytes(task.model) * transfers_of(job)
     sent = clocks.transfers * one + clocks.samples * task.data.sample_bytes
     return Ran(time_s, accuracy, sent, clocks.device_s, max(0.0, idle), gradient)
 
@@ -109,13 +110,16 @@ def _watched(job: Job, study: LeagueStudy, *, to_target: bool) -> Ran:
 class _Clocks:
     """What learners do with their time, from their records in order."""
 
-    def __init__(self, *, sends_samples: bool) -> None:
+    def __init__(self, both_bytes: float, *, sends_samples: bool) -> None:
+        self._both_bytes = both_bytes  # of a model there and back, as planned
         self._sends_samples = sends_samples
+        self._share: dict[str, float] = {}  # of it that an option sends
         self.learners: set[str] = set()
         self._given_s: dict[str, float] = {}  # orders under way
         self._got_s: dict[str, float] = {}
         self.device_s = self.busy_s = 0.0
-        self.transfers = self.samples = 0
+        self.transfers = 0.0
+        self.samples = 0
 
     def see(self, record: records.LearnerEvent) -> None:
         """Take note of a record."""
@@ -124,14 +128,15 @@ class _Clocks:
             case records.Allocated():
                 self.learners.add(name)
                 self._given_s[name] = at_s
+                self._share[name] = 1 - record.saved_bytes / self._both_bytes
                 self.samples += record.samples * self._sends_samples
             case records.Downloaded():
                 self._got_s[name] = at_s
-                self.transfers += 1
+                self.transfers += self._share[name]
             case records.Trained() | records.Halted():
                 self.device_s += at_s - self._got_s[name]
             case records.Uploaded():
-                self.transfers += 1
+                self.transfers += self._share[name]
                 self._done(name, at_s)
             case records.Dropped():  # it was busy all the same
                 self._done(name, at_s)

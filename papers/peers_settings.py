@@ -279,11 +279,44 @@ def thousand(study: LeagueStudy, seed: int) -> Race:
     return Race(_with(job, learners), train_s + fixed_s, fixed_s)
 
 
+def links(study: LeagueStudy, seed: int) -> Race:
+    """Devices with a model of 36.7 MB and links of about 3 MB/s, data of their own.
+
+    A model is 24 s on the wire in the median, and two passes over one's data 5 s.
+    """
+    rng = np.random.default_rng([seed, 29])
+    speed = np.exp(0.5 * rng.standard_normal(study.learners))
+    link = np.exp(0.5 * rng.standard_normal(study.learners))
+    job = Job(
+        name="links",
+        model="TwoNN",
+        mode=Mode.FEDERATED,
+        seed=seed,
+        steps=2,
+        noise=0.1,
+        data=DataTable(name=study.dataset, split=Split.DIRICHLET, alpha=0.5),
+        training=TrainingTable(batch=32),
+        workload=WorkloadTable(model_size=Bytes(36.7e6)),
+    )
+    sizes = np.array([len(rows) for rows in _owned(job, study.learners)])
+    rate = 2 * sizes.mean() / 5.0 * speed
+    learners = [
+        LearnersTable(
+            name=f"d{k}",
+            rate=SamplesPerSecond(rate[k]),
+            bandwidth=BytesPerSecond(3e6 * link[k]),
+        )
+        for k in range(study.learners)
+    ]
+    train_s, fixed_s = 2 * sizes / rate, 2 * 36.7 / (3 * link)
+    return Race(_with(job, learners), train_s + fixed_s, fixed_s)
+
+
 SETTINGS: dict[str, Callable[[LeagueStudy, int], Race]] = {
     made.__name__: made
     for made in (
         *(nvflare, fedcompass, fedcompass_dirichlet, ringleader),
-        *(fedprox, fednova, testbed, thousand),
+        *(fedprox, fednova, testbed, thousand, links),
     )
 }
 

@@ -167,6 +167,20 @@ def claims_of_nvflare(data: Data) -> list[Claim]:
     ]
 
 
+def claims_of_links(data: Data) -> list[Claim]:
+    """What there is to gain by choosing what travels."""
+    return [
+        *claims_of_league(data),
+        Claim(
+            what="times as soon as csa, csa-options",
+            printed="aim: 1.5 or more",
+            ours=mean_of(times_s(data, "csa") / times_s(data, "csa-options")),
+            rule=at_least(1.5, weaker=1.0),
+            why="unexplained",
+        ),
+    ]
+
+
 def claims_of_fedprox(data: Data) -> list[Claim]:
     """Figure 1 of its paper at 90 % stragglers, read off."""
     end = {name: data[f"{name}/curve"][:, -1] for name in names_in(data)}

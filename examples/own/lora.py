@@ -7,6 +7,7 @@ melisma simulate lora.toml
 
 import re
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from safetensors.torch import load_file
@@ -25,6 +26,8 @@ def code(source: str) -> str:
 
 class Adapted(nn.Module):
     """A frozen linear layer, and beside it a product of two thin ones (LoRA)."""
+
+    rank_axes: ClassVar = {"down": 0, "up": 1}  # for slow learners' `submodel`
 
     def __init__(self, frozen: nn.Linear, rank: int = 8) -> None:
         super().__init__()

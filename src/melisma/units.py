@@ -157,6 +157,18 @@ class Joules(Quantity):
     units: ClassVar = {"J": 1.0, "kJ": 1e3, "Wh": 3600.0, "mWh": 3.6}
 
 
+class Grams(Quantity):
+    """Mass, of carbon dioxide."""
+
+    units: ClassVar = {"g": 1.0, "kg": 1e3, "mg": 1e-3}
+
+
+class GramsPerJoule(Quantity):
+    """How much of it energy causes."""
+
+    units: ClassVar = {"g/J": 1.0, "g/kWh": 1 / 3.6e6, "kg/kWh": 1 / 3.6e3}
+
+
 class WattsPerHertz(Quantity):
     """Density of noise."""
 

@@ -154,6 +154,7 @@ WRONG: dict[str, list[Any]] = {
     "halted": [None, 1, "yes"],
     "loss": [None, "x", []],
     "trained_s": ["x", float("nan"), float("inf"), True],
+    "spent_j": ["x", float("nan"), float("inf"), True, -1.0, 1e300, 2**2000],
     "parameters": [None, [], {"w": 1}, {"w": "x"}],
     "cycle": [None, 2, "1"],
 }

@@ -37,7 +37,7 @@ from melisma.learning.shards import Shard, ShardStore, key_of
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import CHECKPOINT, MODEL, PREVIOUS, RECORDS, Checkpoint
-from melisma.schemes import DECENTRALISED, SCHEMES
+from melisma.schemes import DECENTRALISED, SCHEMES, SPENDING
 from melisma.units import Deadline, Seconds
 
 
@@ -56,7 +56,8 @@ def test_every_scheme_runs_live(tmp_path: Path, scheme: str) -> None:
     job = changed(scheme=scheme, cycles=1, deadline=Deadline(2.0), late=Late.WAIT)
     happened = live(job, tmp_path, learners)
     assert len(of(records.Evaluated, happened)) == 1
-    assert {record.learner for record in of(records.Uploaded, happened)} == {"a", "b"}
+    uploaded = {record.learner for record in of(records.Uploaded, happened)}
+    assert uploaded == {"a", "b"} or (scheme in SPENDING and uploaded)
     predicted = {
         record.predicted_s is None for record in of(records.Allocated, happened)
     }

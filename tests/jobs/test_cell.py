@@ -14,7 +14,7 @@ from melisma.jobs.files import load
 from melisma.jobs.schema import Job, LearnersTable
 from melisma.launch.simulate import build, simulate
 from melisma.runs.records import Allocated, Evaluated, Left, Record, Uploaded
-from melisma.schemes import SCHEMES
+from melisma.schemes import SCHEMES, SPENDING
 from melisma.system.law import Mode
 from melisma.units import Hertz
 
@@ -87,7 +87,10 @@ def test_every_scheme_that_averages_works_in_a_cell(scheme: str) -> None:
     channel = FADING | {"total": 50e6, "beyond": "turns"}
     records = simulate(job_of(channel, scheme=scheme, cycles=2, steps=1))
     samples = allocated(records)
-    assert ((samples > 0).sum(axis=1) == 10).all()
+    # One that plans by what is spent has no need of all who are on the air.
+    least = 1 if scheme in SPENDING else 10
+    busy = (samples > 0).sum(axis=1)
+    assert ((busy >= least) & (busy <= 10)).all()
     assert isinstance(records[-1], Evaluated)
 
 

@@ -7,8 +7,9 @@ from tests.algorithms.resuming import whole_and_resumed
 from tests.jobs.small import small
 
 from melisma.errors import ConfigError
-from melisma.jobs.building import task_of, wire_of, workload_of
+from melisma.jobs.building import task_of, workload_of
 from melisma.jobs.families import family_of
+from melisma.jobs.options import wire_of
 from melisma.jobs.schema import Job, WorkloadTable
 from melisma.jobs.wire_table import WireTable
 from melisma.launch import build

@@ -14,7 +14,7 @@ from melisma.fleets.messages import Budget, GradientRequest
 from melisma.launch import joining
 from melisma.learner import energy
 from melisma.learner.battery import Battery
-from melisma.learner.energy import Ina3221, PowerSupply, Rapl, sensors
+from melisma.learner.energy import Ina3221, Metering, PowerSupply, Rapl, sensors
 from melisma.learner.learner import Learner
 from melisma.learner.source import Caller
 from melisma.learning.benchmark import Line
@@ -288,3 +288,40 @@ def test_a_device_joins_with_its_sensors_if_its_owner_says_so(
     monkeypatch.setattr(energy, "sensors", none)
     with pytest.raises(ConfigError, match="no energy sensor here"):
         joining.join("127.0.0.1:1", name="pi", sensors=True)
+
+
+def test_an_order_is_metered_from_its_begin(tmp_path: Path) -> None:
+    rapl(tmp_path, 0, 100_000)
+    metering = Metering(sensors(tmp_path), lambda: 0.0)
+    rapl(tmp_path, 0, 400_000)
+    assert metering.spent_j() == pytest.approx(0.3)
+
+
+def test_power_is_read_while_work_is_done(tmp_path: Path) -> None:
+    board = tmp_path / "hwmon" / "hwmon1"
+    tree(board, name="ina3221", power1_input=2_000_000)
+    now = [0.0]
+    meter = Ina3221(board, lambda: now[0])
+    metering = Metering(meter, lambda: now[0])
+    tree(board, power1_input=10_000_000)
+    for tick in range(1, 11):
+        now[0] = 0.2 * tick
+        metering.read()
+    tree(board, power1_input=2_000_000)
+    # 0.2 s from 2 to 10 W, 1.8 s at 10 W, and none of the fall to 2 W.
+    assert metering.spent_j() == pytest.approx(0.2 * 6.0 + 1.8 * 10.0)
+
+
+def test_a_sensor_that_fails_leaves_it_unknown(tmp_path: Path) -> None:
+    zone = rapl(tmp_path, 0, 100_000)
+    metering = Metering(sensors(tmp_path), lambda: 0.0)
+    (zone / "energy_uj").unlink()
+    assert metering.spent_j() is None
+    assert metering.spent_j() is None
+
+
+def test_without_a_meter_nothing_is_known(tmp_path: Path) -> None:
+    bat = tmp_path / "power_supply" / "BAT0"
+    tree(bat, type="Battery", energy_now=12_000_000, energy_full=48_000_000)
+    assert Metering(sensors(tmp_path), lambda: 0.0).spent_j() is None
+    assert Metering(None, lambda: 0.0).spent_j() is None

@@ -108,6 +108,19 @@ def test_learners_go_on_with_what_they_left_out() -> None:
         assert np.array_equal(first, second)
 
 
+def test_a_learner_may_go_over_to_another_codec() -> None:
+    sender, came = Sender(), {n: torch.zeros_like(BEFORE[n]) for n in MOVING}
+    ways = [Wire.of("fp32", up) for up in ("top-k 5 %", "powersgd 2", "fp32")]
+    for seed, wire in enumerate(ways):
+        update = sender.update(learnt(seed), BEFORE, MOVING, seed, wire.up)
+        found = wire.learnt(update, BEFORE, MOVING, seed)
+        came = {n: t + found[n] - BEFORE[n] for n, t in came.items()}
+    for n, t in came.items():  # all that was left out has come with the last
+        meant = sum(learnt(seed)[n] - BEFORE[n] for seed in range(3))
+        torch.testing.assert_close(t, meant, atol=1e-5, rtol=0)
+    assert not any("residual" in name for name in sender.state())
+
+
 @pytest.mark.parametrize("codec", ["top-k 5 %", "random-k 5 %", "powersgd 2"])
 def test_an_update_that_is_asked_for_again_is_owed_as_before(codec: str) -> None:
     up = Wire.of("fp32", codec).up

@@ -58,6 +58,22 @@ def test_what_fits_does_and_one_more_does_not(seed: int) -> None:
     assert ((fixed + each * (tasks + 1))[more] > time).all()
 
 
+@pytest.mark.parametrize("seed", range(50))
+def test_several_deadlines_together_are_as_each_alone(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fixed, each, cost = rng.uniform(0.1, 3, (3, 20))
+    most = rng.integers(0, 400, 20)
+    times = rng.uniform(20, 60, 5)
+    together = within(times[:, None], fixed, each, most)
+    number = int(together.sum(axis=1).min())
+    tasks = cheapest(cost, together, number)
+    for time, row in zip(times.tolist(), tasks, strict=True):
+        alone = cheapest(cost, within(time, fixed, each, most), number)
+        assert row.tolist() == alone.tolist()
+    with pytest.raises(InfeasibleError, match=f"that may do {number} together"):
+        cheapest(cost, together, number + 1)
+
+
 def test_many_tasks_and_workers_are_as_optimal_as_lower_bounds_allow() -> None:
     rng = np.random.default_rng(0)
     fixed, each = rng.uniform(1, 10, 1000), rng.uniform(1, 10, 1000)

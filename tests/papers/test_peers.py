@@ -22,6 +22,7 @@ from papers.peers_runs import (
     reached_s,
     run_league,
 )
+from papers.peers_schemes import bcrs, bcrs_twice
 from papers.peers_settings import EMBEDDED, SETTINGS, LeagueStudy, Race
 from papers.peers_views import (
     NOT_REACHED,
@@ -39,6 +40,8 @@ from melisma.jobs import Job
 from melisma.jobs.families import family_of
 from melisma.launch import build
 from melisma.runs import records
+from melisma.system import DelayLaw, Problem
+from melisma.system.menu import Menu
 
 STUDIES = {one.name: one for one in PAPER.exhibits}
 
@@ -104,7 +107,7 @@ def test_the_balanced_time_is_when_all_work_is_done() -> None:
 
 
 def test_clocks_add_up_what_learners_do() -> None:
-    clocks = _Clocks(sends_samples=True)
+    clocks = _Clocks(200.0, sends_samples=True)
 
     def see(kind: type[records.LearnerEvent], at_s: float, **facts: Any) -> None:
         clocks.see(kind(task="t", cycle=1, time_s=at_s, learner="a", **facts))
@@ -118,6 +121,26 @@ def test_clocks_add_up_what_learners_do() -> None:
     see(records.Dropped, 10.0, reason="late")
     assert (clocks.device_s, clocks.busy_s) == (3.0, 7.0)
     assert (clocks.transfers, clocks.samples) == (2, 10)
+    order = {"samples": 3, "steps": 1, "predicted_s": 1.0}
+    see(records.Allocated, 11.0, **order, option="int8", saved_bytes=150)
+    see(records.Downloaded, 12.0)
+    assert clocks.transfers == 2.25  # 50 bytes of 200 go both ways
+
+
+def test_updates_of_bcrs_travel_as_long_as_the_slowest_made_small() -> None:
+    # Seconds of three options: the slowest needs 8 at least, and others may take 8.
+    laws = [
+        DelayLaw(step_s=np.ones(3), sample_s=np.zeros(3), fixed_s=np.array(fixed_s))
+        for fixed_s in ([8.0, 20.0, 40.0], [4.0, 10.0, 20.0], [1.6, 4.0, 8.0])
+    ]
+    problem = Problem.of(laws[0], samples=12, deadline_s=1e6, most=np.array([5, 4, 3]))
+    offered = replace(problem, menu=Menu.of(laws, [1.0, 1.0, 1.0]))
+    for steps, rule in ((1, bcrs), (2, bcrs_twice)):
+        found = rule(offered)
+        assert found.options is not None
+        assert found.options.tolist() == [0, 2, 2]
+        assert found.samples.tolist() == [5, 4, 3]
+        assert found.steps.tolist() == [steps] * 3
 
 
 @pytest.mark.parametrize(

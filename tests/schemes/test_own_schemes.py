@@ -14,6 +14,7 @@ from melisma.errors import ConfigError, InfeasibleError
 from melisma.schemes import DECENTRALISED, SCHEMES, find, scheme, summary
 from melisma.schemes.checked import checked
 from melisma.system import Allocation, Problem
+from melisma.system.menu import Menu
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +114,26 @@ def test_whole_numbers_of_any_type_are_taken_and_samples_may_be_left_out() -> No
     assert allocation.samples.dtype == allocation.steps.dtype == np.int64
     assert allocation.samples.tolist() == [50, 0]
     assert allocation.steps.tolist() == [3, 0]
+
+
+def chooses(problem: Problem) -> Allocation:
+    """Two options: the first learner takes the one, and the second the other."""
+    return replace(SCHEMES["csa"](problem), options=np.arange(problem.learners))
+
+
+def test_a_scheme_may_choose_from_a_menu() -> None:
+    problem = twins()
+    allowed = np.array([[True, True], [True, False]])
+    menu = Menu.of([problem, problem.slowed(compute=0.5)], [1.0, 0.9])
+    offered = replace(problem, menu=menu)
+    found = checked("chooses", chooses)(offered).options
+    assert found is not None
+    assert found.tolist() == [0, 1]
+    limited = replace(problem, menu=replace(menu, allowed=allowed))
+    with pytest.raises(ConfigError, match="learner 1 may not take option 1"):
+        checked("chooses", chooses)(limited)
+    with pytest.raises(ConfigError, match=r"options of learner 1 is 1: .* from 0 to 0"):
+        checked("chooses", chooses)(problem)
 
 
 @pytest.mark.parametrize("name", sorted({*SCHEMES} - DECENTRALISED))

@@ -8,7 +8,8 @@ import pytest
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.views import ledger
-from melisma.views.ledger import Incident, LearnerCycle
+from melisma.views.incidents import Incident, gravest, incidents
+from melisma.views.ledger import LearnerCycle
 
 
 def at(time_s: float, kind: Callable[..., Record], cycle: int = 1, **facts: Any) -> Any:
@@ -71,6 +72,21 @@ def test_every_outcome_has_its_words() -> None:
         "idle": ledger.SITS_OUT,
     }
     assert (rows["refused"].offence, rows["refused"].distance) == (True, 0.9)
+
+
+def test_options_are_told_and_what_they_save_is_added() -> None:
+    happened = [
+        order("a", option="int8", saved_bytes=300),
+        order("a", cycle=2, option="int4", saved_bytes=350),
+        order("a", cycle=3, samples=0, steps=0, option="fp32"),
+        order("b"),
+    ]
+    rows = ledger.learner_cycles(happened)
+    assert [row.option for row in rows] == ["int8", "", "int4", "fp32"]
+    a, b = ledger.totals(rows)
+    # Of its last cycle with work.
+    assert (a.option, a.saved_bytes) == ("int4", 650)
+    assert (b.option, b.saved_bytes) == ("", 0)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +155,7 @@ def test_incidents_leave_out_who_was_there_from_the_start() -> None:
         at(2.0, records.Dropped, 2, learner="c", reason="not there"),
         at(3.0, records.Expelled, 2, learner="b", reason="3 were refused"),
     ]
-    assert [(i.learner, i.what, i.detail) for i in ledger.incidents(happened)] == [
+    assert [(i.learner, i.what, i.detail) for i in incidents(happened)] == [
         ("b", "joined", ""),
         ("a", "left", ""),
         ("b", "checked", "distance 0.93"),
@@ -155,7 +171,7 @@ def test_of_many_incidents_the_gravest_stay_in_order() -> None:
         Incident(time_s=float(i), cycle=1, learner="a", what=what)
         for i, what in enumerate(kinds)
     ]
-    shown = ledger.gravest(happened, 3)
+    shown = gravest(happened, 3)
     assert [incident.what for incident in shown] == ["dropped", "joined", "expelled"]
 
 

@@ -19,6 +19,7 @@ from melisma.runs.records import ACCURACY, Metric, Moved, Record
 from melisma.runs.store import RECORDS
 from melisma.views import fog, ledger
 from melisma.views.document import Document, document
+from melisma.views.incidents import incidents
 from melisma.views.live_tables import LiveTables
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -137,6 +138,7 @@ def check_learner_cycles(
     assert mine.keys() == expected.keys()
     for key, true in expected.items():
         row = mine[key] | {"outcome": shown["outcomes"][mine[key]["outcome"]]}
+        row["option"] = shown["options"][row["option"]]
         for name in row.keys() - {"task", "cycle", "learner"}:
             assert same(row[name], getattr(true, name)), (key, name)
 
@@ -159,7 +161,7 @@ def check_cycles(shown: dict[str, Any], task: int, happened: list[Record]) -> No
 
 def check_incidents(shown: dict[str, Any], task: int, happened: list[Record]) -> None:
     mine = [row for row in rows(shown["incidents"]) if row["task"] == task]
-    expected = ledger.incidents(happened)
+    expected = incidents(happened)
     assert [
         (
             row["cycle"],

@@ -135,6 +135,10 @@ def test_the_rows_are_one_for_each_learner_and_cycle(written: Path) -> None:
         "distance": "",
         "planned_s": "",
         "late": "1",  # it halted
+        "option": "",
+        "saved_bytes": "0",
+        "predicted_j": "",
+        "spent_j": "",
     }
     assert (lost["outcome"], lost["measured_s"]) == (f"false: {EVIL}", "")
 

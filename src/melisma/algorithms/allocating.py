@@ -6,7 +6,8 @@ law, with margins → who can → who takes part → the scheme
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +16,25 @@ from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import InfeasibleError
 from melisma.fleets.protocols import Spreads, Trains
 from melisma.maths.arrays import Bools, Floats, Ints
-from melisma.schemes import DECENTRALISED, FIXED, find
+from melisma.schemes import DECENTRALISED, FIXED, SPENDING, find
 from melisma.schemes.choosing import chosen
+from melisma.schemes.energy import capacity
 from melisma.schemes.fedavg import fedavg
+from melisma.system.energy import Spending
 from melisma.system.law import DelayLaw
 from melisma.system.problem import Allocation, Problem, learner_s
 from melisma.system.promise import UNSEEN, Promises
 
 logger = logging.getLogger("melisma.orchestrator")
 
+#: Schemes that leave out who would hold the others back.
+PICKY = frozenset({"csa", "csa-options"})
 #: Why a learner sits out.
 TOO_SLOW = "it cannot do its least by the deadline"
 MANY, HINDRANCE = "others are faster", "it would hold the others back"
 FEW, NO_TURN = "there are too few samples for all", "it has no turn in this cycle"
 NOT_CHOSEN = "it was not chosen for this cycle"
+DEARER = "others do the work for less, or nothing is left to spend"
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -48,6 +54,7 @@ async def allocate(
     among: Bools | None = None,
     promises: Promises | None = None,
     rest_s: Floats | None = None,
+    spending: Spending | None = None,
 ) -> Plan:
     """Shards and steps of each learner by the task's scheme.
 
@@ -59,20 +66,24 @@ async def allocate(
     ``promises``, the law is multiplied by the learners' margins, and those get nothing
     who cannot promise to be in time.
     ``rest_s`` is how long each learner is at work on an earlier order, where learners
-    may be: it begins then, if that leaves it the time.
+    may be: it begins then, if that leaves it the time. ``spending`` is what a cycle
+    spends and may spend, per sample, where the scheme plans by that.
     """
-    own = crew.own_samples
+    own, shard = crew.own_samples, task.shard
     if task.scheme in DECENTRALISED:
         return await _by_bids(task, crew, rest_s, among)
     if task.scheme in FIXED:
         return await _fixed(task, crew, among)
     turn = on_air if among is None else among if on_air is None else among & on_air
     told = await crew.law()
-    expected, planned = _careful(told, crew, promises, rest_s)
+    careful = partial(_careful, crew=crew, promises=promises, rest_s=rest_s)
+    menu = task.options.menu(told, lambda law: careful(law).planned.per_shard(shard))
     only_able = (
         only_able or promises is not None or rest_s is not None or among is not None
     )
-    law = planned.per_shard(task.shard)
+    # Who can take part, and how many samples fit, is by what each does soonest.
+    law = careful(told).planned.per_shard(shard)
+    law = law if menu is None else menu.lightest(task.least)
     if only_able and own is not None:
         own = _within_reach(own, law, task)
     most = task.most_shards(len(crew.learners), own)
@@ -92,32 +103,47 @@ async def allocate(
         deadline_s=task.deadline_s,
         least=task.least,
         most=most[able],
+        steps=task.steps,
+        spending=spending and spending.per_shard(task.shard).only(able),
     )
     if turn is not None or promises or rest_s is not None:
         at_most, quiet = task.learners_at_most, promises is not None or on_air is None
-        problem = _fitting(problem, cycle, at_most, quiet=quiet)
+        problem = _fitting(task, problem, cycle, at_most, quiet=quiet)
     who = _who(task, problem)
     why = _reasons(task, problem, able, who, on_air)
     if among is not None:
         why = [w if asked else NOT_CHOSEN for w, asked in zip(why, among, strict=True)]
     able[able] = who
     problem = _of_some(task, problem, who)
+    if menu is not None:
+        problem = problem.with_menu(menu.only(able))
     allocation = find(task.scheme)(problem)
+    options = allocation.options
     whole = Allocation(
         samples=spread(allocation.samples, able, len(able)),
         steps=spread(allocation.steps, able, len(able)),
+        options=None if options is None else spread(options, able, len(able)),
     )
     seconds = spread(learner_s(problem, allocation), able, len(able))
+    if task.scheme in SPENDING:
+        idle = (whole.samples == 0).tolist()
+        why = [w or DEARER * is_idle for w, is_idle in zip(why, idle, strict=True)]
     if promises is None:
         return Plan(whole, seconds, why=why)
-    counted = expected.per_shard(task.shard)
+    told = task.options.law(told, whole.options)
+    counted = careful(told).expected.per_shard(shard)
     predicted_s = counted.seconds(whole.samples, whole.steps)
     return Plan(whole, predicted_s, planned_s=seconds, law=told, why=why)
 
 
+class _Laws(NamedTuple):
+    expected: DelayLaw
+    planned: DelayLaw
+
+
 def _careful(
-    told: DelayLaw, crew: Trains, promises: Promises | None, rest_s: Floats | None
-) -> tuple[DelayLaw, DelayLaw]:
+    told: DelayLaw, *, crew: Trains, promises: Promises | None, rest_s: Floats | None
+) -> _Laws:
     """Return a law as it is expected to hold, and as it is planned with."""
     expected = planned = told
     if promises:
@@ -125,7 +151,7 @@ def _careful(
         expected, planned = margins.expect(told), margins.plan(told)
     if rest_s is not None:
         expected, planned = (w.slowed(overhead_s=rest_s) for w in (expected, planned))
-    return expected, planned
+    return _Laws(expected, planned)
 
 
 async def _fixed(task: ScheduledTask, crew: Trains, among: Bools | None) -> Plan:
@@ -178,17 +204,19 @@ async def _by_bids(
 def _who(task: ScheduledTask, problem: Problem) -> Bools:
     """Choose who takes part of those who can.
 
-    Data that lies on learners is lost with them, and schemes but CSA take everybody, so
+    Data that lies on learners is lost with them, and schemes but csa take everybody, so
     that these leave out no more than they have to. Where learners train on all that
     they have, the best are those who can do that most often.
     """
     at_most = task.learners_at_most
+    if task.scheme in SPENDING:  # which lets those sit out that are not needed
+        return np.ones(problem.learners, dtype=bool)
     if at_most is not None and task.federated and task.samples is None:
         steps = problem.steps_within(problem.high)
         who = np.zeros(problem.learners, dtype=bool)
         who[np.argsort(-steps, kind="stable")[:at_most]] = True
         return who
-    picky = task.scheme == "csa" and not task.federated
+    picky = task.scheme in PICKY and not task.federated
     if _is_crowded(problem) or picky or at_most is not None:
         return chosen(problem, at_most)
     return np.ones(problem.learners, dtype=bool)
@@ -228,10 +256,17 @@ def _reasons(
 
 
 def _fitting(
-    problem: Problem, cycle: int, at_most: int | None, *, quiet: bool
+    task: ScheduledTask,
+    problem: Problem,
+    cycle: int,
+    at_most: int | None,
+    *,
+    quiet: bool,
 ) -> Problem:
     """Return the problem with no more samples than so many can train on once."""
-    fits = int(np.sort(problem.samples_within(1))[::-1][:at_most].sum())
+    spends = task.scheme in SPENDING
+    each = capacity(problem) if spends else problem.samples_within(1)
+    fits = int(np.sort(each)[::-1][:at_most].sum())
     if not 0 < fits < problem.samples:
         return problem
     logger.log(

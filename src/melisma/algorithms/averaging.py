@@ -19,6 +19,7 @@ from melisma.algorithms.loop import POLL_S, WAIT_S, Outcome
 from melisma.algorithms.merging import Merger
 from melisma.algorithms.participating import Participation
 from melisma.algorithms.promised import Observed, restore, stored
+from melisma.algorithms.spending import Spender
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import InfeasibleError, MelismaError
 from melisma.fleets.protocols import Order, Probed, Trains
@@ -59,7 +60,7 @@ class Averaging:
     ``planner`` decides who does how much, in place of the task's scheme. ``promises``,
     by whose margins it plans, learn what the learners' cycles took. ``auto`` chooses
     deadlines. ``merger`` makes one model of the updates. ``participation`` says who
-    takes part in a cycle.
+    takes part in a cycle. ``spender`` is asked by the planner what may be spent.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class Averaging:
         auto: Auto | None = None,
         merger: Merger | None = None,
         participation: Participation | None = None,
+        spender: Spender | None = None,
     ) -> None:
+        self._spender = spender
         self._crew, self._planner = crew, planner or allocate
         self._promises, self._auto = promises, auto
         self._merger, self._participation = merger or Merger(), participation
@@ -84,6 +87,8 @@ class Averaging:
         nobody can promise to be in time, promises are forgotten until somebody can.
         """
         crew, relaxed = self._crew, 0
+        if self._spender:
+            self._spender.state = log.state
         until_s = crew.now_s() + (WAIT_S if patient else 0.0)
         while True:
             await crew.ready()
@@ -210,7 +215,7 @@ def share_out(
     used twice before all were used once. A learner that was ``probed`` has begun with
     the shard at its own place in that order.
     """
-    shards = allocation.samples
+    shards, options = allocation.samples, allocation.options
     drawn: Sequence[Ints | None] = [None] * len(shards)
     if own is None:
         rng = np.random.default_rng([task.seed, Stream.ROWS, cycle])
@@ -228,6 +233,7 @@ def share_out(
             rows=rows,
             begun=task.shard if probed else 0,
             waits_s=0.0 if waits_s is None else float(waits_s[k]),
+            option=0 if options is None else int(options[k]),
         )
         for k, (amount, rows) in enumerate(
             zip((shards * task.shard).tolist(), drawn, strict=True)

@@ -25,8 +25,8 @@ from melisma.fleets.sums import Energy
 from melisma.learning.aggregation import of_age
 from melisma.learning.evaluation import Scores
 from melisma.learning.parameters import all_finite
-from melisma.maths.arrays import Floats
 from melisma.runs import records
+from melisma.system.energy import PowerProfile
 from melisma.system.metrics import (
     cycle_s,
     max_staleness,
@@ -60,6 +60,7 @@ class CycleLog:
         self.going_on = 0  #: learners that were not done, and whose work is not lost
         self._dropped: Counter[str] = Counter()
         self._not_finite = set[str]()
+        self._power: PowerProfile | None = None
 
     def steered(self, deadline_s: float, **facts: Any) -> None:
         """Record another deadline, which holds from this cycle on."""
@@ -100,19 +101,9 @@ class CycleLog:
         if not self._has_roster:
             self.roster(plan.probed.began_s if plan.probed else None)
         self._seconds = np.zeros(len(self._crew.learners))
-        allocation = plan.allocation
-        for k, shards in enumerate(allocation.samples.tolist()):
-            self._learner(
-                records.Allocated,
-                self._crew.learners[k],
-                0.0,
-                samples=shards * self.task.shard,
-                steps=int(allocation.steps[k]),
-                predicted_s=_at(plan.predicted_s, k),
-                cost=_at(plan.cost, k),
-                planned_s=_at(plan.planned_s, k),
-                why=plan.why[k] if plan.why else "",
-            )
+        self._power = plan.power
+        for k, name in enumerate(self._crew.learners):
+            self._learner(records.Allocated, name, 0.0, **plan.facts(k, self.task))
 
     def moved(self, name: str, **facts: Any) -> None:
         """Record what a fog device did with its data in the slot that ended."""
@@ -142,7 +133,8 @@ class CycleLog:
                 loss=_finite(report.loss),
             )
             late = report.uploaded_s > self.task.deadline_s * (1 + ROUNDING)
-            self._learner(records.Uploaded, name, report.uploaded_s, late=late)
+            facts = {"late": late, "spent_j": self._spent_j(report)}
+            self._learner(records.Uploaded, name, report.uploaded_s, **facts)
             self._checked(name, report.distance, report.uploaded_s)
             if report.samples == 0:
                 self._drop(name, report.uploaded_s, NOTHING, late=True)
@@ -156,6 +148,14 @@ class CycleLog:
                 self._drop(name, report.uploaded_s, why, offence=offence)
             else:
                 self.counted.append(report.samples)
+
+    def _spent_j(self, report: Report) -> float | None:
+        power, sensed_j = self._power, report.spent_j
+        if power is None:
+            return sensed_j
+        computing_s = report.trained_s - report.downloaded_s
+        sending_s = max(report.uploaded_s - computing_s - report.waited_s, 0.0)
+        return power.spent_j(report.learner, computing_s, sending_s, sensed_j)
 
     def _carried(self, report: Report, *, is_refused: bool) -> None:
         """Record the update of an earlier cycle's order."""
@@ -380,7 +380,3 @@ class CycleLog:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _at(values: Floats | None, k: int) -> float | None:
-    return None if values is None else float(values[k])

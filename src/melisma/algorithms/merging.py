@@ -15,6 +15,8 @@ from melisma.fleets.protocols import Carries, Crew, Lost, Order, Report, Updates
 from melisma.learning.aggregation import aggregate, clip, of_age
 from melisma.learning.parameters import Parameters, trained
 from melisma.learning.servers import Server
+from melisma.learning.submodels.coverage import CoveredMean, mean_by_entry
+from melisma.learning.submodels.part import Part
 from melisma.learning.weights import weighting
 
 
@@ -70,7 +72,7 @@ class Merger:
         merged = mean.result()
         if self._server is None:
             return merged
-        return self._server.step(parameters, merged, mean.moving)
+        return mean.settled(self._server.step(parameters, merged, mean.moving))
 
     def _standing_in(
         self, crew: Crew, cycle: int, parameters: Parameters
@@ -111,44 +113,58 @@ class _Mean:
         self._before, self._own = before, own
         self.moving: Collection[str] = trained(task.model).keys()
         self._weighting = weighting(rules.weights, task.training.at(cycle))
-        self._merge = aggregate(rules.rule, rules.trim, rules.most_share)
-        self._weight = self._length = 0.0  # Σ wₖ and Σ wₖ·‖aₖ‖
+        self._merge = CoveredMean(
+            before, lambda: aggregate(rules.rule, rules.trim, rules.most_share)
+        )
+        # Σ wₖ and Σ wₖ·‖aₖ‖ of each part
+        self._weights: dict[Part | None, float] = {}
+        self._lengths: dict[Part | None, float] = {}
 
     def add(self, updates: Updates) -> list[int]:
         """Add updates; return the rows that are refused."""
-        stack, reports = updates.parameters, updates.reports
+        stack, reports, part = updates.parameters, updates.reports, updates.part
+        before = self._before if part is None else part.kept(self._before)
         if self._rules.clip:
-            stack, _ = clip(stack, self._before, self._rules.clip)
+            stack, _ = clip(stack, before, self._rules.clip)
         weights = [self._weight_of(report) for report in reports]
         lengths = [self._weighting.length(report) for report in reports]
-        refused = self._merge.add(self._scaled(stack, lengths), weights)
+        scaled = self._scaled(stack, before, lengths)
+        refused = self._merge.add(scaled, weights, part)
         for row, weight in enumerate(weights):
             if row not in refused:
-                self._weight += weight
-                self._length += weight * lengths[row]
+                self._weights[part] = self._weights.get(part, 0.0) + weight
+                length = self._lengths.get(part, 0.0) + weight * lengths[row]
+                self._lengths[part] = length
         return refused
 
     def _weight_of(self, report: Report) -> float:
         own = report.samples if self._own is None else self._own[report.learner]
         return self._weighting.weight(report, own) * of_age(report.age)
 
-    def _scaled(self, stack: Parameters, lengths: Sequence[float]) -> Parameters:
+    def _scaled(
+        self, stack: Parameters, before: Parameters, lengths: Sequence[float]
+    ) -> Parameters:
         """Return updates with what they change divided by their lengths."""
         if all(length == 1 for length in lengths):
             return stack
         scaled = dict(stack)
-        for name in self.moving:
-            before, rows = self._before[name], stack[name]
-            by = rows.new_tensor(lengths).view(-1, *[1] * before.ndim)
-            scaled[name] = before + (rows - before) / by
+        for name in stack.keys() & self.moving:
+            start, rows = before[name], stack[name]
+            by = rows.new_tensor(lengths).view(-1, *[1] * start.ndim)
+            scaled[name] = start + (rows - start) / by
         return scaled
 
     def result(self) -> Parameters:
         """Return the mean, whose change is as long as they are on average."""
-        mean, length = self._merge.result(), self._length / self._weight
-        if length == 1:
+        mean = self._merge.result()
+        if self._lengths == self._weights:  # all are of length 1
             return mean
+        lengths = mean_by_entry(self._lengths, self._weights, self._before)
         for name in self.moving:
-            before = self._before[name]
-            mean[name] = before + length * (mean[name] - before)
+            before, length = self._before[name], lengths[name]
+            mean[name] = (before + length * (mean[name] - before)).to(mean[name])
         return mean
+
+    def settled(self, after: Parameters) -> Parameters:
+        """Return a model in which what nobody trained is as it was before."""
+        return self._merge.settled(after)

@@ -29,6 +29,9 @@ class RunState:
         self.stopped = False  #: before its last cycle
         self.broken = False  #: the model's loss was not finite after the last cycle
         self.seen: dict[str, Seen] = {}  #: what learners have shown, by name
+        self.spent_j = self.cost = 0.0  #: of all learners, measured where it is known
+        self.batteries: dict[str, tuple[float, float]] = {}  #: last time and joules
+        self._predicted_j: dict[str, float] = {}  # of each learner's last cycle
         self._began_s: dict[str, float] = {}  # of each learner's last cycle
         for record in past:
             self.see(record)
@@ -49,6 +52,7 @@ class RunState:
                 self.offences[name] += 1
             case records.Allocated(learner=name, time_s=time_s):
                 self._began_s[name] = time_s
+                self._spend(record)
             case records.Trained() | records.Halted():
                 before = self.seen.get(record.learner, UNSEEN)
                 self.seen[record.learner] = before._replace(
@@ -60,6 +64,7 @@ class RunState:
             case records.Uploaded(learner=name, time_s=time_s) if name in self.seen:
                 took_s = time_s - self._began_s.get(name, time_s)
                 self.seen[name] = self.seen[name]._replace(seconds=took_s)
+                self._correct(record)
             case records.Steered(cycle=number, deadline_s=deadline_s, trained=trained):
                 self.deadline_s, self.by_hand = deadline_s, not record.why
                 if trained is not None:
@@ -69,3 +74,22 @@ class RunState:
                 self.evaluations.append(record)
             case records.Stopped():
                 self.stopped = True
+
+    def _spend(self, order: records.Allocated) -> None:
+        """Count what an order is predicted to spend."""
+        self.cost += order.cost or 0.0
+        self.spent_j += order.predicted_j or 0.0
+        self._predicted_j[order.learner] = order.predicted_j or 0.0
+        if order.battery_j is not None:
+            self.batteries[order.learner] = order.time_s, order.battery_j
+
+    def _correct(self, uploaded: records.Uploaded) -> None:
+        """Count what was measured in place of what was predicted."""
+        if uploaded.spent_j is None:
+            return
+        name = uploaded.learner
+        more_j = uploaded.spent_j - self._predicted_j.pop(name, uploaded.spent_j)
+        self.spent_j += more_j
+        if name in self.batteries:
+            time_s, level_j = self.batteries[name]
+            self.batteries[name] = time_s, max(0.0, level_j - more_j)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from melisma.learning.metrics import METRICS, Metric
 from melisma.learning.parameters import Model
 from melisma.learning.settings import Merging, Training
 from melisma.maths.arrays import Floats, Ints
+from melisma.system.energy import PowerProfile
 from melisma.system.law import DelayLaw
+from melisma.system.options import AS_NOW, Options
 from melisma.system.problem import Allocation
 
 MEAN, TRAINING = Merging(), Training()
@@ -43,6 +46,7 @@ class ScheduledTask:
     metrics: tuple[Metric, ...] = (METRICS["accuracy"],)  #: the first is *the* metric
     federated: bool = False  #: learners train on data of their own
     stop: Stop = NEVER  #: before the last cycle
+    options: Options = AS_NOW  #: of learners, from which the scheme may choose
 
     def __post_init__(self) -> None:
         for name in ("cycles", "shard", "steps"):
@@ -125,11 +129,38 @@ class Plan:
     law: DelayLaw | None = None  #: per sample, without that care
     known_s: Floats | None = None  #: the same of whole orders, where no law is known
     why: Sequence[str] = ()  #: each learner sits out, if it does
+    predicted_j: Floats | None = None  #: where it is known what learners draw
+    battery_j: Floats | None = None  #: left once that is spent; inf: the mains
+    power: PowerProfile | None = None  #: what they draw
 
     @property
     def has_work(self) -> bool:
         """Whether anybody has anything to do."""
         return bool(self.allocation.samples.any())
+
+    def facts(self, k: int, task: ScheduledTask) -> dict[str, Any]:
+        """Return what a record says of one learner's part."""
+        work = self.allocation
+        facts: dict[str, Any] = {
+            name: _at(getattr(self, name), k)
+            for name in ("predicted_s", "cost", "planned_s", "predicted_j", "battery_j")
+        }
+        if work.options is not None and work.samples[k]:
+            m = int(work.options[k])
+            facts["option"] = task.options.names[m]
+            facts["saved_bytes"] = task.options.saved_bytes(m)
+        return facts | {
+            "samples": int(work.samples[k]) * task.shard,
+            "steps": int(work.steps[k]),
+            "why": self.why[k] if self.why else "",
+        }
+
+
+def _at(values: Floats | None, k: int) -> float | None:
+    """Return a learner's value; None for all that is not finite."""
+    if values is None or not np.isfinite(values[k]):
+        return None
+    return float(values[k])
 
 
 def in_batches(batches: int, samples: int, batch: int, shard: int) -> tuple[int, int]:

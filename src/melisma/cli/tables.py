@@ -105,13 +105,17 @@ def _show_learners(job: "Job", records: "list[Record]") -> None:
     """Show what each learner was given and did, over all cycles."""
     from melisma.views.ledger import learner_cycles, totals
 
+    learners, why = totals(learner_cycles(records)), dict[str, list[str]]()
+    chooses = any(learner.option for learner in learners)
+    has_power = any(group.power for group in job.learners)
     table = table_of(
         *("learner", "cycles", "samples", "epochs", "predicted\n(s)", "measured\n(s)"),
         *("error\n(%)", "samples\ntrained", "updates\nlost"),
         *(("updates\ncarried",) if job.late == "carry" else ()),
         *(("late\n(%)", "reserve\n(%)") if job.late_at_most else ()),
+        *(("option", "saved\n(MB)") if chooses else ()),
+        *(("predicted\n(J)", "spent\n(J)") if has_power else ()),
     )
-    learners, why = totals(learner_cycles(records)), dict[str, list[str]]()
     for learner in learners[:SHOWN]:
         if not learner.cycles:
             table.add_row(learner.learner, "0", "sits out")
@@ -130,6 +134,12 @@ def _show_learners(job: "Job", records: "list[Record]") -> None:
             f"{learner.lost:,}",
             *((f"{learner.carried:,}",) if job.late == "carry" else ()),
             *(_promised(learner) if job.late_at_most else ()),
+            *((learner.option, f"{learner.saved_bytes / 1e6:,.1f}") if chooses else ()),
+            *(
+                (known(learner.predicted_j, 2), known(learner.spent_j, 2))
+                if has_power
+                else ()
+            ),
         )
     show(table, "Learners: means over their cycles")
     for outcome, names in why.items():

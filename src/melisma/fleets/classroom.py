@@ -3,24 +3,31 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from melisma.fleets.buffers import LocalBuffers
+from melisma.fleets.buffers import Here, LocalBuffers, everybody
 from melisma.learning.batched import Chunk, choice_for, train_many
+from melisma.learning.codecs import Codec
 from melisma.learning.engines import Lesson
 from melisma.learning.parameters import (
     Model,
     Parameters,
     parameters_of,
+    put,
     stacked,
     trained,
+    zeros_like,
 )
 from melisma.learning.samples import Samples
 from melisma.learning.settings import Hardware, Training
+from melisma.learning.submodels.part import Part
 from melisma.learning.wire import Senders, Wire, seed_of
 from melisma.maths.arrays import Ints
 
 
 class Classroom:
-    """One model, its samples and settings, and what every learner keeps of it."""
+    """One model, its samples and settings, and what every learner keeps of it.
+
+    Where learners train a ``part`` of the model, that alone travels and is trained.
+    """
 
     def __init__(
         self,
@@ -28,15 +35,19 @@ class Classroom:
         samples: Samples,
         training: Training,
         hardware: Hardware,
-        wire: Wire | None = None,
+        wires: Sequence[Wire] = (Wire(),),
         seed: int = 0,
+        part: Part | None = None,
     ) -> None:
-        self._model, self._samples = model, samples
+        self._model = model if part is None else part.model
+        self._samples, self._part = samples, part
         self._training, self._hardware = training, hardware
-        self._buffers = LocalBuffers(model)
-        self._wire, self._seed = wire or Wire(), seed
-        self._senders = Senders(self._wire.up)
-        self._moving = {n: p.detach() for n, p in trained(model).items()}
+        self._buffers = LocalBuffers(self._model)
+        self._wires, self._seed = wires, seed
+        self._is_plain = all(wire.is_plain for wire in wires)
+        self._senders = Senders()
+        self._sent = trained(model).keys()
+        self._moving = {n: p.detach() for n, p in trained(self._model).items()}
 
     def train(
         self,
@@ -44,45 +55,75 @@ class Classroom:
         cycle: int,
         names: Sequence[str],
         plans: Sequence[Ints],
-        corrections: Sequence[Parameters] | None = None,
+        corrections: Sequence[Parameters | None] = (),
         starts: Sequence[Parameters] | None = None,
+        options: Sequence[int] | None = None,
     ) -> Iterator[tuple[Chunk, Parameters]]:
-        """Train learners by their plans; yield some at a time, and what arrives."""
-        arrived = self._arrived(parameters, cycle)
-        lesson = self._lesson(arrived, cycle, names)
-        lesson = replace(lesson, corrections=corrections, starts=starts)
+        """Train learners by their plans; yield some at a time, and what arrives.
+
+        What travels does so by each learner's option, or by the first.
+        """
+        part = self._part
+        wires = [self._wires[m] for m in options or [0] * len(names)]
+        arrived = self._arrived(parameters, cycle, wires)
+        if part is not None and arrived:
+            put(arrived[0], self._model)  # what stays as it came is in the model alone
+            arrived = [{n: model[n] for n in part.up} for model in arrived]
+            parameters = part.kept(parameters)
+        ways = {wire.down: model for wire, model in zip(wires, arrived, strict=True)}
+        if len(ways) > 1:
+            starts = arrived
+        common = next(iter(ways.values()), parameters)
+        lesson = self._lesson(common, cycle, names)
+        whole = _whole(corrections, parameters)
+        lesson = replace(lesson, corrections=whole, starts=starts)
         for chunk in train_many(lesson, plans, self._hardware.threads):
             whose = [names[place] for place in chunk.learners]
             stack = self._buffers.keep(whose, chunk.parameters)
-            yield chunk, self._learnt(stack, whose, arrived, parameters, cycle)
+            if self._is_plain:
+                yield chunk, stack
+                continue
+            found = [
+                self._learnt(
+                    {n: rows[row] for n, rows in stack.items()},
+                    names[place],
+                    wires[place],
+                    arrived[place],
+                    parameters,
+                    cycle,
+                )
+                for row, place in enumerate(chunk.learners)
+            ]
+            yield chunk, stacked(found)
 
-    def _arrived(self, parameters: Parameters, cycle: int) -> Parameters:
-        """Return the model as learners have it, once it has travelled."""
-        if self._wire.is_plain:
-            return parameters
-        seed = seed_of(self._seed, cycle)
-        sent = self._wire.sent(parameters, self._moving, seed)
-        found = self._wire.arrived(sent, parameters, self._moving)
-        return {name: t.to(parameters[name].device) for name, t in found.items()}
+    def _arrived(
+        self, parameters: Parameters, cycle: int, wires: Sequence[Wire]
+    ) -> list[Parameters]:
+        """Return the model as each learner has it, once it has travelled its way."""
+        sent = parameters if self._part is None else self._part.sent(parameters)
+        if self._is_plain:
+            return [sent] * len(wires)
+        seed, ways = seed_of(self._seed, cycle), dict[Codec, Parameters]()
+        for wire in wires:
+            if wire.down not in ways:
+                packed = wire.sent(sent, self._sent, seed)
+                found = wire.arrived(packed, sent, self._sent)
+                ways[wire.down] = {n: t.to(sent[n]) for n, t in found.items()}
+        return [ways[wire.down] for wire in wires]
 
     def _learnt(
         self,
-        stack: Parameters,
-        names: Sequence[str],
+        own: Parameters,
+        name: str,
+        wire: Wire,
         arrived: Parameters,
         parameters: Parameters,
         cycle: int,
     ) -> Parameters:
-        """Return what learners trained, once it has travelled back."""
-        if self._wire.is_plain:
-            return stack
-        found = []
-        for row, name in enumerate(names):
-            own = {n: rows[row] for n, rows in stack.items()}
-            seed = seed_of(self._seed, cycle, name)
-            update = self._senders[name].update(own, arrived, self._moving, seed)
-            found.append(self._wire.learnt(update, parameters, self._moving, seed))
-        return stacked(found)
+        """Return what a learner trained, once it has travelled back."""
+        seed = seed_of(self._seed, cycle, name)
+        update = self._senders[name].update(own, arrived, self._moving, seed, wire.up)
+        return wire.learnt(update, parameters, self._moving, seed)
 
     def how(self, names: Sequence[str]) -> str:
         """Say how these learners are trained, and why not faster."""
@@ -92,10 +133,10 @@ class Classroom:
         """Return what learners keep to themselves."""
         return self._buffers.state() | self._senders.state()
 
-    def restore(self, saved: Parameters) -> None:
-        """Restore that."""
-        self._buffers.restore(saved)
-        self._senders.restore(saved, self._moving)
+    def restore(self, saved: Parameters, is_here: Here = everybody) -> None:
+        """Restore that, of who is here."""
+        self._buffers.restore(saved, is_here)
+        self._senders.restore(saved, self._moving, is_here)
 
     def _lesson(
         self, parameters: Parameters, cycle: int, names: Sequence[str]
@@ -108,3 +149,13 @@ class Classroom:
             self._hardware.precision,
             self._buffers.of(names),
         )
+
+
+def _whole(
+    corrections: Sequence[Parameters | None], parameters: Parameters
+) -> list[Parameters] | None:
+    """Return everybody's correction, if anybody has one: that of the others is 0."""
+    if not any(corrections):
+        return None
+    none = zeros_like(parameters)
+    return [none if one is None else one for one in corrections]

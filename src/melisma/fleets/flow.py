@@ -107,7 +107,7 @@ class SimulatedFlow(SimulatedLearners):
                 one.result = one.start
             return
         names, orders = list(todo), list(todo.values())
-        together = self._classroom.train(
+        together = self._classrooms.whole.train(
             orders[0].start,
             self._cycle,
             names,

@@ -137,6 +137,7 @@ def accepted(
         trained_s=time_within(downloaded_s, update.trained_s, after_s),
         uploaded_s=after_s,
         distance=distance,
+        spent_j=None if update.spent_j is None else float(update.spent_j),
     )
     return Updates([report], stacked([update.parameters]))
 
@@ -181,6 +182,9 @@ def _wrong_report(update: Update) -> str:
     for reported_s in (update.downloaded_s, update.trained_s):
         if reported_s is not None and not _is_number(reported_s):
             return f"a time of {reported_s} s"
+    spent_j = update.spent_j
+    if spent_j is not None and not (_is_number(spent_j) and 0 <= spent_j <= MOST_J):
+        return "an energy that cannot be"
     return ""
 
 

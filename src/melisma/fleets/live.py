@@ -216,6 +216,7 @@ class LiveLearners(LiveCrew):
         if began is None:
             began = self._begin(parameters)
         given = [order for order in orders if order.samples]
+        self._served.options = {self.learners[o.learner]: o.option for o in given}
         arriving = as_they_arrive(
             [self._train(order, parameters, deadline_s, began) for order in given]
         )
@@ -289,7 +290,9 @@ class LiveLearners(LiveCrew):
             return self.failed(order.learner, error, time.monotonic() - began, name)
         took_s = time.monotonic() - began
         try:
-            update = await asyncio.to_thread(self._served.opened, update, name, sent)
+            update = await asyncio.to_thread(
+                self._served.opened, update, name, sent, order.option
+            )
         except DataError as error:
             return refused(order.learner, str(error), took_s)
         outcome = await judged(

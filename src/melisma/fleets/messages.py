@@ -113,6 +113,8 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     late: Late  #: what to do if that cannot be met
     first: int = 0  #: samples of it that a probe has trained on
     corrected: bool = False  #: there is a correction of its gradients to be fetched
+    down: str = ""  #: codec of its model, where learners differ in that; "": the task's
+    up: str = ""  #: codec of what it changes, likewise
 
 
 @rpc.register
@@ -124,6 +126,7 @@ class Update(Trained, frozen=True, kw_only=True):
     downloaded_s: float | None = None  #: since the request arrived; None if private
     trained_s: float | None = None
     packed: Packed | None = None  #: in place of parameters, where codecs are used
+    spent_j: float | None = None  #: by the device's own sensor, if it has one
 
 
 @rpc.register

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from melisma.learning.parameters import Parameters
+from melisma.learning.submodels.part import Part
 from melisma.learning.training import Trained
 from melisma.maths.arrays import Floats, Ints
 from melisma.system.law import DelayLaw
@@ -34,6 +35,7 @@ class Order:
     begun: int = 0  #: samples of it that were dispatched by a probe already
     waits_s: float = 0.0  #: idle after a probe, until this order comes (simulated)
     correction: Parameters | None = None  #: added to every gradient (SCAFFOLD)
+    option: int = 0  #: by which it takes part, of those that the job lists
 
 
 class Report(Trained, frozen=True, kw_only=True):
@@ -46,6 +48,7 @@ class Report(Trained, frozen=True, kw_only=True):
     distance: float | None = None  #: from its work redone, where that was checked
     age: int = 0  #: cycles since its order, where it was carried on (Late.CARRY)
     waited_s: float = 0.0  #: before it began, for an earlier order to be done
+    spent_j: float | None = None  #: until it was trained, by a sensor of the learner
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +57,7 @@ class Updates:
 
     reports: list[Report]
     parameters: Parameters  #: a stack, in the order of ``reports``
+    part: Part | None = None  #: of the model, which these are of; None: all of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

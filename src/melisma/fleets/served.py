@@ -1,6 +1,6 @@
 """What learners fetch from the orchestrator: models and shards, by task."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,6 +11,7 @@ from melisma.bundles.bundle import Bundle
 from melisma.errors import ConfigError, DataError, TrainingError
 from melisma.fleets.messages import TrainRequest, Update
 from melisma.fleets.protocols import Order
+from melisma.learning.codecs import Codec
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Late
 from melisma.learning.shards import Shard, ShardStore
@@ -32,7 +33,11 @@ class ServedTask:
     models: dict[int, Parameters | Packed] = field(default_factory=dict)
     #: Of this cycle's gradients, by learner.
     corrections: dict[str, Parameters] = field(default_factory=dict)
-    wire: Wire = field(default_factory=Wire)
+    wires: Sequence[Wire] = (Wire(),)  #: ways that orders may name, by place
+    #: By learner, in this cycle, where there are several.
+    options: dict[str, int] = field(default_factory=dict)
+    #: This cycle's, where there are several ways down.
+    sent: dict[Codec, Packed] = field(default_factory=dict)
     moving: Collection[str] = ()  #: what is trained, where codecs are used
     seed: int = 0
 
@@ -48,32 +53,62 @@ class ServedTask:
         """Serve the model of a new cycle, and of as many before it as are kept."""
         self.cycle, self.parameters = cycle, parameters
         self._serve()
-        self.corrections = {}
+        self.corrections, self.options = {}, {}
         for old in [n for n in self.models if n <= cycle - self.kept]:
             del self.models[old]
 
     def _serve(self) -> None:
         self.models[self.cycle] = self.parameters
-        if not self.wire.is_plain:
-            seed = seed_of(self.seed, self.cycle)
-            sent = self.wire.sent(self.parameters, self.moving, seed)
-            self.models[self.cycle] = sent
+        if self._is_plain:
+            return
+        seed, ways = seed_of(self.seed, self.cycle), {w.down: w for w in self.wires}
+        self.sent = {
+            down: wire.sent(self.parameters, self.moving, seed)
+            for down, wire in ways.items()
+        }
+        if not self._differ:
+            self.models[self.cycle] = self.sent[self.wires[0].down]
 
-    def opened(self, update: object, name: str, sent: Parameters) -> object:
+    @property
+    def _differ(self) -> bool:
+        """Whether learners take part in unlike ways."""
+        return len(self.wires) > 1
+
+    @property
+    def _is_plain(self) -> bool:
+        return not self._differ and self.wires[0].is_plain
+
+    def model_for(self, cycle: int, caller: Callable[[], str]) -> Parameters | Packed:
+        """Return the model of a cycle as it travels to a learner.
+
+        TrainingError for a cycle that is over, and for who has no order in it.
+        """
+        if cycle not in self.models:
+            raise TrainingError(f"cycle {cycle} is over: this is cycle {self.cycle}")
+        if not self._differ:
+            return self.models[cycle]
+        if (name := caller()) not in self.options:
+            raise TrainingError(f"{name} has no order in cycle {cycle}")
+        return self.sent[self.wires[self.options[name]].down]
+
+    def opened(
+        self, update: object, name: str, sent: Parameters, option: int = 0
+    ) -> object:
         """Return a learner's update of the model ``sent``, parameters as they are.
 
-        DataError if it has none that its codec could have made.
+        DataError if it has none that the codec of its order could have made.
         """
-        if self.wire.is_plain or not isinstance(update, Update):
+        if self._is_plain or not isinstance(update, Update):
             return update
         seed = seed_of(self.seed, self.cycle, name)
-        learnt = self.wire.learnt(update.packed, sent, self.moving, seed)
+        learnt = self.wires[option].learnt(update.packed, sent, self.moving, seed)
         return msgspec.structs.replace(update, parameters=learnt, packed=None)
 
     def request(
         self, order: Order, deadline_s: float, late: Late, cycle: int | None = None
     ) -> TrainRequest:
         """Return an order of a cycle, or of the current, as its learner gets it."""
+        wire = self.wires[order.option]
         return TrainRequest(
             task=self.task,
             cycle=self.cycle if cycle is None else cycle,
@@ -84,6 +119,8 @@ class ServedTask:
             late=late,
             first=order.begun,
             corrected=order.correction is not None,
+            down=str(wire.down) if self._differ else "",
+            up=str(wire.up) if self._differ else "",
         )
 
 
@@ -100,11 +137,11 @@ class ModelServer:
 
     @rpc.expose(idempotent=True)
     def parameters(self, task: str, cycle: int) -> Parameters | Packed:
-        """Return the model of a cycle; TrainingError for one that is over."""
-        served = self._of(task)
-        if cycle not in served.models:
-            raise TrainingError(f"cycle {cycle} is over: this is cycle {served.cycle}")
-        return served.models[cycle]
+        """Return the model of a cycle, as the caller is to have it.
+
+        TrainingError for a cycle that is over.
+        """
+        return self._of(task).model_for(cycle, lambda: rpc.current().caller)
 
     @rpc.expose(idempotent=True)
     def correction(self, task: str, cycle: int) -> Parameters:

@@ -1,23 +1,27 @@
 """Learners on a virtual clock: times by the delay law, gradients are real."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from melisma.errors import ConfigError
 from melisma.fleets.classroom import Classroom
+from melisma.fleets.classrooms import Classrooms
 from melisma.fleets.drifting import Careful, DriftingLearners, PromisedLearners
 from melisma.fleets.prices import Chance, Prices
 from melisma.fleets.protocols import NOT_NEEDED, NOT_THERE, Lost, Order, Probed, Updates
-from melisma.learning.parameters import Model, Parameters, zeros_like
+from melisma.learning.parameters import Model, Parameters
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
+from melisma.learning.submodels.part import Part
 from melisma.learning.training import batch_plan
 from melisma.learning.wire import Wire
 from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.schemes.dab import dab
 from melisma.system.law import DelayLaw
+from melisma.system.options import AS_NOW, Options
 from melisma.system.problem import Problem
 from melisma.system.radio import RadioCell
 from melisma.system.streams import Stream
@@ -65,7 +69,9 @@ class SimulatedLearners:
     that is not the law itself. ``own_rows`` are the samples that lie on each
     learner in federated mode; a learner draws from them what its order asks for. In a
     ``cell`` the law is that of each cycle's channel, which the orchestrator knows when
-    the cycle begins.
+    the cycle begins. All laws are of the first of ``wires``; an order may name another
+    one, by its place, which are the ``options`` that an orchestrator has. ``parts``, by
+    name, are what some learners train of the model.
     """
 
     def __init__(
@@ -82,7 +88,9 @@ class SimulatedLearners:
         own_rows: Sequence[Ints] | None = None,
         hardware: Hardware = HERE,
         cell: RadioCell | None = None,
-        wire: Wire | None = None,
+        wires: Sequence[Wire] = (Wire(),),
+        options: Options = AS_NOW,
+        parts: Mapping[str, Part] | None = None,
     ) -> None:
         self.enough: int | None = None  #: updates that end a cycle; None: all
         #: Returns before each cycle the learners that take part; None: all of them.
@@ -96,7 +104,9 @@ class SimulatedLearners:
         self.learning = not (conditions and conditions.timing)
         self._coming: Chance | None = None
         self._samples, self._training = samples, training
-        self._classroom = Classroom(model, samples, training, hardware, wire, seed)
+        self._options = options
+        room = partial(Classroom, model, samples, training, hardware, wires, seed)
+        self._classrooms = Classrooms(room, parts or {})
         self._conditions = conditions or Conditions()
         self._careful = self._carefully()
         self._rng = np.random.default_rng([seed, Stream.FLEET])
@@ -251,29 +261,34 @@ class SimulatedLearners:
             return
         names = [self.learners[orders[i].learner] for i in arrival.tolist()]
         corrections = [orders[i].correction for i in arrival.tolist()]
-        together = self._classroom.train(
-            parameters, self._cycle, names, plans, _whole(corrections, parameters)
+        together = self._classrooms.train(
+            parameters,
+            self._cycle,
+            names,
+            plans,
+            corrections,
+            options=[orders[i].option for i in arrival.tolist()],
         )
-        for chunk, stack in together:
+        for chunk, stack, part in together:
             reports = [
                 prices.report(i, orders[i].learner, loss)
                 for i, loss in zip(
                     arrival[chunk.learners].tolist(), chunk.loss.tolist(), strict=True
                 )
             ]
-            yield Updates(reports, stack)
+            yield Updates(reports, stack, part)
 
     def state(self) -> Parameters:
         """Return the buffers that learners keep to themselves."""
-        return self._classroom.state()
+        return self._classrooms.state()
 
     def restore(self, saved: Parameters) -> None:
         """Restore those buffers."""
-        self._classroom.restore(saved)
+        self._classrooms.restore(saved)
 
     def how(self) -> str:
         """Say how learners are trained here, and why not faster."""
-        return self._classroom.how(self._names)
+        return self._classrooms.how(self._names)
 
     def expel(self, name: str, reason: str) -> None:
         """Exclude a learner from the next cycle on."""
@@ -296,6 +311,9 @@ class SimulatedLearners:
         size = self._training.batch
         per_pass = -(-d // size)
         waits_s = np.array([order.waits_s for order in orders])
+        taken = np.zeros(len(self._names), dtype=np.int64)
+        taken[k] = [order.option for order in orders]
+        chance = replace(chance, through=self._options.law(chance.through, taken))
         download_s, sample_s, upload_s = chance.phases_s(k, d, np.ones_like(d))
         download_s += waits_s
         due = steps * d
@@ -375,16 +393,6 @@ def _unlearnt(
     return Updates(
         reports, {n: t.expand(*shape, *t.shape) for n, t in parameters.items()}
     )
-
-
-def _whole(
-    corrections: Sequence[Parameters | None], parameters: Parameters
-) -> list[Parameters] | None:
-    """Return everybody's correction, if anybody has one: that of the others is 0."""
-    if not any(corrections):
-        return None
-    none = zeros_like(parameters)
-    return [none if one is None else one for one in corrections]
 
 
 def _drawn(rows: Ints, number: int, rng: np.random.Generator) -> Ints:

@@ -39,8 +39,9 @@ def configured(run_config: UserConfig) -> RunConfig:
             f"{WHERE}: [aggregation] correction, which no message has room for: leave "
             "it out"
         )
-    if not job.wire.is_plain:
+    if not job.wire.is_plain or job.options:
         raise ConfigError(
-            f"{WHERE}: [wire], which no message has room for: leave it out"
+            f"{WHERE}: [wire] and [[options]], which no message has room for: leave "
+            "them out"
         )
     return RunConfig(job=job, nodes=nodes, runs=Path(str(runs)))

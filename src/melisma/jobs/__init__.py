@@ -6,9 +6,10 @@ from melisma.lazy import offer
 
 if TYPE_CHECKING:
     from melisma.jobs.asynchronous_table import AsynchronousTable
-    from melisma.jobs.building import dataset_of, own_rows, transfers_of
+    from melisma.jobs.building import dataset_of, own_rows
     from melisma.jobs.data_table import DataTable, Split
     from melisma.jobs.fog_table import Costs, FogTable
+    from melisma.jobs.options import transfers_of
     from melisma.jobs.schema import (
         AggregationTable,
         Job,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         TrainingTable,
         WorkloadTable,
     )
+    from melisma.jobs.wire_table import OptionTable
 
 __all__ = [
     "AggregationTable",
@@ -27,6 +29,7 @@ __all__ = [
     "FogTable",
     "Job",
     "LearnersTable",
+    "OptionTable",
     "ParticipationTable",
     "Split",
     "StateTable",
@@ -40,9 +43,11 @@ __all__ = [
 offer(
     globals(),
     asynchronous_table="AsynchronousTable",
-    building="dataset_of own_rows transfers_of",
+    building="dataset_of own_rows",
     data_table="DataTable Split",
     fog_table="Costs FogTable",
+    options="transfers_of",
     schema="AggregationTable Job LearnersTable ParticipationTable StateTable "
     "TrainingTable WorkloadTable",
+    wire_table="OptionTable",
 )

@@ -1,15 +1,18 @@
 """Keys of a job that only one task whose updates are averaged can have."""
 
+import math
+
 from melisma.errors import ConfigError
 from melisma.jobs.asynchronous_checks import ASYNCHRONOUS
+from melisma.jobs.energy_table import Per
 from melisma.jobs.schema import Job, tasks_of
-from melisma.learning.settings import Correction, Late
-from melisma.schemes import DECENTRALISED, FIXED
+from melisma.learning.settings import Correction, Late, Rule
+from melisma.schemes import DECENTRALISED, FIXED, SPENDING
 from melisma.schemes.participation import enough
 from melisma.system.law import Mode
 
 
-def check_averaged(job: Job, *, averages: bool) -> None:
+def check_averaged(job: Job, *, averages: bool, live: bool = False) -> None:
     """Raise ConfigError for keys that a job cannot have; ``averages``: it is such."""
     _check_fixed(job)
     _check_auto(job, averages=averages)
@@ -21,6 +24,8 @@ def check_averaged(job: Job, *, averages: bool) -> None:
     _check_correction(job, averages=averages)
     _check_participation(job, averages=averages)
     _check_wire(job, averages=averages)
+    _check_spending(job, averages=averages)
+    _check_submodels(job, averages=averages, live=live)
     if job.learners_at_most is not None and not averages:
         raise ConfigError(
             "learners_at_most is for one task whose updates are averaged: leave it out"
@@ -93,15 +98,99 @@ def _check_participation(job: Job, *, averages: bool) -> None:
 
 def _check_wire(job: Job, *, averages: bool) -> None:
     """Raise ConfigError if what travels cannot be made smaller."""
-    if job.wire.is_plain:
+    if job.options and not job.wire.is_plain:
+        raise ConfigError(
+            "[wire] is how all learners take part, and [[options]] is what each may "
+            "choose from: leave one of them out"
+        )
+    if len({option.name for option in job.options}) < len(job.options):
+        raise ConfigError("[[options]] has one twice: leave it out")
+    if job.wire.is_plain and not job.options:
         return
+    what = "[[options]]" if job.options else "[wire]"
     if not averages or job.scheme in ASYNCHRONOUS or job.late == Late.CARRY:
         raise ConfigError(
-            "[wire] is for one task whose updates are averaged in cycles, and not with "
-            "late = 'carry': leave it out"
+            f"{what} is for one task whose updates are averaged in cycles, and not "
+            "with late = 'carry': leave it out"
         )
     if job.checks:
         raise ConfigError(
-            "checks repeat a learner's work and compare every number, which [wire] "
+            f"checks repeat a learner's work and compare every number, which {what} "
             "makes smaller: leave one of them out"
+        )
+
+
+def _check_spending(job: Job, *, averages: bool) -> None:
+    """Raise ConfigError if what is spent cannot be planned by, or counted."""
+    powered = [group.power is not None for group in job.learners]
+    limits = [key for key in ("energy", "carbon") if getattr(job, key) is not None]
+    limits += ["budget"] if job.budget is not None and not job.tasks else []
+    if any(powered) and (not averages or job.late == Late.CARRY):
+        raise ConfigError(
+            "[learners.power] is for one task whose updates are averaged, and not with "
+            "late = 'carry': leave it out"
+        )
+    if any(powered) != all(powered):
+        k = powered.index(False)
+        raise ConfigError(
+            f"learners {job.learners[k].name!r} have no power, and others do: give it "
+            "for all or for none"
+        )
+    if job.scheme in SPENDING and averages:
+        _check_planned_by(job, limits, is_known=all(powered))
+    elif set(limits) - {"budget"} or job.per != Per.CYCLE:
+        raise ConfigError(
+            f"{', '.join(limits) or 'per'} under {job.scheme!r}, which does not plan "
+            f"by what is spent: use {' or '.join(sorted(SPENDING))}, or leave it out"
+        )
+
+
+def _check_planned_by(job: Job, limits: list[str], *, is_known: bool) -> None:
+    if limits and not is_known:
+        raise ConfigError(
+            f"{', '.join(limits)} is given, and not what learners draw: give "
+            "[learners.power]"
+        )
+    if len(limits) > 1:
+        raise ConfigError(f"{' and '.join(limits)} are given: give one of them")
+    for key in limits:
+        if not 0 < getattr(job, key) < math.inf:
+            raise ConfigError(f"{key} is {getattr(job, key)}: give a number above 0")
+    if job.deadline.is_auto or job.learners_at_most is not None:
+        raise ConfigError(
+            f"deadline = 'auto' and learners_at_most are not for {job.scheme!r}: leave "
+            "them out"
+        )
+
+
+def _check_submodels(job: Job, *, averages: bool, live: bool) -> None:
+    """Raise ConfigError if learners cannot train parts of the model."""
+    if all(group.submodel is None for group in job.learners):
+        return
+    table = job.aggregation
+    if live:
+        raise ConfigError("submodel is simulated only: leave it out of a live run")
+    if not averages or job.scheme in ASYNCHRONOUS or job.late == Late.CARRY:
+        raise ConfigError(
+            "submodel is for one task whose updates are averaged in cycles, and not "
+            "with late = 'carry': leave it out"
+        )
+    if job.options:
+        raise ConfigError(
+            "submodel with [[options]], whose values are of the whole model: leave one "
+            "of them out"
+        )
+    if table.rule != Rule.MEAN or table.most_share is not None:
+        raise ConfigError(
+            "submodel with [aggregation] rule or most_share, which compare updates of "
+            "the same parameters: leave one of them out"
+        )
+    if table.correction != Correction.NONE:
+        raise ConfigError(
+            "submodel with [aggregation] correction, which is of the whole model: "
+            "leave one of them out"
+        )
+    if job.channel.changing:
+        raise ConfigError(
+            "submodel in a cell whose channels change: leave out one of them"
         )

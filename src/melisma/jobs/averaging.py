@@ -1,5 +1,6 @@
 """Averaging from a job: simulated and live."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,6 +14,7 @@ from melisma.algorithms.controls import MOST, Controls
 from melisma.algorithms.loop import train
 from melisma.algorithms.merging import Merger
 from melisma.algorithms.participating import Participation
+from melisma.algorithms.spending import Spender
 from melisma.algorithms.standins import StandIns
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import ConfigError
@@ -28,11 +30,13 @@ from melisma.jobs.building import (
     names_of,
     own_rows,
     task_on,
-    wire_of,
     workload_of,
 )
 from melisma.jobs.live_task import LiveTask
+from melisma.jobs.options import options_of, wires_of
+from melisma.jobs.parts import parts_of
 from melisma.jobs.schema import Job
+from melisma.jobs.spending import spender_of
 from melisma.learning.servers import server_for
 from melisma.learning.settings import HERE, Correction, Hardware, Late
 from melisma.maths.arrays import Bools
@@ -46,6 +50,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     """Load, build and price what a job describes; ConfigError or DataError if wrong."""
     task, learners = learners_of(job, hardware)
     promises = promises_of(job)
+    spender = spender_of(job, task.model, task.data, promises)
 
     async def in_cell(
         task: ScheduledTask,
@@ -56,18 +61,13 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
         among: Bools | None = None,
     ) -> Plan:
         """Allocate by a cycle's channel: who cannot take part in it sits out."""
-        return await allocate(
-            task,
-            crew,
-            cycle,
-            only_able=True,
-            on_air=learners.on_air(),
-            among=among,
-            promises=promises,
-        )
+        plan = spender or partial(allocate, promises=promises)
+        on_air = learners.on_air()
+        return await plan(task, crew, cycle, only_able=True, on_air=on_air, among=among)
 
-    planner = in_cell if job.channel.changing else planner_of(job, promises)
-    algorithm = _averaging(job, learners, planner, promises, merger_of(job))
+    planner = in_cell if job.channel.changing else planner_of(job, promises, spender)
+    merger = merger_of(job)
+    algorithm = _averaging(job, learners, planner, promises, merger, spender)
     return Prepared(job, task, learners, algorithm)
 
 
@@ -76,11 +76,13 @@ def promises_of(job: Job) -> Promises | None:
     return None if job.late_at_most is None else Promises(job.late_at_most)
 
 
-def planner_of(job: Job, promises: Promises | None) -> Planner:
+def planner_of(
+    job: Job, promises: Promises | None, spender: Spender | None = None
+) -> Planner:
     """Return what plans the job's cycles."""
     if job.late == Late.CARRY:
         return Carrying(promises)
-    return partial(allocate, promises=promises)
+    return spender or partial(allocate, promises=promises)
 
 
 def auto_of(job: Job) -> Auto | None:
@@ -101,7 +103,7 @@ def merger_of(job: Job, *, live: bool = False) -> Merger:
     return Merger(server_for(merging), stand_ins, controls)
 
 
-def averaging_of(job: Job, crew: Trains) -> Averaging:
+def averaging_of(job: Job, crew: Trains, task: ScheduledTask) -> Averaging:
     """Return the algorithm of a job whose learners are real.
 
     Raises ConfigError where these cannot go on after the deadline.
@@ -113,7 +115,9 @@ def averaging_of(job: Job, crew: Trains) -> Averaging:
         )
     promises = promises_of(job)
     merger = merger_of(job, live=True)
-    return _averaging(job, crew, planner_of(job, promises), promises, merger)
+    spender = spender_of(job, task.model, task.data, promises)
+    planner = planner_of(job, promises, spender)
+    return _averaging(job, crew, planner, promises, merger, spender)
 
 
 def _averaging(
@@ -122,6 +126,7 @@ def _averaging(
     planner: Planner,
     promises: Promises | None,
     merger: Merger,
+    spender: Spender | None = None,
 ) -> Averaging:
     participation = participation_of(job)
     if participation and participation.enough is not None:
@@ -131,7 +136,8 @@ def _averaging(
                 "at so many updates, which these learners cannot: give another"
             )
         crew.enough = participation.enough
-    return Averaging(crew, planner, promises, auto_of(job), merger, participation)
+    auto = auto_of(job)
+    return Averaging(crew, planner, promises, auto, merger, participation, spender)
 
 
 def participation_of(job: Job) -> Participation | None:
@@ -148,12 +154,14 @@ def learners_of(
 ) -> tuple[ScheduledTask, SimulatedLearners]:
     """Return one task and its simulated learners."""
     task = task_on(hardware, job)
+    task = replace(task, options=options_of(job, task))
+    parts, left = parts_of(job, task)
     names, workload = names_of(job), workload_of(job, task.model, task.data)
     if cell := cell_of(job, workload):
         true = known = cell.law(1, 0.0, np.arange(len(names)))
         gamma = np.ones((len(names), 1))
     else:
-        true, known, gamma = known_law(job, workload)
+        true, known, gamma = known_law(job, workload, left)
     is_uncertain = gamma.shape[1] > 1
     kind = CarryingLearners if job.late == Late.CARRY else SimulatedLearners
     crew = kind(
@@ -177,7 +185,9 @@ def learners_of(
         own_rows=own_rows(job, task.data),
         hardware=hardware,
         cell=cell,
-        wire=wire_of(job),
+        wires=wires_of(job),
+        options=task.options,
+        parts=parts,
     )
     task.cycle_samples(crew.own_samples)  # asking for too many samples fails here
     return task, crew
@@ -193,7 +203,7 @@ async def live(
     """Train with the learners that joined."""
     (live_task,) = tasks
     crew = live_task.learners(roster, live_task.began_s)
-    algorithm = averaging_of(job, crew)
+    algorithm = averaging_of(job, crew, live_task.task)
     await train(
         live_task.task, crew, algorithm, live_task.run, patient=True, control=control
     )

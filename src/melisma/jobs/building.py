@@ -18,6 +18,7 @@ from melisma.jobs.benchmark_table import Known
 from melisma.jobs.channel_table import Placement
 from melisma.jobs.data_table import Split
 from melisma.jobs.families import family_of
+from melisma.jobs.options import transfers_of, wire_of
 from melisma.jobs.schema import (
     Job,
     LearnersTable,
@@ -34,7 +35,6 @@ from melisma.learning.parameters import Model, parameters_of, trained, with_buff
 from melisma.learning.samples import Arrays, Transformed, transformed
 from melisma.learning.settings import Correction, Hardware, Merging, Training, Weights
 from melisma.learning.task import Task, find
-from melisma.learning.wire import Wire
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs.store import RunWriter
 from melisma.system.law import DelayLaw, Mode, Workload
@@ -100,19 +100,6 @@ def task_of(job: Job) -> ScheduledTask:
         learners_at_most=job.learners_at_most,
         merging=merging,
     )
-
-
-def transfers_of(job: Job) -> float:
-    """Return how many times what one model takes there and back is transferred.
-
-    A correction travels as a model does, to learners alone.
-    """
-    return 1.0 if job.aggregation.correction == Correction.NONE else 1.5
-
-
-def wire_of(job: Job) -> Wire:
-    """Return how what travels is made smaller; ConfigError if there is no such way."""
-    return Wire.of(job.wire.down, job.wire.up)
 
 
 def merging_of(job: Job) -> Merging:
@@ -221,12 +208,26 @@ def workload_of(job: Job, model: Model, dataset: Dataset) -> Workload:
     )
 
 
-def state_law(job: Job, workload: Workload) -> tuple[DelayLaw, Floats]:
-    """The law of all learners, learners × states, and the states' γ."""
+class Left(NamedTuple):
+    """What is left of a learner's law where it trains a part of the model."""
+
+    step: float  #: of C²
+    fixed: float  #: of C⁰
+
+
+def state_law(
+    job: Job, workload: Workload, left: Mapping[str, Left] | None = None
+) -> tuple[DelayLaw, Floats]:
+    """The law of all learners, learners × states, and the states' γ.
+
+    ``left`` is what is left of the law in submodels, as the job writes them.
+    """
     width = max(len(group.states) or 1 for group in job.learners)
     rows = []
     for group in job.learners:
         law, gamma = _group_law(group, job, workload)
+        if group.submodel is not None and left:
+            law = law.part(**left[group.submodel]._asdict())
         spare = (0, width - gamma.size)
         # A state that a learner does not have repeats its last one, with γ = 0.
         coefficients = [
@@ -246,12 +247,14 @@ class KnownLaw(NamedTuple):
     gamma: Floats  #: γ, of the states
 
 
-def known_law(job: Job, workload: Workload) -> KnownLaw:
+def known_law(
+    job: Job, workload: Workload, left: Mapping[str, Left] | None = None
+) -> KnownLaw:
     """Return the law of all learners, and what a job's benchmark lets know of it.
 
     The overhead of a cycle is in both, exactly.
     """
-    true, gamma = state_law(job, workload)
+    true, gamma = state_law(job, workload, left)
     known = true
     if job.benchmark.known == Known.MEASURED:
         known = true.measured(

@@ -78,7 +78,7 @@ class Family(NamedTuple):
                 "updates are averaged (scheme 'csa'): leave them out"
             )
         self._check_promise(job)
-        check_averaged(job, averages=not self.name)
+        check_averaged(job, averages=not self.name, live=live)
         if live:
             self.check_live(job)
         return self.as_meant(job)

@@ -12,8 +12,9 @@ from melisma.fleets.messages import TaskSpec
 from melisma.fleets.roster import Announcement, Roster
 from melisma.fleets.served import ServedTask
 from melisma.jobs.benchmark_table import Known
-from melisma.jobs.building import task_of, transfers_of, wire_of
+from melisma.jobs.building import task_of
 from melisma.jobs.families import family_of
+from melisma.jobs.options import options_of, transfers_of, wires_of
 from melisma.jobs.schema import Job
 from melisma.learning.parameters import digest, frozen_of, parameters_of, trained
 from melisma.learning.settings import Late
@@ -42,6 +43,7 @@ class LiveTask:
     def of(cls, job: Job, run: RunWriter, bundle: Bundle | None = None) -> "LiveTask":
         """Load and build a task at its run's checkpoint; ConfigError or DataError."""
         task = task_of(job)
+        task = replace(task, options=options_of(job, task))
         if job.aggregation.most_share is None:
             task = replace(task, merging=replace(task.merging, most_share=MOST_SHARE))
         run.restore(task.model)
@@ -54,7 +56,7 @@ class LiveTask:
             store,
             cycle=cycle,
             frozen=frozen_of(task.model),
-            wire=wire_of(job),
+            wires=wires_of(job),
             moving=trained(task.model).keys(),
             seed=job.seed,
         )
@@ -99,8 +101,8 @@ class LiveTask:
             sizes=job.benchmark.sizes,
             repeats=job.benchmark.repeats_for(job.scheme),
             late_at_most=job.late_at_most or 0.0,
-            down=job.wire.down,
-            up=job.wire.up,
+            down=str(wires_of(job)[0].down),
+            up=str(wires_of(job)[0].up),
         )
         shards = len(self.task.data.train) // self.task.shard
         benchmark = self.served.store.first(min(job.benchmark.shards, shards))

@@ -15,10 +15,11 @@ from melisma.jobs.benchmark_table import BenchmarkTable
 from melisma.jobs.channel_table import ChannelTable
 from melisma.jobs.data_table import DataTable as DataTable
 from melisma.jobs.data_table import Split as Split
+from melisma.jobs.energy_table import Per, PowerTable
 from melisma.jobs.fog_table import FogTable
 from melisma.jobs.table import Table
 from melisma.jobs.transmission_table import TransmissionTable
-from melisma.jobs.wire_table import WireTable
+from melisma.jobs.wire_table import OptionTable, WireTable
 from melisma.learner.background import Activity
 from melisma.learning.lengths import Sizes
 from melisma.learning.settings import (
@@ -41,7 +42,9 @@ from melisma.units import (
     Bytes,
     BytesPerSecond,
     Deadline,
+    Grams,
     Hertz,
+    Joules,
     Metres,
     SamplesPerSecond,
     Seconds,
@@ -169,6 +172,8 @@ class LearnersTable(Table, frozen=True, kw_only=True):
     bandwidth: BytesPerSecond | None = None
     states: tuple[StateTable, ...] = ()
     heat: float | None = None  #: of the states: the first is likely, less so with heat
+    power: PowerTable | None = None  #: what it draws, costs and emits
+    submodel: str | None = None  #: what they train of the model; None: all of it
 
     def _check(self) -> None:
         if self.states:
@@ -298,11 +303,15 @@ class Job(Table, frozen=True, kw_only=True):
     participation: ParticipationTable = ParticipationTable()
     asynchronous: AsynchronousTable = AsynchronousTable()
     wire: WireTable = WireTable()
+    options: tuple[OptionTable, ...] = ()  #: in its place: the scheme chooses of these
     workload: WorkloadTable = WorkloadTable()
     channel: ChannelTable = ChannelTable()
     benchmark: BenchmarkTable = BenchmarkTable()
     tasks: tuple[TaskTable, ...] = ()  #: several that share the learners
-    budget: float | None = None  #: of all tasks together, for a cycle of each
+    budget: float | None = None  #: money: of all learners, or tasks, for a cycle
+    energy: Joules | None = None  #: of all learners; then neither budget nor carbon
+    carbon: Grams | None = None  #: of all learners
+    per: Per = Per.CYCLE  #: what energy, budget and carbon are of
     learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
 
     def __post_init__(self) -> None:

@@ -1,5 +1,6 @@
-"""The table of what travels."""
+"""The tables of what travels: in one way, or in each learner's own."""
 
+from melisma.errors import ConfigError
 from melisma.jobs.table import Table
 
 
@@ -13,3 +14,18 @@ class WireTable(Table, frozen=True, kw_only=True):
     def is_plain(self) -> bool:
         """Whether models travel as they are."""
         return self == WireTable()
+
+
+class OptionTable(WireTable, frozen=True, kw_only=True):
+    """A way in which a learner may take part, where the scheme chooses one for each."""
+
+    value: float | None = None  #: of a sample that is trained so; None: it is measured
+
+    def _check(self) -> None:
+        if self.value is not None and not 0 < self.value <= 1:
+            raise ConfigError(f"value = {self.value}: give a number above 0, up to 1")
+
+    @property
+    def name(self) -> str:
+        """As records say it: the way up alone, where the model goes down as it is."""
+        return self.up if self.down == "fp32" else f"{self.down} / {self.up}"

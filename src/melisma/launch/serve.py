@@ -139,7 +139,7 @@ def orchestrate_on(
         (run,) = runs.values()
         task = LiveTask.of(job, run)
         crew = crew_of(task)
-        algorithm = averaging_of(job, crew)
+        algorithm = averaging_of(job, crew, task.task)
         asyncio.run(train(task.task, crew, algorithm, run, patient=True))
         records = run.records
     _write_report(run_folder)

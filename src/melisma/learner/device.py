@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from melisma.errors import CallTimeout, ConfigError, DataError
-from melisma.fleets.messages import TaskSpec
+from melisma.fleets.messages import TaskSpec, TrainRequest
 from melisma.learner.background import BackgroundLoad
 from melisma.learner.bases import complete
 from melisma.learner.battery import Battery
@@ -82,13 +82,22 @@ class WarmTask:
     fits: int | None = None  #: samples of a batch for which memory suffices, once tried
     made: Parameters = field(init=False)  #: buffers that stay here, as they were made
     wire: Wire = field(init=False)
-    sender: Sender = field(init=False)  #: of what training changes
-    arrived: Parameters = field(init=False, default_factory=dict)  #: last model, so
+    #: Of what training changes, from cycle to cycle, by whatever codec.
+    sender: Sender = field(init=False, default_factory=Sender)
 
     def __post_init__(self) -> None:
         self.made = staying_of(self.model)
         self.wire = Wire.of(self.spec.down, self.spec.up)
-        self.sender = Sender(self.wire.up)
+
+    def way_of(self, request: TrainRequest) -> "Way":
+        """Return how an order's model and update travel."""
+        if not request.up:
+            size_bytes = self.speed.model_bytes
+            wire = None if self.wire.is_plain else self.wire
+            return Way(wire, size_bytes, size_bytes)
+        wire = Wire.of(request.down, request.up)
+        like = parameters_of(self.model)
+        return Way(wire, *wire.size_bytes(like, trained(self.model)))
 
     def load(self, parameters: Parameters, cycle: int) -> None:
         """Put the parameters of a cycle into the model.
@@ -100,18 +109,26 @@ class WarmTask:
             put(self.made, self.model)
         put(parameters, self.model)
         self.loaded = None
-        if not self.wire.is_plain:
-            self.arrived = parameters
         if cycle == 1:  # of a new run, to which nothing is owed
-            self.sender = Sender(self.wire.up)
+            self.sender = Sender()
 
-    def update(self, cycle: int, name: str) -> tuple[Parameters, Packed | None]:
-        """Return what training made of the model, as it travels: one of the two."""
+    def update(
+        self, cycle: int, name: str, way: "Way", arrived: Parameters
+    ) -> tuple[Parameters, Packed | None]:
+        """Return what training made of what arrived, as it travels: one of the two."""
         model = sendable(self.model)
-        if self.wire.is_plain:
+        if way.wire is None:
             return model, None
         seed, moving = seed_of(self.spec.seed, cycle, name), trained(self.model)
-        return {}, self.sender.update(model, self.arrived, moving, seed)
+        return {}, self.sender.update(model, arrived, moving, seed, way.wire.up)
+
+
+class Way(NamedTuple):
+    """How an order's model and update travel."""
+
+    wire: Wire | None  #: None: as they are
+    down_bytes: int
+    up_bytes: int
 
 
 class Link:
@@ -143,11 +160,12 @@ class Link:
         """How fast the device may be now."""
         return self._device.background.throttle(self._task)
 
-    def parameters(self, cycle: int, within_s: float | None = None) -> Parameters:
+    def parameters(
+        self, cycle: int, within_s: float | None = None, wire: Wire | None = None
+    ) -> Parameters:
         """Fetch the model of a cycle; CallTimeout if that takes too long."""
         self._complete(within_s)
-        wire = self._warm.wire
-        if wire.is_plain:
+        if wire is None:
             return self._timed(
                 lambda: self._source.parameters(self._task, cycle, within_s),
                 lambda model: check_of(self._model, model),

@@ -15,6 +15,8 @@ from typing import Protocol
 from melisma.errors import ConfigError, DataError
 
 SYS = Path("/sys/class")
+#: Least time between two readings while work is done.
+READ_EVERY_S = 0.1
 
 
 class Meter(Protocol):
@@ -128,6 +130,40 @@ class Ina3221:
         self._total_j += (now_w + self._last_w) / 2 * max(now_s - self._last_s, 0.0)
         self._last_s, self._last_w = now_s, now_w
         return self._total_j
+
+
+class Metering:
+    """What a device spends from now on, where its sensor counts joules.
+
+    A sensor that fails on the way leaves it unknown: work goes on without it. A battery
+    knows its charge too coarsely for one order.
+    """
+
+    def __init__(
+        self, sensor: PowerSupply | Meter | None, clock: Callable[[], float]
+    ) -> None:
+        self._meter = None if isinstance(sensor, PowerSupply) else sensor
+        self._clock, self._last_s, self._began_j = clock, clock(), 0.0
+        self._began_j = self._read()
+
+    def _read(self) -> float:
+        """Return what the meter says; 0 once it is unknown."""
+        self._last_s = self._clock()
+        try:
+            return self._meter.spent_j() if self._meter else 0.0
+        except DataError:
+            self._meter = None
+            return 0.0
+
+    def read(self) -> None:
+        """Read the sensor, if it was not just read: power is summed over readings."""
+        if self._meter and self._clock() - self._last_s >= READ_EVERY_S:
+            self._read()
+
+    def spent_j(self) -> float | None:
+        """Joules so far; None: not known."""
+        spent_j = max(self._read() - self._began_j, 0.0)
+        return spent_j if self._meter else None
 
 
 def sensors(root: Path = SYS) -> PowerSupply | Meter:

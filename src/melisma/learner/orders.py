@@ -34,6 +34,7 @@ from melisma.learning.settings import (
     Schedule,
     Training,
 )
+from melisma.learning.wire import Wire
 from melisma.rpc.address import Address
 from melisma.rpc.tokens import check_name
 
@@ -144,6 +145,10 @@ def check_train(request: TrainRequest, spec: TaskSpec, own: int | None) -> None:
     _check_whole("samples", request.samples, 1, MOST_PASSES)
     _check_whole("first", request.first, 0, request.samples)
     check_flag("corrected", request.corrected)
+    if (request.down, request.up) != ("", ""):
+        _check_text("down", request.down)
+        _check_text("up", request.up)
+        Wire.of(request.down, request.up)
     _check_whole("steps", request.steps, 1, MOST_PASSES)
     _check_number("deadline_s", request.deadline_s, most=LONGEST_S)
     if request.late not in list(Late):

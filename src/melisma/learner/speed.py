@@ -42,11 +42,15 @@ class Speed:
         """Whether there was a benchmark."""
         return self.link is not None and self.compute is not None
 
-    def upload_s(self) -> float:
-        """Seconds to send the model back, with care; 0 before any benchmark."""
+    def upload_s(self, size_bytes: int | None = None) -> float:
+        """Seconds to send the model back, or so much; 0 before any benchmark.
+
+        With care.
+        """
         if self.link is None:
             return 0.0
-        return self.link.seconds(self.model_bytes) * self._slower(careful=True)[LINK]
+        size_bytes = self.model_bytes if size_bytes is None else size_bytes
+        return self.link.seconds(size_bytes) * self._slower(careful=True)[LINK]
 
     def promise(self, late_at_most: float) -> None:
         """Plan from now on so that this share of cycles is late; 0: by the drift."""

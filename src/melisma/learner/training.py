@@ -15,8 +15,10 @@ from melisma.errors import ConfigError
 from melisma.fleets.batches import batch_order
 from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.learner.device import Device, Link, WarmTask, bytes_of
+from melisma.learner.energy import Metering
 from melisma.learner.memory import told_if_short
 from melisma.learner.source import Caller
+from melisma.learning.parameters import Parameters
 from melisma.learning.samples import Arrays, Part, Samples, joined, transformed
 from melisma.learning.settings import Late
 from melisma.learning.shards import Shard
@@ -44,18 +46,22 @@ class LocalTraining:
             raise ConfigError("gradients cannot be corrected here: there is no source")
         self._corrections = caller.corrections if request.corrected else None
         self._session = Session(task.model, task.training.at(request.cycle))
+        self._way, self._arrived = task.way_of(request), Parameters()
         self._training_s = 0.0
         self._fetched_bytes: list[int] = []
         self._fetching_s = 0.0
         self._link_ratio = self._compute_ratio = math.nan  # took / benchmarked
+        self._metering = Metering(device.sensor, device.clock)
 
     def fetch_model(self) -> None:
         """Load the model of the request's cycle."""
         cycle, size_bytes = self.request.cycle, self._task.speed.model_bytes
-        model = self._fetch(
-            lambda within_s: self._link.parameters(cycle, within_s), size_bytes
+        wire = self._way.wire
+        self._arrived = self._fetch(
+            lambda within_s: self._link.parameters(cycle, within_s, wire),
+            self._way.down_bytes,
         )
-        self._task.load(model, cycle)
+        self._task.load(self._arrived, cycle)
         if (source := self._corrections) is not None:
             correction = self._fetch(
                 lambda within_s: self._link.correction(source, cycle, within_s),
@@ -90,6 +96,7 @@ class LocalTraining:
 
         def halt() -> bool:
             each(self._session)
+            self._metering.read()
             return halts()
 
         before = self._session.passes
@@ -137,7 +144,9 @@ class LocalTraining:
         """Return the update, once a device of this rate would have sent it."""
         trained_s, private = self.took_s, self._task.spec.private
         self.kept(late=self._session.trained().halted)
-        parameters, packed = self._task.update(self.request.cycle, self._device.name)
+        parameters, packed = self._task.update(
+            self.request.cycle, self._device.name, self._way, self._arrived
+        )
         update = Update(
             **self._session.trained().fields(),
             cycle=self.request.cycle,
@@ -145,6 +154,7 @@ class LocalTraining:
             packed=packed,
             downloaded_s=None if private else trained_s - self._training_s,
             trained_s=None if private else trained_s,
+            spent_j=None if private else self._metering.spent_j(),
         )
         self._link.sent(bytes_of(packed or parameters), self._clock())
         return update
@@ -177,7 +187,8 @@ class LocalTraining:
 
     def _halt(self, sizes: Ints) -> Callable[[], bool]:
         """Return a function for each batch: whether its result would be too late."""
-        request, upload_s = self.request, self._task.speed.upload_s()
+        request = self.request
+        upload_s = self._task.speed.upload_s(self._way.up_bytes)
         end = self._began + safely(request.deadline_s) - upload_s
         over, every = self._began + request.deadline_s, self._task.spec.look_every
         start, batches = self._clock(), 0

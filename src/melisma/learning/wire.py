@@ -7,11 +7,11 @@ A learner trains from θ̂, the model as it arrived, and what it learnt is added
 model as it is: what a codec takes away on the way down is lost for a cycle and no more.
 Codecs are for what is trained; buffers, such as the statistics of batch norm, are small
 and travel as they are. What `top-k`, `random-k` and `powersgd` leave out is added to a
-learner's next change.
+learner's next change, by whichever codec that travels.
 """
 
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -72,7 +72,8 @@ class Wire:
 
     def sent(self, model: Parameters, moving: Collection[str], seed: int) -> Packed:
         """Return a model as it travels to learners."""
-        return _packed(self.down, model, moving, seed)
+        some, rest = _apart(model, moving)
+        return Packed(encoded=self.down.encode(some, seed), rest=rest)
 
     def arrived(
         self, sent: object, like: Parameters, moving: Collection[str]
@@ -97,8 +98,8 @@ class Wire:
 class Sender:
     """One learner's way up: its changes, with what was left out before."""
 
-    def __init__(self, codec: Codec) -> None:
-        self._codec = Feedback(codec) if codec.feeds_back else codec
+    def __init__(self, codec: Codec = PLAIN) -> None:
+        self._feedback = Feedback(codec)
         self._seed: int | None = None  # of the last update
 
     def update(
@@ -107,34 +108,40 @@ class Sender:
         arrived: Parameters,
         moving: Collection[str],
         seed: int,
+        codec: Codec | None = None,
     ) -> Packed:
-        """Return what training changed, as it travels.
+        """Return what training changed, as it travels; by another codec from now on.
 
         The seed of the update before asks for the same cycle again: an orchestrator
         that was killed goes on from its checkpoint, and has not counted that update.
         """
-        if isinstance(self._codec, Feedback) and seed == self._seed:
-            self._codec.undo()
+        if seed == self._seed:
+            self._feedback.undo()
         self._seed = seed
         changed = dict(trained)
         for name in moving:
             changed[name] = trained[name] - arrived[name].to(trained[name])
-        return _packed(self._codec, changed, moving, seed)
+        some, rest = _apart(changed, moving)
+        self._feedback.codec = codec or self._feedback.codec
+        if self._feedback.codec.feeds_back:
+            encoded = self._feedback.encode(some, seed)
+        else:
+            encoded = self._feedback.codec.encode(self._feedback.settle(some), seed)
+        return Packed(encoded=encoded, rest=rest)
 
     def state(self) -> Parameters:
         """Return what is kept, for a checkpoint."""
-        return self._codec.state() if isinstance(self._codec, Feedback) else {}
+        return self._feedback.state()
 
     def restore(self, saved: Parameters, like: Parameters) -> None:
         """Go on with it; DataError if it is of another model."""
-        if isinstance(self._codec, Feedback):
-            self._codec.restore(saved, like)
+        self._feedback.restore(saved, like)
 
 
 class Senders:
     """Simulated learners' ways up, each made when it is first needed."""
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec = PLAIN) -> None:
         self._codec = codec
         self._made: dict[str, Sender] = {}
 
@@ -145,24 +152,23 @@ class Senders:
         """Return what all of them keep, for a checkpoint."""
         return packed(PREFIX, {name: one.state() for name, one in self._made.items()})
 
-    def restore(self, saved: Parameters, like: Parameters) -> None:
-        """Go on with it; DataError if it is of another model."""
+    def restore(
+        self,
+        saved: Parameters,
+        like: Parameters,
+        is_here: Callable[[str], bool] = lambda name: True,
+    ) -> None:
+        """Go on with what those here keep; DataError if it is of another model."""
         self._made = {}
         for name, own in unpacked(PREFIX, saved).items():
-            self[name].restore(own, like)
+            if is_here(name):
+                self[name].restore(own, like)
 
 
 def seed_of(seed: int, cycle: int, name: str = "") -> int:
     """Return the seed of a learner's draws in a cycle, or of those for the model."""
     entropy = [seed, Stream.WIRE, cycle, zlib.crc32(name.encode())]
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)
-
-
-def _packed(
-    codec: Codec | Feedback, tensors: Parameters, moving: Collection[str], seed: int
-) -> Packed:
-    some, rest = _apart(tensors, moving)
-    return Packed(encoded=codec.encode(some, seed), rest=rest)
 
 
 def _unpacked(

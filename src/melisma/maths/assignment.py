@@ -24,13 +24,16 @@ from melisma.errors import InfeasibleError
 from melisma.maths.arrays import Floats, Ints
 
 
-def within(time: float, fixed: Floats, each: Floats, most: Ints) -> Ints:
-    """Return how many tasks each worker can do by a time."""
+def within(time: float | Floats, fixed: Floats, each: Floats, most: Ints) -> Ints:
+    """Return how many tasks each worker can do by a time, or by each of several.
+
+    Several times are a column, and the result has a row for each of them.
+    """
+    fits: Floats = np.floor((time - fixed) / each)
     # A quotient that is whole but for rounding counts: a + b·x ≤ T decides.
-    fits = np.floor(np.maximum(time - fixed, 0.0) / each).astype(np.int64)
-    fits += fixed + each * (fits + 1) <= time
-    fits -= (fits > 0) & (fixed + each * fits > time)
-    return np.minimum(fits, most)
+    fits += fixed + each * (fits + 1.0) <= time
+    fits -= fixed + each * fits > time
+    return np.maximum(np.minimum(fits, most), 0.0).astype(np.int64)
 
 
 def soonest(fixed: Floats, each: Floats, most: Ints, number: int) -> Ints:
@@ -69,13 +72,18 @@ def soonest(fixed: Floats, each: Floats, most: Ints, number: int) -> Ints:
 def cheapest(cost: Floats, most: Ints, number: int) -> Ints:
     """Return how many of ``number`` tasks each worker does, for the least total cost.
 
-    Raises InfeasibleError if all workers together may not do so many.
+    ``most`` may have a row for each of several problems, as `within` returns: their
+    workers are sorted once. Raises InfeasibleError if all workers of one together may
+    not do so many.
     """
-    _check(most, number)
-    order = np.argsort(cost, kind="stable")
-    before = np.cumsum(most[order]) - most[order]
-    tasks = np.zeros_like(most)
-    tasks[order] = np.clip(number - before, 0, most[order])
+    order = cost.argsort(kind="stable")
+    upto = np.add.accumulate(most.T[order])  # workers come first
+    if upto[-1].min() < number:
+        _check(most.reshape(-1, len(cost))[upto[-1].argmin()], number)
+    np.minimum(upto, number, out=upto)
+    upto[1:] -= upto[:-1].copy()
+    tasks: Ints = np.empty_like(most)
+    tasks.T[order] = upto
     return tasks
 
 

@@ -77,6 +77,10 @@ class Allocated(
     cost: float | None = None  #: where learners have prices
     planned_s: float | None = None  #: predicted with care, where lateness is limited
     why: str = ""  #: it sits out, where that is known
+    option: str = ""  #: by which it takes part, where there are several
+    saved_bytes: int = 0  #: that travel less than by the first of them
+    predicted_j: float | None = None  #: where it is known what the learner draws
+    battery_j: float | None = None  #: left once that is spent, where it has a battery
 
 
 class Downloaded(LearnerEvent, frozen=True, kw_only=True, tag="downloaded"):
@@ -141,6 +145,7 @@ class Uploaded(
     """A learner's update arrived."""
 
     late: bool = False  #: after the deadline
+    spent_j: float | None = None  #: what the learner draws, times how long it took
 
 
 class GoesOn(LearnerEvent, frozen=True, kw_only=True, tag="goes on"):

@@ -15,10 +15,12 @@ from melisma.lazy import offer
 from melisma.registry import imported, reference, register
 from melisma.schemes.checked import Scheme, checked
 from melisma.schemes.csa import csa, csa_strict
+from melisma.schemes.csa_options import csa_with_options
 from melisma.schemes.csa_relaxed import csa_relaxed
 from melisma.schemes.csa_sai import csa_sai
 from melisma.schemes.csa_testbed import csa_testbed
 from melisma.schemes.dab import dab, dab_adaptive
+from melisma.schemes.energy import energy_least, energy_most
 from melisma.schemes.eta import eta
 from melisma.schemes.sync import sync
 
@@ -34,13 +36,18 @@ SCHEMES: dict[str, Scheme] = {
     "sync": sync,
     "csa": csa,
     "csa-strict": csa_strict,
+    "csa-options": csa_with_options,
     "csa-relaxed": csa_relaxed,
     "csa-sai": csa_sai,
     "csa-testbed": csa_testbed,
     "dab": dab,
     "dab-adaptive": dab_adaptive,
+    "energy-least": energy_least,
+    "energy-most": energy_most,
 }
 
+#: Those of them that choose no option: every learner takes the first.
+TAKES_FIRST = frozenset(SCHEMES) - {"csa-options"}
 
 #: What needs no Problem: as much work for everyone, whatever the deadline.
 FIXED = {"fedavg": "As much for everyone, `steps` times, whatever the deadline."}
@@ -49,6 +56,9 @@ FIXED = {"fedavg": "As much for everyone, `steps` times, whatever the deadline."
 DECENTRALISED = frozenset({"dab", "dab-adaptive"})
 #: The paper's own among them: benchmarked once, no margin, no drift.
 AS_PRINTED = frozenset({"dab"})
+
+#: Schemes that plan by what is spent, with a given number of steps.
+SPENDING = frozenset({"energy-least", "energy-most"})
 
 #: What a job's scheme says where no Problem is allocated at all.
 RESERVED = frozenset({"coded", "fog", "async"})
@@ -111,6 +121,8 @@ __all__ = [
     "FIXED",
     "RESERVED",
     "SCHEMES",
+    "SPENDING",
+    "TAKES_FIRST",
     "Scheme",
     "TakesPart",
     "csa",

@@ -6,7 +6,7 @@ from functools import wraps
 import numpy as np
 
 from melisma.errors import ConfigError
-from melisma.maths.arrays import counts
+from melisma.maths.arrays import Ints, counts
 from melisma.system.problem import STEPS_LIMIT, Allocation, Problem
 
 Scheme = Callable[[Problem], Allocation]
@@ -46,4 +46,19 @@ def _allocation(problem: Problem, answer: object) -> Allocation:
             f"{d.sum()} of {D} samples are handed out: hand out 1 to {D}, or raise "
             "InfeasibleError"
         )
-    return Allocation(samples=d, steps=np.where(d > 0, tau, 0))
+    return Allocation(
+        samples=d, steps=np.where(d > 0, tau, 0), options=_options(problem, answer)
+    )
+
+
+def _options(problem: Problem, answer: Allocation) -> Ints | None:
+    """Return the options taken, which are of the problem's menu; or ConfigError."""
+    if answer.options is None:
+        return None
+    menu, K = problem.menu, problem.learners
+    last = menu.options - 1 if menu else 0
+    m = counts("options", answer.options, shape=(K,), most=last, each="learner")
+    may = menu.may[np.arange(K), m] if menu else m == 0
+    for k in np.flatnonzero(~may)[:1]:
+        raise ConfigError(f"learner {k} may not take option {m[k]}: give another")
+    return m

@@ -1,6 +1,7 @@
 """Learners, the delay law, what a scheme sees and what it returns."""
 
 from melisma.system.cell import CSA_WORKLOAD, Channel, cell, clocks
+from melisma.system.energy import EnergyLaw, PowerProfile, Spending
 from melisma.system.law import DelayLaw, Mode, Workload
 from melisma.system.metrics import (
     cycle_s,
@@ -19,10 +20,13 @@ __all__ = [
     "Assignment",
     "Channel",
     "DelayLaw",
+    "EnergyLaw",
     "Mode",
     "MultiTaskProblem",
+    "PowerProfile",
     "Problem",
     "Solved",
+    "Spending",
     "States",
     "Workload",
     "cell",

@@ -8,7 +8,9 @@ from numpy.typing import ArrayLike
 
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.maths.arrays import Bools, Floats, Ints, counts
+from melisma.system.energy import Spending
 from melisma.system.law import DelayLaw
+from melisma.system.menu import Menu
 
 #: More local steps than any deadline allows: keeps counts inside exact floats.
 STEPS_LIMIT = 2**52
@@ -19,13 +21,17 @@ class Problem(DelayLaw):
     """One global cycle to allocate, as the orchestrator sees it.
 
     Arrays run over learners k = 0 … K−1. ``least`` and ``most`` bound every learner's
-    samples; each is one number for all or an array.
+    samples; each is one number for all or an array. Where there is a ``menu``, the law
+    is that of its option 0, which a learner takes unless a scheme says otherwise.
     """
 
     samples: int  #: D, samples to train on in a cycle
     deadline_s: float  #: T, seconds in a cycle
     least: int | Ints = 1  #: d_l, least samples of a learner
     most: int | Ints | None = None  #: d_u, most samples of a learner; None: all
+    menu: Menu | None = None  #: ways to take part; None: as now
+    steps: int = 1  #: τ, where the scheme does not choose it
+    spending: Spending | None = None  #: energy, money or carbon, where it counts
 
     def __post_init__(self) -> None:
         DelayLaw.__post_init__(self)
@@ -41,6 +47,12 @@ class Problem(DelayLaw):
             )
         if self.samples < 1:
             raise ConfigError(f"{self.samples} samples to train on: give at least 1")
+        counts("steps", self.steps, shape=(), least=1, most=STEPS_LIMIT)
+        if self.spending is not None and self.spending.learners != K:
+            raise ConfigError(
+                f"spending of {self.spending.learners} learners, and times of {K}: "
+                "give one value per learner in each"
+            )
         counts("least", self.least, shape=(K,), least=1, each="learner")
         if self.most is not None:
             counts("most", self.most, shape=(K,), least=1, each="learner")
@@ -49,6 +61,22 @@ class Problem(DelayLaw):
                 f"least of {self.least} is above most of {self.most} samples for some "
                 "learner: no number is within both"
             )
+        if self.menu is not None:
+            self._check_menu(self.menu)
+
+    def _check_menu(self, menu: Menu) -> None:
+        """Raise ConfigError unless the menu's option 0 is this very problem."""
+        if menu.learners != self.learners:
+            raise ConfigError(
+                f"a menu for {menu.learners} learners and a problem of "
+                f"{self.learners}: give one for the same"
+            )
+        now = menu.law_of(np.zeros(menu.learners, dtype=np.int64))
+        for name in ("step_s", "sample_s", "fixed_s"):
+            if not np.array_equal(getattr(now, name), getattr(self, name)):
+                raise ConfigError(
+                    f"{name} of option 0 is not the problem's: it is as now"
+                )
 
     @classmethod
     def of(
@@ -59,6 +87,8 @@ class Problem(DelayLaw):
         deadline_s: float,
         least: int | Ints = 1,
         most: int | Ints | None = None,
+        steps: int = 1,
+        spending: Spending | None = None,
     ) -> Self:
         """Return the problem of fitting ``samples`` into a known law."""
         return cls(
@@ -69,6 +99,8 @@ class Problem(DelayLaw):
             deadline_s=deadline_s,
             least=least,
             most=most,
+            steps=steps,
+            spending=spending,
         )
 
     def of_some(self, learners: Bools) -> "Problem":
@@ -82,8 +114,27 @@ class Problem(DelayLaw):
             step_s=law.step_s,
             sample_s=law.sample_s,
             fixed_s=law.fixed_s,
+            menu=self.menu and self.menu.only(learners),
+            spending=self.spending and self.spending.only(learners),
             **some,  # type: ignore[arg-type]
         )
+
+    def with_menu(self, menu: Menu) -> "Problem":
+        """Return the problem of the same samples in which learners have options."""
+        now = menu.law_of(np.zeros(menu.learners, dtype=np.int64))
+        return replace(
+            self,
+            step_s=now.step_s,
+            sample_s=now.sample_s,
+            fixed_s=now.fixed_s,
+            menu=menu,
+        )
+
+    def law_of(self, allocation: "Allocation") -> DelayLaw:
+        """Return the law of learners who take the options allocated to them."""
+        if self.menu is None or allocation.options is None:
+            return self
+        return self.menu.law_of(allocation.options)
 
     @property
     def learners(self) -> int:
@@ -163,8 +214,24 @@ class Allocation:
 
     samples: Ints  #: dₖ
     steps: Ints  #: τₖ
+    options: Ints | None = None  #: mₖ, of the problem's menu; None: as now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MenuAllocation(Allocation):
+    """An allocation with everyone's option, and how far from the best it may be."""
+
+    options: Ints  #: mₖ
+    value: float  #: Σ vₖₘ·τₖ·dₖ
+    bound: float  #: no allocation of the problem is worth more
+
+    @property
+    def gap(self) -> float:
+        """(bound − value) / bound; 0: proven the best."""
+        return (self.bound - self.value) / self.bound
 
 
 def learner_s(problem: DelayLaw, allocation: Allocation) -> Floats:
     """Seconds each learner needs for its part of the cycle."""
-    return problem.seconds(allocation.samples, allocation.steps)
+    law = problem.law_of(allocation) if isinstance(problem, Problem) else problem
+    return law.seconds(allocation.samples, allocation.steps)

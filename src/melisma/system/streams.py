@@ -22,3 +22,4 @@ class Stream(IntEnum):
     DEADLINE = 14  #: of a cycle, where the run chooses it
     PARTICIPATION = 15  #: who takes part in a cycle, where some are drawn
     WIRE = 16  #: what codecs draw, of models and of changes
+    WORTH = 17  #: what options are measured on

@@ -11,7 +11,8 @@ from melisma.runs import records
 from melisma.runs.files import CONFIG, RECORDS
 from melisma.runs.records import Record
 from melisma.views import ledger
-from melisma.views.ledger import Cycle, Incident, LearnerCycle, LearnerTotals
+from melisma.views.incidents import Incident, incidents
+from melisma.views.ledger import Cycle, LearnerCycle, LearnerTotals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,6 @@ def account(job: Job, happened: Sequence[Record]) -> Account:
         learner_cycles=rows,
         learners=ledger.totals(rows),
         cycles=ledger.cycles(happened, rows),
-        incidents=ledger.incidents(happened),
+        incidents=incidents(happened),
         time_s=max((record.time_s for record in happened), default=0.0),
     )

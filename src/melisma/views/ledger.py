@@ -20,16 +20,10 @@ from melisma.runs.records import (
     Downloaded,
     Dropped,
     Evaluated,
-    Expelled,
     GoesOn,
     Halted,
-    Joined,
     LearnerEvent,
-    Left,
     Record,
-    Refused,
-    Steered,
-    Stopped,
     Trained,
     Uploaded,
 )
@@ -64,6 +58,10 @@ class LearnerCycle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     planned_s: float | None = None  #: predicted with care, where lateness is limited
     late: bool = False  #: halted, or not there by the deadline
     carried: int | None = None  #: age of an earlier order's update that came now
+    option: str = ""  #: by which it takes part, where there are several
+    saved_bytes: int = 0  #: that travel less by it
+    predicted_j: float | None = None  #: where it is known what the learner draws
+    spent_j: float | None = None  #: measured: that, times how long it took
     outcome: str = UNDER_WAY  #: or COUNTED, SITS_OUT, GOES_ON, or why it was dropped
 
     @property
@@ -151,6 +149,10 @@ def facts_of(happened: Iterable[Any]) -> Facts:
         "planned_s": [order.planned_s for order in orders],
         "late": list(map(_late, trained, uploaded, dropped, goes_on)),
         "carried": [record and record.age for record in carried],
+        "option": [order.option for order in orders],
+        "saved_bytes": [order.saved_bytes for order in orders],
+        "predicted_j": [order.predicted_j for order in orders],
+        "spent_j": [record and record.spent_j for record in uploaded],
         "outcome": list(map(_outcome, orders, uploaded, dropped, goes_on)),
     }
 
@@ -212,6 +214,10 @@ class LearnerTotals:
     offences: int
     checked: int
     distance: float | None  #: the largest
+    option: str  #: of its last cycle
+    saved_bytes: int  #: over all of them
+    predicted_j: float | None
+    spent_j: float | None
 
 
 def totals(rows: Iterable[LearnerCycle]) -> list[LearnerTotals]:
@@ -243,6 +249,10 @@ def _totals_of(learner: str, group: list[LearnerCycle]) -> LearnerTotals:
         offences=sum(row.offence for row in group),
         checked=len(distances),
         distance=max(distances, default=None),
+        option=busy[-1].option if busy else "",
+        saved_bytes=sum(row.saved_bytes for row in busy),
+        predicted_j=_mean(row.predicted_j for row in busy),
+        spent_j=_mean(row.spent_j for row in busy),
     )
 
 
@@ -320,72 +330,3 @@ def cycle_of(
             row, time_s=tested.time_s, metrics=tested.metrics, loss=tested.loss
         )
     return row
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incident:
-    """An event that a reader of the report should notice."""
-
-    time_s: float
-    cycle: int
-    learner: str  #: empty if the whole task is concerned
-    what: str  #: one of GRAVITY
-    detail: str = ""
-
-
-#: Kinds of incident, the gravest first.
-GRAVITY = (
-    *("expelled", "refused", "stopped", "dropped"),
-    *("left", "joined", "steered", "checked"),
-)
-
-
-#: Records that may be incidents: others are skipped by a look at their type.
-_NOTABLE = {Joined, Left, Dropped, Checked, Expelled, Refused, Steered, Stopped}
-
-
-def incidents(records: Iterable[Record]) -> list[Incident]:
-    """Return the incidents in order; learners that join the first cycle are none."""
-    return [found for record in records if (found := incident_of(record))]
-
-
-def incident_of(record: Record) -> Incident | None:
-    """Return a record as an incident; None if it is not one."""
-    if type(record) not in _NOTABLE:
-        return None
-    match record:
-        case Joined(cycle=number) if number > 1:
-            what, detail = "joined", ""
-        case Left():
-            what, detail = "left", ""
-        case Dropped(reason=detail, offence=offence):
-            what = "refused" if offence else "dropped"
-        case Checked(distance=None):
-            what, detail = "checked", "distance not finite"
-        case Checked(distance=float(distance)):
-            what, detail = "checked", f"distance {distance:.2g}"
-        case Expelled(reason=detail):
-            what = "expelled"
-        case Refused(reason=detail):
-            what = "refused"
-        case Stopped(reason=detail):
-            what = "stopped"
-        case Steered(deadline_s=deadline_s, why=""):  # by hand
-            what, detail = "steered", f"deadline {deadline_s:g} s"
-        case _:
-            return None
-    return Incident(
-        time_s=record.time_s,
-        cycle=record.cycle,
-        learner=record.learner if isinstance(record, LearnerEvent) else "",
-        what=what,
-        detail=detail,
-    )
-
-
-def gravest(incidents: Sequence[Incident], most: int) -> list[Incident]:
-    """Return the ``most`` gravest incidents, still in order of time."""
-    ranks = sorted(
-        range(len(incidents)), key=lambda i: (GRAVITY.index(incidents[i].what), i)
-    )
-    return [incidents[i] for i in sorted(ranks[:most])]

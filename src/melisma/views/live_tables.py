@@ -31,6 +31,7 @@ from melisma.runs.records import (
 )
 from melisma.views import ledger
 from melisma.views.fog_tables import FogTables
+from melisma.views.incidents import Incident, incident_of
 from melisma.views.ledger import (
     COUNTED,
     GOES_ON,
@@ -38,7 +39,6 @@ from melisma.views.ledger import (
     UNDER_WAY,
     Cycle,
     Facts,
-    Incident,
     LearnerCycle,
 )
 from melisma.views.names import Names
@@ -46,7 +46,7 @@ from melisma.views.tables import COUNT, NUMBER, SECONDS, TEXT, Table
 
 #: Records of a learner's work on its order: nearly all there are.
 _WORK = {Allocated, Downloaded, Trained, Halted, Uploaded}
-#: Columns of the table of learner cycles; learner and outcome are places in `Names`.
+#: Columns of the table of learner cycles; those of words are places in `Names`.
 _FIELDS = LearnerCycle.__struct_fields__
 _CYCLE_COUNTS = ("counted", "carried", "samples", "max_staleness")
 _CYCLE_NUMBERS = ("mean_staleness", "truancy", "utilisation", "error")
@@ -58,7 +58,8 @@ def _kind(name: str) -> str:
     """Return the kind of column that a field of `LearnerCycle` needs."""
     if name.endswith("_s"):
         return SECONDS
-    return NUMBER if name in ("distance", "cost") else COUNT
+    is_number = name.endswith("_j") or name in ("distance", "cost")
+    return NUMBER if is_number else COUNT
 
 
 class TaskProgress:
@@ -142,6 +143,7 @@ class LiveTables:
         self.progress = [TaskProgress(deadline_s) for deadline_s in deadlines_s]
         self.learners = Names()
         self.outcomes = Names(COUNTED, SITS_OUT, UNDER_WAY)
+        self.options = Names("")  #: none, where there is nothing to choose from
         self.fog = FogTables(self.learners)
         self.learner_cycles = Table(
             task=COUNT, **{name: _kind(name) for name in _FIELDS}
@@ -181,7 +183,7 @@ class LiveTables:
 
     def _see(self, task: int, record: Record) -> None:
         """Apply a record that is not about a learner's work."""
-        if found := ledger.incident_of(record):
+        if found := incident_of(record):
             self._incidents.append((task, found))
         if isinstance(record, Moved):
             self.fog.see(record, self.position)
@@ -245,8 +247,9 @@ class LiveTables:
 
     def _put_learner_cycles(self, task: int, facts: Facts) -> None:
         columns = facts | {"task": [task] * len(facts["cycle"])}
-        for name, words in (("learner", self.learners), ("outcome", self.outcomes)):
-            columns[name] = [words.place(word, self.position) for word in facts[name]]
+        words = {"learner": self.learners, "outcome": self.outcomes}
+        for name, known in (words | {"option": self.options}).items():
+            columns[name] = [known.place(word, self.position) for word in facts[name]]
         keys = zip(
             *(columns[name] for name in ("task", "cycle", "learner")), strict=True
         )
@@ -271,7 +274,7 @@ class LiveTables:
         """Return the rows that changed after ``position``, by the document's names."""
         self.settle()
         found: dict[str, Any] = {}
-        for name in ("learners", "outcomes"):
+        for name in ("learners", "outcomes", "options"):
             names: Names = getattr(self, name)
             if names.grew_after(position):
                 found[name] = list(names)

@@ -56,6 +56,8 @@ _LEARNERS = {
     **{name: name for name in ("predicted_s", "downloaded_s", "trained_s")},
     **{name: name for name in ("measured_s", "trained", "batches", "halted")},
     **{name: name for name in ("outcome", "distance", "planned_s", "late")},
+    **{name: name for name in ("option", "saved_bytes")},
+    **{name: name for name in ("predicted_j", "spent_j")},
 }
 
 

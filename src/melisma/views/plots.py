@@ -30,6 +30,7 @@ class Look(NamedTuple):
 LOOKS = {
     "csa": Look("#0072B2", "o"),
     "csa-strict": Look("#56B4E9", "s"),
+    "csa-options": Look("#44AA99", "h"),
     "csa-relaxed": Look("#332288", "v"),
     "csa-sai": Look("#88CCEE", "^"),
     "csa-testbed": Look("#999999", "x"),

@@ -3,6 +3,8 @@
     x = change + residual,   sent = C(x),   residual = x − sent
 
 so that everything is sent in the end, and biased codecs converge as unbiased ones do.
+A residual is a change of the model, and so of no codec: a sender that goes over to
+another one adds it there. What a codec starts from is its own.
 
 Paper: S. P. Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient
 Compression Schemes", arXiv:1901.09847.
@@ -17,49 +19,66 @@ RESIDUAL, START = "codec/residual/", "codec/start/"
 
 
 class Feedback:
-    """Encodes one sender's changes, from cycle to cycle."""
+    """Encodes one sender's changes, from cycle to cycle, by the codec it has then."""
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
-        self._residual, self._start = Parameters(), Parameters()
-        self._before = self._residual, self._start
+        self._residual = Parameters()
+        self._starts: dict[str, Parameters] = {}  # by codec
+        self._before = self._residual, self._starts
 
     def encode(self, change: Parameters, seed: int) -> Encoded:
         """Return the change and what is left of those before, as they travel.
 
         An update that did not arrive is lost, unless `undo` follows.
         """
-        self._before = self._residual, self._start
-        shapes = shapes_of(change)
-        total = dict(change)
-        for name in shapes:
-            if name in self._residual:
-                total[name] = change[name] + self._residual[name].to(change[name])
+        self._before = self._residual, self._starts
+        shapes, total = shapes_of(change), self._total(change)
         damping = self.codec.damping(values_of(shapes))
         scaled = {n: t * damping if n in shapes else t for n, t in total.items()}
         encoded = self.codec.encode(
-            scaled if damping != 1 else total, seed, self._start
+            scaled if damping != 1 else total, seed, self._starts.get(str(self.codec))
         )
         sent = self.codec.decode(encoded, change)
         self._residual = {n: total[n].cpu() - sent[n] for n in shapes}
-        self._start = self.codec.next_start(encoded, change)
+        start = self.codec.next_start(encoded, change)
+        self._starts = self._starts | {str(self.codec): start}
         return encoded
+
+    def settle(self, change: Parameters) -> Parameters:
+        """Return the change and what is left of those before: nothing is left then.
+
+        For a codec that leaves nothing out.
+        """
+        self._before = self._residual, self._starts
+        total = self._total(change)
+        self._residual = Parameters()
+        return total
 
     def undo(self) -> None:
         """Take the last change back: it is owed as if it had never been sent."""
-        self._residual, self._start = self._before
+        self._residual, self._starts = self._before
+
+    def _total(self, change: Parameters) -> Parameters:
+        left = self._residual
+        return {n: t + left[n].to(t) if n in left else t for n, t in change.items()}
 
     def state(self) -> Parameters:
         """Return what is kept, for a checkpoint."""
         kept = {RESIDUAL + name: t.clone() for name, t in self._residual.items()}
-        return kept | {START + name: t.clone() for name, t in self._start.items()}
+        for codec, start in self._starts.items():
+            kept |= {f"{START}{codec}/{name}": t.clone() for name, t in start.items()}
+        return kept
 
     def restore(self, saved: Parameters, like: Parameters) -> None:
         """Go on with what a checkpoint has; DataError if it is of another model."""
         residual = _named(RESIDUAL, saved)
         if residual and shapes_of(residual) != shapes_of(like):
             raise DataError("the checkpoint has residuals of another model")
-        self._residual, self._start = residual, _named(START, saved)
+        self._residual, self._starts = residual, {}
+        for key, start in _named(START, saved).items():
+            codec, _, name = key.partition("/")
+            self._starts.setdefault(codec, {})[name] = start
 
 
 def _named(prefix: str, saved: Parameters) -> Parameters:

@@ -42,14 +42,16 @@ export function span(value) {
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
-/** Bytes in units of a thousand. */
-export function bytes(value) {
+/** A number in units of a thousand, with one digit after the point where it is short. */
+function scaled(value, units, isWhole) {
   if (value == null) return DASH;
-  const units = ["B", "kB", "MB", "GB", "TB"];
   let rank = 0;
   while (value >= 1000 && rank < units.length - 1) ((value /= 1000), rank++);
-  return number(value, rank && value < 100 ? 1 : 0, ` ${units[rank]}`);
+  return number(value, value < 100 && (rank || !isWhole) ? 1 : 0, ` ${units[rank]}`);
 }
+
+export const bytes = (value) => scaled(value, ["B", "kB", "MB", "GB", "TB"], true);
+export const joules = (value) => scaled(value, ["J", "kJ", "MJ", "GJ"], false);
 
 /** A name, cut if it is long. */
 export const short = (name, most = 20) => (name.length <= most ? name : `${name.slice(0, most - 1)}…`);
@@ -76,6 +78,7 @@ export const FATES = { kept: "#0072B2", sent: "#E69F00", discarded: "#D55E00" };
 const SCHEMES = {
   csa: "#0072B2",
   "csa-strict": "#56B4E9",
+  "csa-options": "#44AA99",
   "csa-relaxed": "#332288",
   "csa-sai": "#88CCEE",
   "csa-testbed": "#999999",

@@ -9,7 +9,7 @@ export const isNeedless = (why) => why?.startsWith("not needed");
 export function tallies(store) {
   const rows = store.everybody.map((name, place) => blank(name, place));
   const { learner, task, samples, trained, measured_s, halted, dropped_s, predicted_s } = store.turns;
-  const { late, planned_s } = store.turns;
+  const { late, planned_s, saved_bytes, predicted_j, spent_j } = store.turns;
   for (let row = 0; row < task.length; row++) {
     const one = rows[learner[row]];
     if (!one) continue;
@@ -24,6 +24,9 @@ export function tallies(store) {
       one.reserve += 1 - predicted_s[row] / planned_s[row];
     }
     one.samples += samples[row];
+    one.saved += saved_bytes?.[row] ?? 0;
+    if (predicted_j?.[row] != null) one.predicted_j = (one.predicted_j ?? 0) + predicted_j[row];
+    if (spent_j?.[row] != null) one.spent_j = (one.spent_j ?? 0) + spent_j[row];
     one.trained += trained[row] ?? 0;
     const distance = store.turns.distance?.[row];
     if (distance != null) one.distance = Math.max(one.distance ?? 0, distance);
@@ -46,7 +49,7 @@ function blank(name, place) {
   return {
     ...{ name, place, last: null, cycles: 0, samples: 0, trained: 0, halted: 0, dropped: 0 },
     ...{ measured: 0, measured_s: 0, truancy: 0, predicted: 0, off: 0, distance: null },
-    ...{ late: 0, planned: 0, reserve: 0 },
+    ...{ late: 0, planned: 0, reserve: 0, saved: 0, predicted_j: null, spent_j: null },
   };
 }
 
@@ -65,6 +68,7 @@ function finish(store, one, absent) {
     one[name] = one.last === null ? null : turns[name][one.last];
   }
   one.last_s = one.last === null ? null : turns.measured_s[one.last];
+  one.option = one.last === null ? null : store.option(one.last);
   one.given = one.last === null ? null : turns.samples[one.last];
   one.did = one.last === null ? null : turns.trained[one.last];
   one.seen_s = known?.seen_s != null ? Math.max(0, status.now_s - known.seen_s) : null;

@@ -25,6 +25,7 @@ export class Store {
     this.tasks = [];
     this.learners = [];
     this.outcomes = [];
+    this.options = [];
     this.turns = { task: [] };
     this.cycles = { task: [] };
     this.incidents = { time_s: [] };
@@ -45,7 +46,7 @@ export class Store {
 
   /** Take in a document, or what changed of it. */
   merge(part) {
-    for (const name of ["run", "tasks", "learners", "outcomes", "position", "epoch", "service"]) {
+    for (const name of ["run", "tasks", "learners", "outcomes", "options", "position", "epoch", "service"]) {
       if (part[name] != null) this[name] = part[name];
     }
     if (part.turns?.task) this.#mergeTurns(part.turns);
@@ -137,6 +138,11 @@ export class Store {
 
   outcome(row) {
     return this.outcomes[this.turns.outcome[row]];
+  }
+
+  /** By what a learner takes part; null where there is nothing to choose from. */
+  option(row) {
+    return this.options[this.turns.option?.[row]] || null;
   }
 
   /** Everybody: who had a turn, and who is here and had none yet. */

@@ -1,7 +1,7 @@
 // Learners, tasks, cycles and incidents as tables.
 
 import { button, el } from "./dom.js";
-import { chosen_s, mean, metricText, number, percent, plainNumber, seconds, span } from "./format.js";
+import { bytes, chosen_s, joules, mean, metricText, number, percent, plainNumber, seconds, span } from "./format.js";
 import { isNeedless, placeOf, tallies } from "./learner.js";
 import { COUNTED, besideLoss, columnOf } from "./store.js";
 import { Table, plain } from "./table.js";
@@ -28,13 +28,16 @@ export class Learners {
       !this.app.store.ended || rows.some((row) => row.seen_s !== null),
       this.app.store.run.late_at_most ?? null,
       rows.some((row) => row.reserve !== null),
+      this.app.store.options.some(Boolean),
+      rows.some((row) => row.predicted_j !== null),
+      rows.some((row) => row.spent_j !== null),
     ]);
     if (this.shape !== shape) this.#make((this.shape = shape));
     this.table.draw(rows);
   }
 
   #make(shape) {
-    const [may, several, checked, seen, promised, reserved] = JSON.parse(shape);
+    const [may, several, checked, seen, promised, reserved, chooses, draws, spends] = JSON.parse(shape);
     const { app } = this;
     const columns = [
       { title: "learner", name: true, of: (row) => row.name },
@@ -74,6 +77,16 @@ export class Learners {
             }),
           ]
         : []),
+      ...(chooses
+        ? [
+            column("option", "option", (value) => value ?? "–", { hint: "by what it takes part, in its last cycle" }),
+            column("saved", "saved", bytes, { hint: "what travelled less by its options, over all cycles" }),
+          ]
+        : []),
+      ...(draws
+        ? [column("energy planned", "predicted_j", joules, { hint: "by what it draws, over all cycles" })]
+        : []),
+      ...(spends ? [column("spent", "spent_j", joules, { hint: "as measured, over all cycles" })] : []),
       column("halted", "halted", (value) => number(value)),
       column("dropped", "dropped", (value) => number(value), { hint: "updates that do not count" }),
       ...(checked

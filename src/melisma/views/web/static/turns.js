@@ -7,7 +7,9 @@ import {
   TRAINING,
   UPLOAD,
   WHOLE,
+  bytes,
   ink,
+  joules,
   number,
   pixel,
   seconds,
@@ -130,12 +132,16 @@ export function describe(store, row) {
   const several = store.tasks.length > 1 ? ` of ${store.tasks[t.task[row]].name}` : "";
   const said = [`${store.learners[t.learner[row]]}, cycle ${number(t.cycle[row])}${several}`];
   if (t.samples[row]) said.push(`given ${number(t.samples[row])} samples × ${number(t.steps[row])} epochs`);
+  if (store.option(row) && t.samples[row])
+    said.push(`by ${store.option(row)}, ${bytes(t.saved_bytes[row])} saved`);
   if (t.predicted_s[row] != null && t.samples[row]) said.push(`predicted ${seconds(t.predicted_s[row])}`);
   if (t.downloaded_s[row] != null) said.push(`had its model and data after ${seconds(t.downloaded_s[row])}`);
   if (t.trained_s[row] != null)
     said.push(`${t.halted[row] ? "halted" : "stopped training"} after ${seconds(t.trained_s[row])}`);
   if (t.measured_s[row] != null) said.push(`update here after ${seconds(t.measured_s[row])}`);
   if (t.trained[row] != null) said.push(`trained on ${number(t.trained[row])} samples`);
+  if (t.predicted_j?.[row] != null && t.samples[row]) said.push(`planned with ${joules(t.predicted_j[row])}`);
+  if (t.spent_j?.[row] != null) said.push(`spent ${joules(t.spent_j[row])}`);
   if (t.cost?.[row] != null) said.push(`cost ${number(t.cost[row], 2)}`);
   const outcome = store.outcome(row);
   if (t.carried?.[row] != null) said.push(`an update came whose order was ${number(t.carried[row])} cycles old`);

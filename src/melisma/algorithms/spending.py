@@ -1,0 +1,167 @@
+"""What the cycles of a run spend: predicted, limited, and left in batteries.
+
+Before each cycle: batteries as the records left them, filled since then; of a limit for
+the whole run, what is left of it, evenly over the cycles that are left. All of it
+follows from the records, so that a run that was cut short goes on with it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from melisma.algorithms.allocating import allocate
+from melisma.algorithms.state import RunState
+from melisma.algorithms.task import Plan, ScheduledTask
+from melisma.errors import InfeasibleError
+from melisma.fleets.protocols import Trains
+from melisma.maths.arrays import Bools, Floats
+from melisma.schemes import DECENTRALISED, SPENDING
+from melisma.system.energy import EnergyLaw, PowerProfile, Spending
+from melisma.system.law import DelayLaw
+from melisma.system.promise import Promises
+
+#: Why a learner sits out.
+UNKNOWN = "the job does not say what it draws"
+
+
+class Spent(StrEnum):
+    """What is to be least, or limited."""
+
+    ENERGY = "energy"  #: joules
+    MONEY = "money"
+    CARBON = "carbon"  #: grams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What learners may spend together."""
+
+    what: Spent = Spent.ENERGY
+    most: float = np.inf
+    of_run: bool = False  #: else of each cycle
+    sample_bytes: float = 0.0  #: that travel, where bytes cost money
+    model_bytes: float = 0.0
+
+
+class Spender:
+    """Plans cycles by what they spend; learners are those that ``names`` has."""
+
+    def __init__(
+        self,
+        power: PowerProfile,
+        names: Sequence[str],
+        limit: Limit,
+        promises: Promises | None = None,
+    ) -> None:
+        self._power, self._limit, self._promises = power, limit, promises
+        self._places = {name: k for k, name in enumerate(names)}
+        self.state = RunState()  #: of the run, set before a cycle is planned
+
+    async def __call__(
+        self,
+        task: ScheduledTask,
+        crew: Trains,
+        cycle: int,
+        *,
+        only_able: bool,
+        among: Bools | None = None,
+        on_air: Bools | None = None,
+    ) -> Plan:
+        """Plan within what may be spent, and predict what is.
+
+        Live learners that the job does not name sit out where that is planned by, and
+        otherwise nothing is predicted.
+        """
+        known = np.array([name in self._places for name in crew.learners])
+        spends = task.scheme in SPENDING
+        if not known.all():
+            if spends and not known.any():
+                raise InfeasibleError(
+                    f"the job says of none of {', '.join(crew.learners)} what it "
+                    "draws: give [[learners]] of these names, with power"
+                )
+            if not spends:
+                return await allocate(
+                    task,
+                    crew,
+                    cycle,
+                    only_able=only_able,
+                    on_air=on_air,
+                    among=among,
+                    promises=self._promises,
+                )
+            among = known if among is None else among & known
+        places = [self._places.get(name, 0) for name in crew.learners]
+        power = self._power.only(np.array(places))
+        levels = self._levels(power, crew)
+        spending = energy = cost = None
+        if task.scheme not in DECENTRALISED:  # where nobody says how fast it is
+            law = await crew.law()
+            energy, cost = power.energy(law), self._cost(power, law)
+        if spends and cost:
+            budget = self._budget(task, cycle)
+            spending = Spending(
+                cost=cost, budget=budget, energy=energy, battery_j=levels
+            )
+        plan = await allocate(
+            task,
+            crew,
+            cycle,
+            only_able=only_able,
+            on_air=on_air,
+            among=among,
+            promises=self._promises,
+            spending=spending,
+        )
+        if energy is None or cost is None:
+            return replace(plan, power=power)
+        work = plan.allocation.samples * task.shard, plan.allocation.steps
+        chosen = task.options.law(law, plan.allocation.options)
+        joules = power.energy(chosen).joules(*work)
+        has_price = self._limit.what != Spent.ENERGY
+        return replace(
+            plan,
+            predicted_j=joules,
+            battery_j=np.maximum(levels - joules, 0.0),
+            cost=cost.joules(*work) if has_price else plan.cost,
+            power=power,
+            why=[
+                why if is_known else UNKNOWN
+                for why, is_known in zip(plan.why, known.tolist(), strict=True)
+            ]
+            if plan.why
+            else (),
+        )
+
+    def _cost(self, power: PowerProfile, law: DelayLaw) -> EnergyLaw:
+        match self._limit.what:
+            case Spent.ENERGY:
+                return power.energy(law)
+            case Spent.CARBON:
+                return power.carbon(law)
+            case Spent.MONEY:
+                return power.money(
+                    law,
+                    sample_bytes=self._limit.sample_bytes,
+                    model_bytes=self._limit.model_bytes,
+                )
+
+    def _budget(self, task: ScheduledTask, cycle: int) -> float:
+        """Return what this cycle may spend."""
+        limit, state = self._limit, self.state
+        if not limit.of_run:
+            return limit.most
+        spent = state.spent_j if limit.what == Spent.ENERGY else state.cost
+        return max(limit.most - spent, 0.0) / (task.cycles - cycle + 1)
+
+    def _levels(self, power: PowerProfile, crew: Trains) -> Floats:
+        """Return what is in each battery now; inf: the mains."""
+        now_s, batteries = crew.now_s(), self.state.batteries
+        levels = power.start_j.copy()
+        for k, name in enumerate(crew.learners):
+            if name in batteries:
+                time_s, level_j = batteries[name]
+                levels[k] = power.level_j(k, now_s - time_s, level_j)
+        return levels

@@ -1,0 +1,71 @@
+"""What a job says of energy, money and carbon, as its runs need it."""
+
+import math
+
+import numpy as np
+
+from melisma.algorithms.spending import Limit, Spender, Spent
+from melisma.jobs.building import names_of, workload_of
+from melisma.jobs.energy_table import Per
+from melisma.jobs.schema import Job
+from melisma.learning.data import Dataset
+from melisma.learning.parameters import Model
+from melisma.system.energy import PowerProfile
+from melisma.system.law import Mode
+from melisma.system.promise import Promises
+
+
+def spender_of(
+    job: Job, model: Model, dataset: Dataset, promises: Promises | None
+) -> Spender | None:
+    """Return what plans by what is spent, where the job says what learners draw."""
+    if (power := power_of(job)) is None:
+        return None
+    return Spender(power, names_of(job), limit_of(job, model, dataset), promises)
+
+
+def power_of(job: Job) -> PowerProfile | None:
+    """Return what learners draw, cost and emit; None where the job does not say."""
+    rows = []
+    for group in job.learners:
+        if (table := group.power) is None:
+            return None
+        battery_j = math.inf if table.battery is None else float(table.battery)
+        row = {
+            "computing_w": float(table.computing),
+            "sending_w": float(table.sending),
+            "waking_j": float(table.waking),
+            "battery_j": battery_j,
+            "start_j": battery_j if table.start is None else float(table.start),
+            "harvest_w": float(table.harvest),
+            "joule_price": table.per_joule,
+            "second_price": table.per_second,
+            "byte_price": table.per_byte,
+            "carbon_g": float(table.carbon),
+        }
+        rows += [row] * group.count
+    return PowerProfile(
+        **{key: np.array([row[key] for row in rows]) for key in rows[0]}
+    )
+
+
+def limit_of(job: Job, model: Model, dataset: Dataset) -> Limit:
+    """Return what may be spent, and in what it is counted."""
+    workload = workload_of(job, model, dataset)
+    is_sent = job.mode == Mode.PARALLEL
+    given = {
+        Spent.CARBON: job.carbon,
+        Spent.MONEY: job.budget,
+        Spent.ENERGY: job.energy,
+    }
+    what = next(
+        (kind for kind, most in given.items() if most is not None), Spent.ENERGY
+    )
+    most = given[what]
+    return Limit(
+        what=what,
+        most=math.inf if most is None else float(most),
+        of_run=job.per == Per.RUN,
+        sample_bytes=workload.sample_bits / 8 if is_sent else 0.0,
+        model_bytes=workload.model_bits / 8,
+    )

@@ -1,0 +1,1 @@
+"""The parts of ``csa_options``: windows of steps, their search, and coverage."""
