@@ -8,6 +8,7 @@ from tests.benchmarks.printed import row, run
 from melisma.learning.codecs import codec_of
 
 
+@pytest.mark.slow
 def test_bench_codecs_has_a_row_for_each_codec() -> None:
     text = run("bench_codecs.py", "--quick")
     # Times smaller, over the ideal, error, and two speeds. Of powersgd: 573,910 values

@@ -6,6 +6,7 @@ import pytest
 from tests.benchmarks.printed import row, run
 
 
+@pytest.mark.slow
 def test_a_corner_of_the_grid_has_both_programs() -> None:
     text = run("bench_energy.py", "--quick", "--devices", 10)
     assert "8 instances: all optima are the same." in text

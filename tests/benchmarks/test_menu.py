@@ -11,6 +11,7 @@ from melisma.system import DelayLaw, Problem
 from melisma.system.menu import Menu
 
 
+@pytest.mark.slow
 def test_bench_menu_has_a_row_for_each_way(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from tests.benchmarks.printed import output, row
 from melisma.schemes.csa_options import csa_options
 
 
+@pytest.mark.slow
 def test_bench_options_has_a_row_with_and_without_coverage(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -51,6 +51,7 @@ def test_so_many_bytes_come_back_as_were_planned(
     assert planned < heard[0].metrics.received_bytes < 1.02 * planned + 20_000
 
 
+@pytest.mark.slow
 def test_eight_bits_lead_nearly_where_all_of_them_do(tmp_path: Path) -> None:
     runs: dict[str, Parameters] = {}
     for up in ("fp32", "int8"):

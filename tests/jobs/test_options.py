@@ -126,6 +126,7 @@ def test_a_run_that_was_stopped_goes_on_as_it_would_have(
     assert lines.count(b'"option"') > 6
 
 
+@pytest.mark.slow
 def test_a_run_may_choose_its_deadlines() -> None:
     found = allocated(menu(cycles=2, deadline="auto"))
     assert {r.option for r in found if r.samples} <= {"fp32", *NAMES}

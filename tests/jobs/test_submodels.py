@@ -61,6 +61,7 @@ def test_the_whole_as_a_part_is_the_whole() -> None:
     assert mixed == pytest.approx(plain, abs=0.01)  # summed in another order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parts",
     [
@@ -115,12 +116,18 @@ def test_with_codecs_the_bytes_of_the_part_count() -> None:
     [
         {},
         {"wire": WireTable(down="int8", up="top-k 10 %")},
-        {
-            "aggregation": AggregationTable(
-                server=ServerRule.ADAM, weights=Weights.FEDNOVA
-            )
-        },
-        {"mode": Mode.FEDERATED, "aggregation": AggregationTable(momentum=0.5)},
+        pytest.param(
+            {
+                "aggregation": AggregationTable(
+                    server=ServerRule.ADAM, weights=Weights.FEDNOVA
+                )
+            },
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"mode": Mode.FEDERATED, "aggregation": AggregationTable(momentum=0.5)},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_run_that_was_stopped_goes_on_byte_for_byte(

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,12 @@ from melisma.schemes.csa_options import csa_options, csa_with_options
 from melisma.system import DelayLaw, Problem, max_staleness
 from melisma.system.menu import Menu
 from melisma.system.problem import MenuAllocation
+
+
+def some_slow(seeds: int) -> list[Any]:
+    """Return seeds, of which the first alone is for the quick tests."""
+    rest = (pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, seeds))
+    return [0, *rest]
 
 
 def halves(problem: Problem, value: float, blocks: Floats | None = None) -> Menu:
@@ -70,7 +77,7 @@ def test_coverage_keeps_someone_on_the_whole_model() -> None:
     assert plan.gap == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some_slow(3))
 def test_no_plan_is_worth_more(seed: int) -> None:
     for problem, menu, _ in small_menus(seed, 25):
         z = allowed_staleness(problem, menu)
@@ -87,7 +94,7 @@ def test_no_plan_is_worth_more(seed: int) -> None:
             assert found.gap == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", some_slow(2))
 def test_no_plan_that_covers_all_blocks_is_worth_more(seed: int) -> None:
     for problem, menu, rho in small_menus(10 + seed, 25):
         if menu.blocks is None or problem.learners > 3 or menu.options > 4:
@@ -215,7 +222,7 @@ def test_what_does_not_belong_together_is_refused() -> None:
         csa_options(problem, menu, least_steps=0)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", some_slow(5))
 def test_the_scheme_gives_csas_plan_by_the_best_options(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for problem in small(seed, 20):
