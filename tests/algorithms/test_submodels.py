@@ -115,8 +115,15 @@ PARTS = [
 
 
 @pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("weights", [Weights.DATA, Weights.LEARNERS, Weights.FEDNOVA])
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        Weights.FEDNOVA,
+        pytest.param(Weights.DATA, marks=pytest.mark.slow),
+        pytest.param(Weights.LEARNERS, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("momentum", [0.9, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_each_entry_moves_by_those_who_trained_it(
     parts: tuple[str | None, ...], weights: Weights, momentum: float
 ) -> None:

@@ -107,7 +107,9 @@ def test_its_law_is_of_the_bytes_that_travel() -> None:
     assert found == pytest.approx(0.1 + 2 * 1.3e6 * share / whole / 3e6)
 
 
-@pytest.mark.parametrize("late_at_most", [None, 0.1])
+@pytest.mark.parametrize(
+    "late_at_most", [0.1, pytest.param(None, marks=pytest.mark.slow)]
+)
 def test_a_run_that_was_stopped_goes_on_as_it_would_have(
     late_at_most: float | None, tmp_path: Path
 ) -> None:

@@ -114,7 +114,7 @@ def test_with_codecs_the_bytes_of_the_part_count() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         {"wire": WireTable(down="int8", up="top-k 10 %")},
         pytest.param(
             {
@@ -139,6 +139,7 @@ def test_a_run_that_was_stopped_goes_on_byte_for_byte(
     assert whole == resumed
 
 
+@pytest.mark.slow
 def test_learners_of_parts_keep_their_own_buffers_through_resume(
     tmp_path: Path,
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_submodel_that_is_none_is_named() -> None:
         learners_of(with_parts(None, None, "tiny"), HERE)
 
 
+@pytest.mark.slow
 def test_the_job_of_the_page_runs(tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "submodels.md"
     (tmp_path / "job.toml").write_text(

@@ -46,7 +46,13 @@ def test_models_are_made_smaller_and_still_learn() -> None:
     assert accuracy(smaller) == pytest.approx(accuracy(plain), abs=0.1)
 
 
-@pytest.mark.parametrize("up", ["top-k 5 %", "int4", "powersgd 2"])
+@pytest.mark.parametrize(
+    "up",
+    [
+        "top-k 5 %",
+        *(pytest.param(up, marks=pytest.mark.slow) for up in ("int4", "powersgd 2")),
+    ],
+)
 def test_a_run_that_was_stopped_goes_on_with_what_was_left_out(
     up: str, tmp_path: Path
 ) -> None:

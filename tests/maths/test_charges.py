@@ -102,7 +102,10 @@ def by_highs(
     return float(answer.fun) if answer.fun is not None else np.inf
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(25), *(pytest.param(n, marks=pytest.mark.slow) for n in range(25, 100))],
+)
 def test_a_general_solver_finds_nothing_better(seed: int) -> None:
     w = Workers(seed, workers=5 + seed % 20, tasks=60)
     zero = np.zeros(len(w.cost))

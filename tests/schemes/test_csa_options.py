@@ -111,7 +111,7 @@ def test_no_plan_that_covers_all_blocks_is_worth_more(seed: int) -> None:
             assert found.value == pytest.approx(best, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some_slow(3))
 def test_without_a_choice_it_is_csa(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for problem in [*small(seed, 40), heterogeneous(seed)]:
@@ -147,6 +147,7 @@ def test_many_learners_have_a_small_gap() -> None:
     assert found.gap < 1e-5
 
 
+@pytest.mark.slow
 def test_coverage_of_many_learners_has_a_certificate() -> None:
     problem = heterogeneous(6, 200)
     blocks = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.5]])

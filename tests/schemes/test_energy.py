@@ -58,7 +58,10 @@ def ways(problem: Problem) -> list[Ints]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(5), *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 15))],
+)
 def test_no_other_allocation_spends_less_or_trains_more(seed: int) -> None:
     for problem in cases(seed, 20):
         assert problem.spending is not None
