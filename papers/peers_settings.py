@@ -23,7 +23,7 @@ from melisma.jobs import (
     own_rows,
 )
 from melisma.learning import Late, Sizes
-from melisma.maths import Floats
+from melisma.maths import Floats, Ints
 from melisma.schemes import TakesPart
 from melisma.system import Mode
 from melisma.units import Bytes, BytesPerSecond, Deadline, SamplesPerSecond
@@ -267,16 +267,7 @@ def thousand(study: LeagueStudy, seed: int) -> Race:
         workload=WorkloadTable(model_size=Bytes(MODEL_BYTES)),
     )
     sizes = np.array([len(rows) for rows in _owned(job, study.learners)])
-    learners = [
-        LearnersTable(
-            name=f"d{k}",
-            rate=SamplesPerSecond(10.0 * speed[k]),
-            bandwidth=BytesPerSecond(1e6 * link[k]),
-        )
-        for k in range(study.learners)
-    ]
-    train_s, fixed_s = 2 * sizes / (10.0 * speed), 2 / link
-    return Race(_with(job, learners), train_s + fixed_s, fixed_s)
+    return _apart(job, sizes, 10.0 * speed, 1e6 * link, MODEL_BYTES)
 
 
 def links(study: LeagueStudy, seed: int) -> Race:
@@ -300,16 +291,7 @@ def links(study: LeagueStudy, seed: int) -> Race:
     )
     sizes = np.array([len(rows) for rows in _owned(job, study.learners)])
     rate = 2 * sizes.mean() / 5.0 * speed
-    learners = [
-        LearnersTable(
-            name=f"d{k}",
-            rate=SamplesPerSecond(rate[k]),
-            bandwidth=BytesPerSecond(3e6 * link[k]),
-        )
-        for k in range(study.learners)
-    ]
-    train_s, fixed_s = 2 * sizes / rate, 2 * 36.7 / (3 * link)
-    return Race(_with(job, learners), train_s + fixed_s, fixed_s)
+    return _apart(job, sizes, rate, 3e6 * link, 36.7e6)
 
 
 SETTINGS: dict[str, Callable[[LeagueStudy, int], Race]] = {
@@ -337,6 +319,22 @@ def _silos(study: LeagueStudy, seed: int, data: DataTable) -> Race:
     )
     learners = [group(f"silo{k}", s, 64, 0.0) for k, s in enumerate(step_s)]
     return Race(_with(job, learners), 200 * step_s, np.zeros(study.learners))
+
+
+def _apart(
+    job: Job, sizes: Ints, rate: Floats, bandwidth: Floats, model_bytes: float
+) -> Race:
+    """Take a device of its own for each rate and link; two passes over its data."""
+    learners = [
+        LearnersTable(
+            name=f"d{k}",
+            rate=SamplesPerSecond(rate[k]),
+            bandwidth=BytesPerSecond(bandwidth[k]),
+        )
+        for k in range(len(sizes))
+    ]
+    fixed_s = 2 * model_bytes / bandwidth
+    return Race(_with(job, learners), 2 * sizes / rate + fixed_s, fixed_s)
 
 
 def _network(study: LeagueStudy, name: str) -> str:

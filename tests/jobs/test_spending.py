@@ -15,9 +15,11 @@ from melisma.errors import ConfigError, InfeasibleError
 from melisma.jobs.energy_table import PowerTable
 from melisma.jobs.families import family_of
 from melisma.jobs.files import dump, job_of, load
-from melisma.jobs.schema import Job
+from melisma.jobs.schema import Job, WorkloadTable
+from melisma.jobs.wire_table import OptionTable
 from melisma.launch.simulate import simulate
 from melisma.runs.records import Allocated, Halted, Record, Trained, Uploaded
+from melisma.units import Bytes
 from melisma.views.ledger import learner_cycles, totals
 
 ROOT = Path(__file__).parents[2]
@@ -73,6 +75,18 @@ def test_the_least_energy_is_less_than_that_of_csa_for_the_same_work() -> None:
     again = simulate(powered(scheme="energy-least", cycles=1, steps=min(steps)))
     assert sums(least, "samples") == sums(same, "samples") == [400]
     assert sums(again, "predicted_j")[0] < sums(same, "predicted_j")[0]
+
+
+def test_who_sends_less_is_predicted_to_draw_less_for_it() -> None:
+    options = (OptionTable(), OptionTable(down="int8", up="int8"))
+    large = WorkloadTable(model_size=Bytes(1.3e6))
+    job = powered(scheme="csa-options", options=options, workload=large, cycles=2)
+    records = simulate(job)
+    taken = {r.option for r in records if isinstance(r, Allocated) and r.samples}
+    assert "int8 / int8" in taken
+    # Times are by the law of the option that was taken, and so are joules.
+    predicted = sums(records, "predicted_j")
+    assert sums(records, "spent_j", Uploaded) == pytest.approx(predicted)
 
 
 def test_a_run_spends_no_more_than_it_may_whatever_times_are() -> None:

@@ -8,6 +8,7 @@ follows from the records, so that a run that was cut short goes on with it.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 import numpy as np
 
@@ -76,63 +77,45 @@ class Spender:
         """
         known = np.array([name in self._places for name in crew.learners])
         spends = task.scheme in SPENDING
-        if not known.all():
-            if spends and not known.any():
-                raise InfeasibleError(
-                    f"the job says of none of {', '.join(crew.learners)} what it "
-                    "draws: give [[learners]] of these names, with power"
-                )
-            if not spends:
-                return await allocate(
-                    task,
-                    crew,
-                    cycle,
-                    only_able=only_able,
-                    on_air=on_air,
-                    among=among,
-                    promises=self._promises,
-                )
-            among = known if among is None else among & known
-        places = [self._places.get(name, 0) for name in crew.learners]
-        power = self._power.only(np.array(places))
-        levels = self._levels(power, crew)
-        spending = energy = cost = None
-        if task.scheme not in DECENTRALISED:  # where nobody says how fast it is
-            law = await crew.law()
-            energy, cost = power.energy(law), self._cost(power, law)
-        if spends and cost:
-            budget = self._budget(task, cycle)
-            spending = Spending(
-                cost=cost, budget=budget, energy=energy, battery_j=levels
-            )
-        plan = await allocate(
+        planned = partial(
+            allocate,
             task,
             crew,
             cycle,
             only_able=only_able,
             on_air=on_air,
-            among=among,
             promises=self._promises,
-            spending=spending,
         )
-        if energy is None or cost is None:
-            return replace(plan, power=power)
+        if not known.all() and not spends:
+            return await planned(among=among)
+        if not known.all():
+            among = _of_known(known, crew) & (True if among is None else among)
+        places = [self._places.get(name, 0) for name in crew.learners]
+        power = self._power.only(np.array(places))
+        if task.scheme in DECENTRALISED:  # where nobody says how fast it is
+            return replace(await planned(among=among), power=power)
+        law, levels, spending = await crew.law(), self._levels(power, crew), None
+        cost = self._cost(power, law)
+        if spends:
+            spending = Spending(
+                cost=cost,
+                budget=self._budget(task, cycle),
+                energy=power.energy(law),
+                battery_j=levels,
+            )
+        plan = await planned(among=among, spending=spending)
         work = plan.allocation.samples * task.shard, plan.allocation.steps
         chosen = task.options.law(law, plan.allocation.options)
         joules = power.energy(chosen).joules(*work)
         has_price = self._limit.what != Spent.ENERGY
+        why = zip(plan.why, known.tolist(), strict=True) if plan.why else ()
         return replace(
             plan,
             predicted_j=joules,
             battery_j=np.maximum(levels - joules, 0.0),
             cost=cost.joules(*work) if has_price else plan.cost,
             power=power,
-            why=[
-                why if is_known else UNKNOWN
-                for why, is_known in zip(plan.why, known.tolist(), strict=True)
-            ]
-            if plan.why
-            else (),
+            why=[text if is_known else UNKNOWN for text, is_known in why],
         )
 
     def _cost(self, power: PowerProfile, law: DelayLaw) -> EnergyLaw:
@@ -165,3 +148,13 @@ class Spender:
                 time_s, level_j = batteries[name]
                 levels[k] = power.level_j(k, now_s - time_s, level_j)
         return levels
+
+
+def _of_known(known: Bools, crew: Trains) -> Bools:
+    """Return who is known; InfeasibleError if nobody is."""
+    if not known.any():
+        raise InfeasibleError(
+            f"the job says of none of {', '.join(crew.learners)} what it draws: give "
+            "[[learners]] of these names, with power"
+        )
+    return known
