@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 from tests.fleets.learners import Steady, changed, joined, live, of
 
 from melisma import rpc
@@ -65,6 +66,33 @@ def test_eight_bits_lead_nearly_where_all_of_them_do(tmp_path: Path) -> None:
         return float(sum((one[n] - t).square().sum() for n, t in other.items()))
 
     assert 0 < apart(runs["int8"], runs["fp32"]) < 0.01 * apart(runs["fp32"], start)
+
+
+@pytest.mark.slow
+def test_learners_go_on_with_what_they_left_out_when_a_run_is_resumed(
+    tmp_path: Path,
+) -> None:
+    job, names = wired("fp32", "top-k 1 %", cycles=4), "ab"
+
+    def cut(record: records.Record) -> None:
+        if isinstance(record, records.Evaluated) and record.cycle == 2:
+            raise KeyboardInterrupt
+
+    def resumed(folder: Path, *, anew: bool) -> Parameters:
+        learners = [Steady(name=name) for name in names]
+        with pytest.raises(KeyboardInterrupt):
+            live(job, folder, learners, cut)
+        live(job, folder, [Steady(name=n) for n in names] if anew else learners)
+        return load(folder / MODEL)
+
+    def same(one: Parameters, other: Parameters) -> bool:
+        return all(torch.allclose(one[n], t, atol=1e-6) for n, t in other.items())
+
+    live(job, tmp_path / "whole", [Steady(name=name) for name in names])
+    whole = load(tmp_path / "whole" / MODEL)
+    assert same(resumed(tmp_path / "resumed", anew=False), whole)
+    # Processes that are started anew owe nothing.
+    assert not same(resumed(tmp_path / "anew", anew=True), whole)
 
 
 class Cheat(Steady):
