@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,7 +13,13 @@ import torch
 
 from melisma.errors import CallTimeout, TrainingError
 from melisma.fleets.batches import batch_order, batches_of
-from melisma.fleets.messages import GradientRequest, TaskSpec, TrainRequest, Vector
+from melisma.fleets.messages import (
+    GradientRequest,
+    TaskSpec,
+    TrainRequest,
+    Update,
+    Vector,
+)
 from melisma.learner.learner import Learner
 from melisma.learner.source import Caller, never
 from melisma.learning import models
@@ -136,7 +143,7 @@ def test_a_learner_halts_when_nobody_waits_any_more() -> None:
     def after_three_batches() -> bool:
         nonlocal asked
         asked += 1
-        return asked > 3
+        return asked > 4  # once before it begins
 
     update = learner().train(request(), Caller(source(), after_three_batches))
     assert (update.batches, update.samples, update.halted) == (3, 60, True)
@@ -164,6 +171,34 @@ def test_a_source_that_is_too_slow_is_named() -> None:
 
     with pytest.raises(CallTimeout, match=r"within 30\.0 s"):
         learner().train(request(Late.HALT), Caller(Slow({}, {})))
+
+
+def test_work_that_nobody_waits_for_does_not_end_newer_work() -> None:
+    class Held(Dictionaries):
+        """Gives its model once it is let go."""
+
+        def parameters(
+            self, task: str, cycle: int, within_s: float | None = None
+        ) -> Parameters:
+            fetching.set()
+            assert let_go.wait(30.0)
+            return super().parameters(task, cycle, within_s)
+
+    fetching, let_go = threading.Event(), threading.Event()
+    one, plain, work = learner(), source(), request(Late.HALT)
+    held = Held(plain.models, plain.data)
+    newer: Future[Update] = Future()
+    thread = threading.Thread(
+        target=lambda: newer.set_result(one.train(work, Caller(held)))
+    )
+    thread.start()
+    assert fetching.wait(30.0)
+    with pytest.raises(TrainingError, match="nobody waits for this work"):
+        one.train(work, Caller(plain, lambda: True))
+    let_go.set()
+    thread.join()
+    update = newer.result(30.0)
+    assert (update.halted, update.samples) == (False, work.samples)
 
 
 def gradients(slower: float, gave_up: Callable[[], bool] = never) -> Vector:

@@ -58,7 +58,7 @@ class FogLearner(Learner):
         if not task.spec.moving:
             raise ConfigError(f"task {name!r} has no slots: no samples move in it")
         task.idle = False
-        with self._alone(task):
+        with self._alone(task, caller):
             self._routes.retry()
             self.inbox.start(name, slot)
             self._cycles[name] = Slots(
@@ -73,16 +73,14 @@ class FogLearner(Learner):
         own = len(self._device.data().train)
         orders.check_slot(request, task.spec, own, slots.due)
         slots.due += 1
-        with self._alone(task) as replaced:
-            return slots.slot(
-                request, caller, relay, lambda: caller.gave_up() or replaced()
-            )
+        with self._alone(task, caller) as cancelled:
+            return slots.slot(request, caller, relay, cancelled)
 
     def finish(self, name: str, cycle: int, caller: Caller) -> Update:
         """Return the model of all the cycle's slots."""
         orders.check_cycle(cycle)
         task, slots = self._prepared(name), self._slots(name, cycle)
-        with self._alone(task):
+        with self._alone(task, caller):
             return slots.update(caller.source)
 
     def deliver(self, name: str, slot: int, sender: str, shard: Shard) -> None:

@@ -170,7 +170,7 @@ class Learner:
         """Benchmark transfers and training on these shards, and keep the result."""
         task = self._prepared(name)
         orders.check_benchmark(keys, task.spec)
-        with self._alone(task):
+        with self._alone(task, caller):
             measuring.measure(self._device, task, keys, caller.source)
 
     def _told(self, spec: TaskSpec) -> Speeds | None:
@@ -209,7 +209,7 @@ class Learner:
 
         def begin() -> None:
             try:
-                self._begin(task, training, speeds)
+                self._begin(task, training, caller, speeds)
                 probe.first.set_result(None)
             except Exception as error:  # a thread's edge: raised in who waits for it
                 probe.first.set_exception(error)
@@ -222,11 +222,15 @@ class Learner:
         return speeds.result()
 
     def _begin(
-        self, task: WarmTask, training: LocalTraining, speeds: Future[Speeds]
+        self,
+        task: WarmTask,
+        training: LocalTraining,
+        caller: Caller,
+        speeds: Future[Speeds],
     ) -> None:
         """Do the first part of a training, and report its speed meanwhile."""
         request, clock, batches = training.request, self._device.clock, -1
-        with self._alone(task, training):
+        with self._alone(task, caller, training):
             training.fetch_model()
             examples = training.examples(request.keys, request.samples)
             since = clock()
@@ -251,8 +255,7 @@ class Learner:
             training = self._probed(request)
         else:
             training = LocalTraining(self._device, task, request, caller)
-        with self._alone(task, training) as replaced:
-            training.cancelled = lambda: caller.gave_up() or replaced()
+        with self._alone(task, caller, training) as training.cancelled:
             try:
                 if not request.first:
                     training.fetch_model()
@@ -284,14 +287,8 @@ class Learner:
         """Return the sum of the gradients of some parts, each with its coefficient."""
         task = self._prepared(orders.task_of(request, GradientRequest))
         orders.check_gradient(request, task.spec)
-        if caller.gave_up():  # or it would cancel newer work, which waits behind it
-            raise TrainingError(f"the gradient of cycle {request.cycle} was cancelled")
         task.idle = False
-        with self._alone(task) as replaced:
-
-            def cancelled() -> bool:
-                return caller.gave_up() or replaced()
-
+        with self._alone(task, caller) as cancelled:
             summation = Summation(self._device, task, request, caller.source)
             summation.fetch()
             for part in range(len(request.parts)):
@@ -335,16 +332,20 @@ class Learner:
 
     @contextmanager
     def _alone(
-        self, task: WarmTask, work: object = None
+        self, task: WarmTask, caller: Caller, work: object = None
     ) -> Iterator[Callable[[], bool]]:
-        """Have the device alone; yields whether newer work waits for the model.
+        """Have the device alone; yields whether the work is to be given up.
 
-        ShortOfMemory if memory does not suffice for the work.
-        An orchestrator that was killed and comes back may find its old request running.
+        It is when nobody waits for it, or newer work waits for the model: an
+        orchestrator that was killed and comes back may find its old request running.
+        TrainingError if nobody waits for it from the start, since it would end newer
+        work in its turn; ShortOfMemory if memory does not suffice for the work.
         """
+        if caller.gave_up():
+            raise TrainingError(f"{task.spec.task}: nobody waits for this work")
         mine = task.newest = work or object()
         with self._working, told_if_short(task):
-            yield lambda: task.newest is not mine
+            yield lambda: caller.gave_up() or task.newest is not mine
 
     def _measured(self, name: str) -> WarmTask:
         task = self._prepared(name)
