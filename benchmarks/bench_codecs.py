@@ -36,6 +36,7 @@ from melisma.provenance import provenance
 
 MEGABYTES, REPEATS = 64, 7
 LEVELS = (1, 3)  #: of zstd
+SHARES = (0.1, 10, 25, 50)  #: of top-k, in percent, besides that of its example
 LEAST_GB_S, MOST_SIZE = 1.0, 1.02
 BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "int4": 4}  #: a value
 out = Console(width=120)
@@ -145,6 +146,7 @@ def main(
     copies = math.ceil(megabytes * 1e6 / sum(t.nbytes for t in one.values()))
     many = {f"{i}/{name}": t.clone() for i in range(copies) for name, t in one.items()}
     codecs = [codec_of(kind.example) for kind in CODECS.values()]
+    codecs += [codec_of(f"top-k {percent} %") for percent in SHARES]
     rows = [of_codec(codec, one, many, repeats) for codec in codecs]
     lack = lack_of({"zstandard": "zstandard"})
     rows += [] if lack else [of_zstd(level, one, repeats) for level in LEVELS]

@@ -153,16 +153,23 @@ def test_booleans_that_are_neither_are_refused() -> None:
         codec_of("int8").decode(sent("int8", payload), LIKE)
 
 
-@pytest.mark.parametrize("n", [100, 1000])
-def test_indices_twice_or_falling_are_refused(n: int) -> None:
-    # 5 of 100 or 1000 are Elias–Fano: of two with the same upper bits, the lower ones
-    # are the first five bits or more of a byte.
-    indices = np.arange(5)
-    packed = np.empty(index_bytes(n, 5), np.uint8)
-    pack_indices(indices, n, packed)
-    packed[:2] = 0  # 0, 0, 0 …
+@pytest.mark.parametrize(("n", "k"), [(100, 5), (1000, 5), (1000, 250)])
+def test_indices_twice_or_falling_are_refused(n: int, k: int) -> None:
+    # The first byte has the lower bits of two at least with the same quotient, or, for
+    # a quarter of all, what five have left below 3: 0, 1, 2, 0, 1.
+    packed = np.empty(index_bytes(n, k), np.uint8)
+    pack_indices(np.arange(k), n, packed)
+    packed[0] = 0  # 0, 0 …
     with pytest.raises(DataError, match="do not increase"):
-        unpack_indices(packed, n, 5)
+        unpack_indices(packed, n, k)
+
+
+def test_remainders_that_are_none_are_refused() -> None:
+    packed = np.empty(index_bytes(1000, 250), np.uint8)
+    pack_indices(np.arange(250), 1000, packed)
+    packed[7] = 3**5
+    with pytest.raises(DataError, match="remainders that are none"):
+        unpack_indices(packed, 1000, 250)
 
 
 def test_indices_beyond_the_end_are_refused() -> None:

@@ -6,7 +6,7 @@
                unbiased, E ‖C(x) − x‖² = (n/k − 1)·‖x‖²
 
 Ideal: 32 bits a value, and log₂(n choose k) for the indices of top-k, which `indices`
-packs within 2 % of all (2.2 % where a quarter of the values is sent).
+packs within 2 % of all, at every share (and 2 bytes, below 30,000 values).
 
 Under error feedback random-k is multiplied by k/n, so that it sends values as they are:
 what n/k-fold values overshoot would grow from cycle to cycle.
