@@ -10,7 +10,7 @@ import numpy as np
 
 from melisma.algorithms import ScheduledTask
 from melisma.errors import InfeasibleError, TrainingError
-from melisma.jobs import Job, transfers_of
+from melisma.jobs import Job, workload_of
 from melisma.launch import build
 from melisma.learning import Part, gradient_sum, loss_of, models
 from melisma.maths import Floats
@@ -83,9 +83,11 @@ def _watched(job: Job, study: LeagueStudy, *, to_target: bool) -> Ran:
     simulation = build(job)
     task = simulation.built.task
     time_s, accuracy, gradient = list[float](), list[float](), list[float]()
-    one = models.model_bytes(task.model) * transfers_of(job)
-    planned = 2 * transfers_of(job) * float(job.workload.model_size or 0) or 2 * one
-    clocks = _Clocks(planned, sends_samples=job.mode == Mode.PARALLEL)
+    # Of a model one way, as planned: by codecs, and with what else travels beside it.
+    planned = workload_of(job, task.model, task.data).model_bits / 8
+    actual = models.model_bytes(task.model)
+    one = planned * actual / (job.workload.model_size or actual)
+    clocks = _Clocks(2 * planned, sends_samples=job.mode == Mode.PARALLEL)
 
     def watch(record: Record) -> None:
         if isinstance(record, records.LearnerEvent):

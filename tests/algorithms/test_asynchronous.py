@@ -38,10 +38,12 @@ from melisma.jobs.schema import (
     TrainingTable,
 )
 from melisma.launch.api import simulate
+from melisma.learning.codecs import codec_of
 from melisma.learning.parameters import Parameters, parameters_of, put, trained
 from melisma.learning.servers import server_for
 from melisma.learning.settings import Late, Merging, Rule, Training
 from melisma.learning.training import batch_plan, train
+from melisma.learning.wire import Wire, seed_of
 from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import RunWriter
@@ -57,8 +59,34 @@ STEPS = 1
 Server = Callable[[Parameters, list[tuple[Parameters, Parameters, int]]], Parameters]
 
 
+class Travel:
+    """What codecs make of models and of changes, with what each client owes."""
+
+    def __init__(self, down: str, up: str) -> None:
+        self._down, self._up = codec_of(down), codec_of(up)
+        self._owed: dict[str, Parameters] = {}
+
+    def down(self, model: Parameters, number: int) -> Parameters:
+        return self._down.decode(self._down.encode(model, seed_of(0, number)), model)
+
+    def up(
+        self, name: str, new: Parameters, had: Parameters, number: int
+    ) -> Parameters:
+        owed = self._owed.get(name, dict.fromkeys(new, torch.tensor(0.0)))
+        change = {n: t - had[n] + owed[n] for n, t in new.items()}
+        encoded = self._up.encode(change, seed_of(0, number, name))
+        sent = self._up.decode(encoded, change)
+        if self._up.feeds_back:
+            self._owed[name] = {n: t - sent[n] for n, t in change.items()}
+        return sent
+
+
 def reference(
-    mix: Server, buffer: int, arrivals: int, at_most: int | None = None
+    mix: Server,
+    buffer: int,
+    arrivals: int,
+    at_most: int | None = None,
+    travel: Travel | None = None,
 ) -> tuple[Parameters, list[tuple[float, int, int]]]:
     """A server and three clients, one event at a time; ages are versions."""
     model = parameters_of(small_model())
@@ -70,15 +98,20 @@ def reference(
     heapq.heapify(queue)
     version, serial, found, gathered = 0, 3, [], []
     for _ in range(arrivals):
-        now, _, k, ordered, start = heapq.heappop(queue)
-        client = small_model()
-        put(copy.deepcopy(start), client)
+        now, earlier, k, ordered, start = heapq.heappop(queue)
+        client, number = small_model(), earlier + 1
+        had = travel.down(start, number) if travel else start
+        put(copy.deepcopy(had), client)
         plan = batch_plan(OWN[k], STEPS, TRAINING, np.random.default_rng(0))
         train(client, small_data().train, plan, TRAINING)
         age = version - ordered
         found.append((round(now, 9), k, age))
+        new = parameters_of(client)
+        if travel:
+            sent = travel.up("abc"[k], new, had, number)
+            new = {n: t + sent[n] for n, t in start.items()}
         if at_most is None or age <= at_most:
-            gathered.append((parameters_of(client), start, age))
+            gathered.append((new, start, age))
         if len(gathered) == buffer:
             model, version, gathered = mix(model, gathered), version + 1, []
         heapq.heappush(queue, (now + times[k], serial, k, version, model))
@@ -128,7 +161,10 @@ CASES: dict[
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_models_times_and_ages_are_those_of_a_plain_queue(name: str) -> None:
+@pytest.mark.parametrize("wire", [None, ("int8", "int8"), ("fp16", "top-k 25 %")])
+def test_models_times_and_ages_are_those_of_a_plain_queue(
+    name: str, wire: tuple[str, str] | None
+) -> None:
     make, mix, buffer, updates, at_most = CASES[name]
     crew = SimulatedFlow(
         ["a", "b", "c"],
@@ -138,6 +174,7 @@ def test_models_times_and_ages_are_those_of_a_plain_queue(name: str) -> None:
         training=TRAINING,
         seed=0,
         own_rows=OWN,
+        wires=[Wire.of(*wire or ("fp32", "fp32"))],
     )
     task = task_of(
         "async:test",
@@ -151,7 +188,8 @@ def test_models_times_and_ages_are_those_of_a_plain_queue(name: str) -> None:
     found: list[Record] = []
     algorithm = Asynchronous(crew, make(), updates=updates, staleness_at_most=at_most)
     final = asyncio.run(loop(task, crew, algorithm, RunWriter(watch=found.append)))
-    model, arrivals = reference(mix, buffer, 5 * updates, at_most)
+    travel = Travel(*wire) if wire else None
+    model, arrivals = reference(mix, buffer, 5 * updates, at_most, travel)
     sent = [
         (round(r.time_s, 9), "abc".index(r.learner))
         for r in found

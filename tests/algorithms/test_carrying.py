@@ -33,6 +33,7 @@ from melisma.launch.api import simulate
 from melisma.learning.aggregation import of_age
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Late, Merging, Training
+from melisma.learning.wire import Wire
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs import records
 from melisma.runs.records import Record
@@ -51,6 +52,7 @@ def crew_of(
     late: Late = Late.CARRY,
     own_rows: Sequence[Ints] | None = OWN,
     staleness_at_most: int = 5,
+    wire: Wire | None = None,
 ) -> SimulatedLearners:
     return kind(
         ["a", "b"],
@@ -61,6 +63,7 @@ def crew_of(
         seed=0,
         conditions=Conditions(late=late, staleness_at_most=staleness_at_most),
         own_rows=own_rows,
+        wires=[wire or Wire()],
     )
 
 
@@ -89,18 +92,19 @@ def reports(came: Sequence[Updates | Lost]) -> list[Report]:
     return [r for item in came if isinstance(item, Updates) for r in item.reports]
 
 
-def test_an_update_comes_later_as_what_it_changes() -> None:
+@pytest.mark.parametrize("wire", [None, Wire.of("int8", "int8")])
+def test_an_update_comes_later_as_what_it_changes(wire: Wire | None) -> None:
     first = parameters_of(small_model())
     second = {name: tensor + 1.0 for name, tensor in first.items()}
     # Four samples, one batch: 2.5 s for b. What it sends is the same as if the cycle
     # had waited for it.
-    patient = crew_of(SimulatedLearners, late=Late.WAIT)
+    patient = crew_of(SimulatedLearners, late=Late.WAIT, wire=wire)
     (waited,) = [
         item.parameters
         for item in cycle(patient, orders(10, 4), first, 2.0)
         if isinstance(item, Updates)
     ]
-    crew = crew_of()
+    crew = crew_of(wire=wire)
     came = cycle(crew, orders(10, 4), first, 2.0)
     assert [r.learner for r in reports(came)] == [0]
     assert [(i.learner, i.goes_on) for i in came if isinstance(i, Lost)] == [(1, True)]

@@ -10,6 +10,7 @@ from melisma.algorithms.promised import PREFIX
 from melisma.fleets.messages import TrainRequest, Update
 from melisma.fleets.protocols import NOT_THERE
 from melisma.fleets.underway import TOO_OLD
+from melisma.jobs.wire_table import WireTable
 from melisma.learner.source import Caller
 from melisma.learner.throttle import sleep_unless
 from melisma.learning.parameters import load
@@ -36,8 +37,11 @@ class Hanging(Steady):
         return super().train(request, caller)
 
 
-def test_an_update_counts_in_the_cycle_in_which_it_comes(tmp_path: Path) -> None:
-    job = changed(samples=100, deadline=SHORT, late=Late.CARRY, cycles=3)
+@pytest.mark.parametrize("wire", [WireTable(), WireTable(down="int8", up="top-k 5 %")])
+def test_an_update_counts_in_the_cycle_in_which_it_comes(
+    wire: WireTable, tmp_path: Path
+) -> None:
+    job = changed(samples=100, deadline=SHORT, late=Late.CARRY, cycles=3, wire=wire)
     happened = live(job, tmp_path, [Steady(name="a"), Hanging(name="b")])
     on = [(r.learner, r.cycle) for r in of(records.GoesOn, happened)]
     (carried,) = [r for r in of(records.Carried, happened) if r.cycle == 2]

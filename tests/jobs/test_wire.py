@@ -1,23 +1,27 @@
 """Jobs in which what travels is made smaller."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.algorithms.resuming import whole_and_resumed
 from tests.jobs.small import small
 
 from melisma.errors import ConfigError
+from melisma.jobs.asynchronous_checks import ASYNCHRONOUS
 from melisma.jobs.building import task_of, workload_of
 from melisma.jobs.families import family_of
 from melisma.jobs.options import wire_of
 from melisma.jobs.schema import Job, WorkloadTable
-from melisma.jobs.wire_table import WireTable
+from melisma.jobs.wire_table import OptionTable, WireTable
 from melisma.launch import build
 from melisma.learning.settings import Late
 from melisma.runs import records
-from melisma.units import Bytes
+from melisma.units import Bytes, Deadline
 
 SMALLER = WireTable(down="fp16", up="int8")
+OPTIONS = (OptionTable(value=1.0), OptionTable(up="int8", value=0.9))
+SHORT = Deadline(0.5)  #: so that some are late
 
 
 def accuracy(job: Job) -> float:
@@ -46,19 +50,43 @@ def test_models_are_made_smaller_and_still_learn() -> None:
     assert accuracy(smaller) == pytest.approx(accuracy(plain), abs=0.1)
 
 
+RESUMED: list[tuple[str, dict[str, Any]]] = [
+    ("int4", {}),
+    ("powersgd 2", {}),
+    ("top-k 5 %", {"late": Late.CARRY, "noise": 2.0, "deadline": SHORT}),
+    ("top-k 5 %", {"scheme": "async:fedbuff", "noise": 0.3}),
+    *(("powersgd 2", {"scheme": scheme}) for scheme in ASYNCHRONOUS),
+]
+
+
 @pytest.mark.parametrize(
-    "up",
+    ("up", "changes"),
     [
-        "top-k 5 %",
-        *(pytest.param(up, marks=pytest.mark.slow) for up in ("int4", "powersgd 2")),
+        ("top-k 5 %", {}),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in RESUMED),
     ],
 )
 def test_a_run_that_was_stopped_goes_on_with_what_was_left_out(
-    up: str, tmp_path: Path
+    up: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    job = small(cycles=5, wire=WireTable(down="int8", up=up))
+    job = small(cycles=5, wire=WireTable(down="int8", up=up), **changes)
     whole, resumed = whole_and_resumed(job, tmp_path, after=3)
     assert whole == resumed
+    if job.late == Late.CARRY:
+        assert all(b'"carried"' in lines for lines in whole.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes", [{"late": Late.CARRY}, {"scheme": "async:fedasync"}]
+)
+def test_who_works_in_its_own_time_learns_from_less_too(
+    changes: dict[str, Any],
+) -> None:
+    plain, smaller = (
+        small(cycles=8, wire=w, **changes) for w in (WireTable(), SMALLER)
+    )
+    assert accuracy(smaller) == pytest.approx(accuracy(plain), abs=0.1)
 
 
 def test_a_codec_that_is_none_is_named() -> None:
@@ -74,9 +102,9 @@ def test_a_model_is_not_sent_in_parts() -> None:
 @pytest.mark.parametrize(
     ("job", "why"),
     [
-        (Job(scheme="coded", wire=SMALLER), "averaged in cycles"),
-        (Job(scheme="async:fedbuff", wire=SMALLER), "averaged in cycles"),
-        (small(late=Late.CARRY, wire=SMALLER), "not with late = 'carry'"),
+        (Job(scheme="coded", wire=SMALLER), "whose updates are averaged: leave it out"),
+        (Job(scheme="async:fedbuff", options=OPTIONS), "is chosen from in cycles"),
+        (small(late=Late.CARRY, options=OPTIONS), "not with late = 'carry'"),
         (small(checks=0.1, wire=SMALLER), "leave one of them out"),
     ],
 )

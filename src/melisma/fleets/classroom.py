@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from melisma.fleets.buffers import Here, LocalBuffers, everybody
 from melisma.learning.batched import Chunk, choice_for, train_many
@@ -21,6 +22,15 @@ from melisma.learning.settings import Hardware, Training
 from melisma.learning.submodels.part import Part
 from melisma.learning.wire import Senders, Wire, seed_of
 from melisma.maths.arrays import Ints
+
+
+class Ordered(NamedTuple):
+    """What a learner is to train."""
+
+    number: (
+        int  #: of the cycle, or of the order where each has its own: draws are by it
+    )
+    model: Parameters  #: as the orchestrator has it
 
 
 class Classroom:
@@ -56,24 +66,26 @@ class Classroom:
         names: Sequence[str],
         plans: Sequence[Ints],
         corrections: Sequence[Parameters | None] = (),
-        starts: Sequence[Parameters] | None = None,
+        orders: Sequence[Ordered] | None = None,
         options: Sequence[int] | None = None,
     ) -> Iterator[tuple[Chunk, Parameters]]:
         """Train learners by their plans; yield some at a time, and what arrives.
 
-        What travels does so by each learner's option, or by the first.
+        What travels does so by each learner's option, or by the first. All learners
+        train one model in a cycle, unless each has an order of its own.
         """
         part = self._part
         wires = [self._wires[m] for m in options or [0] * len(names)]
-        arrived = self._arrived(parameters, cycle, wires)
+        given = orders or [Ordered(cycle, parameters)] * len(names)
+        arrived = self._arrived(given, wires)
         if part is not None and arrived:
             put(arrived[0], self._model)  # what stays as it came is in the model alone
             arrived = [{n: model[n] for n in part.up} for model in arrived]
             parameters = part.kept(parameters)
-        ways = {wire.down: model for wire, model in zip(wires, arrived, strict=True)}
-        if len(ways) > 1:
-            starts = arrived
-        common = next(iter(ways.values()), parameters)
+            given = [Ordered(cycle, parameters)] * len(names)
+        differ = orders is not None or len({wire.down for wire in wires}) > 1
+        starts = arrived if differ else None
+        common = arrived[0] if arrived else parameters
         lesson = self._lesson(common, cycle, names)
         whole = _whole(corrections, parameters)
         lesson = replace(lesson, corrections=whole, starts=starts)
@@ -89,27 +101,31 @@ class Classroom:
                     names[place],
                     wires[place],
                     arrived[place],
-                    parameters,
-                    cycle,
+                    given[place],
                 )
                 for row, place in enumerate(chunk.learners)
             ]
             yield chunk, stacked(found)
 
     def _arrived(
-        self, parameters: Parameters, cycle: int, wires: Sequence[Wire]
+        self, given: Sequence[Ordered], wires: Sequence[Wire]
     ) -> list[Parameters]:
         """Return the model as each learner has it, once it has travelled its way."""
-        sent = parameters if self._part is None else self._part.sent(parameters)
+        keys = [(w.down, o.number) for o, w in zip(given, wires, strict=True)]
+        ways = dict[tuple[Codec, int], Parameters]()
+        for key, order, wire in zip(keys, given, wires, strict=True):
+            if key not in ways:
+                ways[key] = self._travelled(order, wire)
+        return [ways[key] for key in keys]
+
+    def _travelled(self, order: Ordered, wire: Wire) -> Parameters:
+        part, model = self._part, order.model
+        sent = model if part is None else part.sent(model)
         if self._is_plain:
-            return [sent] * len(wires)
-        seed, ways = seed_of(self._seed, cycle), dict[Codec, Parameters]()
-        for wire in wires:
-            if wire.down not in ways:
-                packed = wire.sent(sent, self._sent, seed)
-                found = wire.arrived(packed, sent, self._sent)
-                ways[wire.down] = {n: t.to(sent[n]) for n, t in found.items()}
-        return [ways[wire.down] for wire in wires]
+            return sent
+        packed = wire.sent(sent, self._sent, seed_of(self._seed, order.number))
+        found = wire.arrived(packed, sent, self._sent)
+        return {n: t.to(sent[n]) for n, t in found.items()}
 
     def _learnt(
         self,
@@ -117,13 +133,12 @@ class Classroom:
         name: str,
         wire: Wire,
         arrived: Parameters,
-        parameters: Parameters,
-        cycle: int,
+        order: Ordered,
     ) -> Parameters:
         """Return what a learner trained, once it has travelled back."""
-        seed = seed_of(self._seed, cycle, name)
+        seed = seed_of(self._seed, order.number, name)
         update = self._senders[name].update(own, arrived, self._moving, seed, wire.up)
-        return wire.learnt(update, parameters, self._moving, seed)
+        return wire.learnt(update, order.model, self._moving, seed)
 
     def how(self, names: Sequence[str]) -> str:
         """Say how these learners are trained, and why not faster."""

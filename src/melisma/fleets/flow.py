@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from melisma.fleets.classroom import Ordered
 from melisma.fleets.protocols import Order, Report, Updates
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.learning.parameters import Parameters, from_arrays, packed, unpacked
@@ -24,6 +25,7 @@ class OnItsWay:
     """An order, and the update that comes of it."""
 
     report: Report  #: without its loss, until it is trained
+    number: int  #: of the order, among all
     start: Parameters
     plan: Ints  #: its batches
     result: Parameters | None = None  #: once it is trained
@@ -61,7 +63,7 @@ class SimulatedFlow(SimulatedLearners):
         downloaded_s = half_s + float(self._law.sample_s[k]) * order.samples * network
         passes = order.samples * order.steps
         trained_s = downloaded_s + float(self._law.step_s[k]) * passes * compute
-        plan = self._plan(order)
+        plan, self._orders = self._plan(order), self._orders + 1
         self._on_their_way[name] = OnItsWay(
             report=Report(
                 learner=order.learner,
@@ -73,10 +75,10 @@ class SimulatedFlow(SimulatedLearners):
                 loss=0.0,
                 halted=False,
             ),
+            number=self._orders,
             start=parameters,
             plan=plan,
         )
-        self._orders += 1
         arrives_s = self._now_s + trained_s + half_s
         heapq.heappush(self._queue, (arrives_s, self._orders, name))
 
@@ -112,7 +114,7 @@ class SimulatedFlow(SimulatedLearners):
             self._cycle,
             names,
             [one.plan for one in orders],
-            starts=[one.start for one in orders],
+            orders=[Ordered(one.number, one.start) for one in orders],
         )
         for chunk, stack in together:
             losses = chunk.loss.tolist()

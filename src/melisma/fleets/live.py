@@ -291,7 +291,7 @@ class LiveLearners(LiveCrew):
         took_s = time.monotonic() - began
         try:
             update = await asyncio.to_thread(
-                self._served.opened, update, name, sent, order.option
+                self._served.opened, update, name, sent, request.cycle, order.option
             )
         except DataError as error:
             return refused(order.learner, str(error), took_s)

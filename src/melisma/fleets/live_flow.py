@@ -6,10 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from melisma.fleets.live import LiveLearners
+from melisma.fleets.messages import TrainRequest
 from melisma.fleets.protocols import Lost, Order, Updates
-from melisma.learning.parameters import Parameters
+from melisma.learning.parameters import Parameters, from_arrays
+
+#: Of the number of orders in a checkpoint.
+ORDERS = "orders given"
 
 
 class LiveFlow(LiveLearners):
@@ -17,7 +22,8 @@ class LiveFlow(LiveLearners):
 
     Each order has a number of its own in place of a cycle's, under which its model is
     served: a learner may be given two from the same model, and draws other batches. It
-    halts after ``order_s``, and is lost if it has not answered by then.
+    halts after ``order_s``, and is lost if it has not answered by then. A resumed run
+    goes on after the last number of its checkpoint.
     """
 
     def __init__(self, *args: Any, order_s: float, **settings: Any) -> None:
@@ -25,6 +31,8 @@ class LiveFlow(LiveLearners):
         self._deadline_s = order_s
         self._calls: dict[str, asyncio.Task[Updates | Lost]] = {}
         self._numbers: dict[str, int] = {}  # of each learner's last order
+        self._heard: set[str] = set()  # whose updates came
+        self._resumed = False
         self._served.kept = 1 << 40  # models are given up here
 
     async def ready(self) -> None:
@@ -51,6 +59,14 @@ class LiveFlow(LiveLearners):
     def _cycle_of(self, order: Order) -> int:
         return self._numbers[self.learners[order.learner]]
 
+    async def _request(
+        self, order: Order, deadline_s: float, began: float
+    ) -> TrainRequest:
+        """Return an order; who has done none in this run begins anew."""
+        anew = not self._resumed and self.learners[order.learner] not in self._heard
+        request = await super()._request(order, deadline_s, began)
+        return msgspec.structs.replace(request, anew=anew)
+
     async def arrival(self, until_s: float) -> Updates | Lost | None:
         """Wait for who answers next; None if nobody does by then, or is at work."""
         while self._calls:
@@ -70,12 +86,22 @@ class LiveFlow(LiveLearners):
             place = self.learners.index(name)
             if isinstance(result, Lost):
                 return replace(result, learner=place)
+            self._heard.add(name)
             (report,) = result.reports
             report = msgspec.structs.replace(report, learner=place)
             return Updates([report], result.parameters)
         if until_s < math.inf:
             await asyncio.sleep(max(0.0, until_s - self.now_s()))
         return None
+
+    def state(self) -> Parameters:
+        """Return the number of the last order."""
+        return from_arrays({ORDERS: np.array(self._served.cycle)})
+
+    def restore(self, saved: Parameters) -> None:
+        """Go on after it; a run of an earlier version counted its cycles instead."""
+        self._resumed = True
+        self._served.cycle = int(saved.get(ORDERS, self._served.cycle))
 
     def stop(self) -> None:
         """Stop all who are at work."""

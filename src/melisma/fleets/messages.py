@@ -115,6 +115,7 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     corrected: bool = False  #: there is a correction of its gradients to be fetched
     down: str = ""  #: codec of its model, where learners differ in that; "": the task's
     up: str = ""  #: codec of what it changes, likewise
+    anew: bool = False  #: its run has had nothing of this learner yet
 
 
 @rpc.register

@@ -92,15 +92,16 @@ class ServedTask:
         return self.sent[self.wires[self.options[name]].down]
 
     def opened(
-        self, update: object, name: str, sent: Parameters, option: int = 0
+        self, update: object, name: str, sent: Parameters, cycle: int, option: int = 0
     ) -> object:
         """Return a learner's update of the model ``sent``, parameters as they are.
 
-        DataError if it has none that the codec of its order could have made.
+        Draws are by the cycle of its order, which may be an earlier one. DataError if
+        it has none that the codec of its order could have made.
         """
         if self._is_plain or not isinstance(update, Update):
             return update
-        seed = seed_of(self.seed, self.cycle, name)
+        seed = seed_of(self.seed, cycle, name)
         learnt = self.wires[option].learnt(update.packed, sent, self.moving, seed)
         return msgspec.structs.replace(update, parameters=learnt, packed=None)
 

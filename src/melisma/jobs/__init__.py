@@ -6,10 +6,9 @@ from melisma.lazy import offer
 
 if TYPE_CHECKING:
     from melisma.jobs.asynchronous_table import AsynchronousTable
-    from melisma.jobs.building import dataset_of, own_rows
+    from melisma.jobs.building import dataset_of, own_rows, workload_of
     from melisma.jobs.data_table import DataTable, Split
     from melisma.jobs.fog_table import Costs, FogTable
-    from melisma.jobs.options import transfers_of
     from melisma.jobs.schema import (
         AggregationTable,
         Job,
@@ -37,16 +36,15 @@ __all__ = [
     "WorkloadTable",
     "dataset_of",
     "own_rows",
-    "transfers_of",
+    "workload_of",
 ]
 
 offer(
     globals(),
     asynchronous_table="AsynchronousTable",
-    building="dataset_of own_rows",
+    building="dataset_of own_rows workload_of",
     data_table="DataTable Split",
     fog_table="Costs FogTable",
-    options="transfers_of",
     schema="AggregationTable Job LearnersTable ParticipationTable StateTable "
     "TrainingTable WorkloadTable",
     wire_table="OptionTable",

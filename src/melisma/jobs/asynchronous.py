@@ -30,6 +30,7 @@ from melisma.jobs.building import (
     workload_of,
 )
 from melisma.jobs.live_task import LiveTask
+from melisma.jobs.options import wires_of
 from melisma.jobs.schema import Job
 from melisma.learning.parameters import trained
 from melisma.learning.servers import server_for
@@ -55,6 +56,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
         conditions=Conditions(noise=job.noise),
         own_rows=own_rows(job, task.data),
         hardware=hardware,
+        wires=wires_of(job),
     )
     task.cycle_samples(crew.own_samples)  # asking for too many samples fails here
     return Prepared(job, task, crew, algorithm_of(job, task, crew))

@@ -108,10 +108,14 @@ def _check_wire(job: Job, *, averages: bool) -> None:
     if job.wire.is_plain and not job.options:
         return
     what = "[[options]]" if job.options else "[wire]"
-    if not averages or job.scheme in ASYNCHRONOUS or job.late == Late.CARRY:
+    if not averages and job.scheme not in ASYNCHRONOUS:
         raise ConfigError(
-            f"{what} is for one task whose updates are averaged in cycles, and not "
-            "with late = 'carry': leave it out"
+            f"{what} is for one task whose updates are averaged: leave it out"
+        )
+    if job.options and (not averages or job.late == Late.CARRY):
+        raise ConfigError(
+            "[[options]] is chosen from in cycles, and not with late = 'carry': leave "
+            "it out, or give one [wire] for all"
         )
     if job.checks:
         raise ConfigError(

@@ -99,17 +99,18 @@ class WarmTask:
         like = parameters_of(self.model)
         return Way(wire, *wire.size_bytes(like, trained(self.model)))
 
-    def load(self, parameters: Parameters, cycle: int) -> None:
+    def load(self, parameters: Parameters, cycle: int, *, anew: bool = False) -> None:
         """Put the parameters of a cycle into the model.
 
         Buffers that stay here are kept from the cycle before where they are local.
-        Otherwise, and in the first cycle of a run, they are as they were made.
+        Otherwise, and at the beginning of a run, they are as they were made.
         """
-        if cycle == 1 or not buffers_are_local(self.model):
+        is_first = anew or cycle == 1
+        if is_first or not buffers_are_local(self.model):
             put(self.made, self.model)
         put(parameters, self.model)
         self.loaded = None
-        if cycle == 1:  # of a new run, to which nothing is owed
+        if is_first:  # of a new run, to which nothing is owed
             self.sender = Sender()
 
     def update(

@@ -145,6 +145,7 @@ def check_train(request: TrainRequest, spec: TaskSpec, own: int | None) -> None:
     _check_whole("samples", request.samples, 1, MOST_PASSES)
     _check_whole("first", request.first, 0, request.samples)
     check_flag("corrected", request.corrected)
+    check_flag("anew", request.anew)
     if (request.down, request.up) != ("", ""):
         _check_text("down", request.down)
         _check_text("up", request.up)

@@ -61,7 +61,7 @@ class LocalTraining:
             lambda within_s: self._link.parameters(cycle, within_s, wire),
             self._way.down_bytes,
         )
-        self._task.load(self._arrived, cycle)
+        self._task.load(self._arrived, cycle, anew=self.request.anew)
         if (source := self._corrections) is not None:
             correction = self._fetch(
                 lambda within_s: self._link.correction(source, cycle, within_s),
