@@ -153,11 +153,13 @@ class PowerProfile:
     second_price: Floats
     byte_price: Floats
     carbon_g: Floats  #: of a joule
+    reclaim_s: Floats  #: mean time until a spot instance is reclaimed; inf: never
+    returns_s: Floats  #: mean time until it is there again; inf: never
 
     def __post_init__(self) -> None:
         shape = np.shape(self.computing_w)
         for name in self.__dataclass_fields__:
-            endless = name in ("battery_j", "start_j")
+            endless = name in ("battery_j", "start_j", "reclaim_s", "returns_s")
             set_numbers(self, name, shape=shape, endless=endless, each="learner")
 
     def only(self, learners: Ints) -> "PowerProfile":
