@@ -6,9 +6,11 @@ ready → allocate → order → learners download, train, halt, upload
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from melisma.algorithms.promised import Observed, restore, stored
 from melisma.algorithms.spending import Spender
 from melisma.algorithms.task import Plan, ScheduledTask
 from melisma.errors import InfeasibleError, MelismaError
-from melisma.fleets.protocols import Order, Probed, Trains
+from melisma.fleets.protocols import Jumps, Order, Probed, Trains
 from melisma.learning import splits
 from melisma.learning.parameters import Parameters
 from melisma.maths.arrays import Bools, Ints
@@ -34,6 +36,8 @@ logger = logging.getLogger("melisma.orchestrator")
 
 #: Cycles after which little is left of what a learner without work has shown.
 RELAXED = 30
+#: How often a cycle waits for learners that come back, or for batteries.
+WAITS = 1000
 
 
 class Planner(Protocol):
@@ -86,7 +90,7 @@ class Averaging:
         deadline, and waits up to `WAIT_S` for others where no plan is feasible. Where
         nobody can promise to be in time, promises are forgotten until somebody can.
         """
-        crew, relaxed = self._crew, 0
+        crew, relaxed, waits = self._crew, 0, 0
         if self._spender:
             self._spender.state = log.state
         until_s = crew.now_s() + (WAIT_S if patient else 0.0)
@@ -97,18 +101,22 @@ class Averaging:
             among = None
             if self._participation:
                 among = await self._participation.who(log, crew)
+            # Deadlines are chosen by plans in which too slow learners sit out.
+            only_able = patient or self._auto is not None
+            settings: dict[str, Any] = {"only_able": only_able, "among": among}
             try:
                 if self._auto and not log.state.by_hand:
                     await self._choose_deadline(self._auto, log, among)
-                # Deadlines are chosen by plans in which too slow learners sit out.
-                only_able = patient or self._auto is not None
-                plan = await self._planner(
-                    log.task, crew, log.cycle, only_able=only_able, among=among
-                )
+                plan = await self._planner(log.task, crew, log.cycle, **settings)
             except InfeasibleError as error:
                 if self._promises and relaxed < RELAXED:
                     relaxed += 1
                     self._promises.skip()
+                    continue
+                more_s = await self._more_at_s(log, settings)
+                if more_s < math.inf and waits < WAITS:
+                    waits += 1
+                    await self._wait(log, more_s, str(error))
                     continue
                 if crew.now_s() >= until_s:
                     raise
@@ -117,6 +125,27 @@ class Averaging:
             else:
                 log.allocated(plan)
                 return plan
+
+    async def _more_at_s(self, log: CycleLog, settings: dict[str, Any]) -> float:
+        """Return when more may be planned, as far as is known; inf: never.
+
+        Then a learner is back that was reclaimed, or batteries have filled.
+        """
+        crew = self._crew
+        more_s = crew.returns_s() if isinstance(crew, Jumps) else math.inf
+        if self._spender:
+            planned = partial(self._planner, log.task, crew, log.cycle, **settings)
+            more_s = min(more_s, await self._spender.affordable_s(planned, crew))
+        return more_s
+
+    async def _wait(self, log: CycleLog, until_s: float, reason: str) -> None:
+        """Wait until then; live, no longer than a while, since others may join."""
+        wait_s = until_s - self._crew.now_s()
+        self._say("waiting", f"cycle {log.cycle} waits {wait_s:.6g} s: {reason}")
+        if isinstance(self._crew, Jumps):
+            self._crew.wait_until(until_s)
+        else:
+            await asyncio.sleep(min(wait_s, WAIT_S))
 
     async def _choose_deadline(
         self, auto: Auto, log: CycleLog, among: Bools | None
@@ -164,7 +193,8 @@ class Averaging:
         if self._promises and seen:
             names = [self._crew.learners[k] for k in seen.learners]
             self._promises.see(names, seen.took())
-        return Outcome(model, begun, idle=log.going_on > 0 or not begun.has_work)
+        excused = log.going_on > 0 or log.reclaimed > 0
+        return Outcome(model, begun, idle=excused or not begun.has_work)
 
     def state(self) -> Parameters:
         """Return what was learnt of the learners' times, and what merging keeps."""

@@ -58,6 +58,7 @@ class CycleLog:
         self.began_s, self._has_roster = crew.now_s(), False
         self.counted: list[int] = []  #: samples of each update that counts
         self.going_on = 0  #: learners that were not done, and whose work is not lost
+        self.reclaimed = 0  #: learners whose machines were taken at work
         self._dropped: Counter[str] = Counter()
         self._not_finite = set[str]()
         self._power: PowerProfile | None = None
@@ -240,6 +241,7 @@ class CycleLog:
             return
         self._checked(name, lost.distance, lost.after_s)
         late = lost.reason == NOT_THERE
+        self.reclaimed += lost.reason == records.RECLAIMED
         self._drop(name, lost.after_s, lost.reason, offence=lost.offence, late=late)
 
     def _checked(self, name: str, distance: float | None, after_s: float) -> None:

@@ -5,7 +5,7 @@ the whole run, what is left of it, evenly over the cycles that are left. All of 
 follows from the records, so that a run that was cut short goes on with it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -25,6 +25,8 @@ from melisma.system.promise import Promises
 
 #: Why a learner sits out.
 UNKNOWN = "the job does not say what it draws"
+#: Share of its time by which a cycle may wait too long for batteries.
+WITHIN = 0.01
 
 
 class Spent(StrEnum):
@@ -59,6 +61,7 @@ class Spender:
         self._power, self._limit, self._promises = power, limit, promises
         self._places = {name: k for k, name in enumerate(names)}
         self.state = RunState()  #: of the run, set before a cycle is planned
+        self._ahead_s = 0.0  # of now: when to plan for
 
     async def __call__(
         self,
@@ -90,8 +93,7 @@ class Spender:
             return await planned(among=among)
         if not known.all():
             among = _of_known(known, crew) & (True if among is None else among)
-        places = [self._places.get(name, 0) for name in crew.learners]
-        power = self._power.only(np.array(places))
+        power = self._power_of(crew)
         if task.scheme in DECENTRALISED:  # where nobody says how fast it is
             return replace(await planned(among=among), power=power)
         law, levels, spending = await crew.law(), self._levels(power, crew), None
@@ -118,6 +120,11 @@ class Spender:
             why=[text if is_known else UNKNOWN for text, is_known in why],
         )
 
+    def _power_of(self, crew: Trains) -> PowerProfile:
+        """Return what the crew draws; of who is unknown, anything."""
+        places = [self._places.get(name, 0) for name in crew.learners]
+        return self._power.only(np.array(places))
+
     def _cost(self, power: PowerProfile, law: DelayLaw) -> EnergyLaw:
         match self._limit.what:
             case Spent.ENERGY:
@@ -140,14 +147,42 @@ class Spender:
         return max(limit.most - spent, 0.0) / (task.cycles - cycle + 1)
 
     def _levels(self, power: PowerProfile, crew: Trains) -> Floats:
-        """Return what is in each battery now; inf: the mains."""
-        now_s, batteries = crew.now_s(), self.state.batteries
+        """Return what is in each battery now, or then; inf: the mains."""
+        now_s, batteries = crew.now_s() + self._ahead_s, self.state.batteries
         levels = power.start_j.copy()
         for k, name in enumerate(crew.learners):
-            if name in batteries:
-                time_s, level_j = batteries[name]
-                levels[k] = power.level_j(k, now_s - time_s, level_j)
+            time_s, level_j = batteries.get(name, (0.0, float(levels[k])))
+            levels[k] = power.level_j(k, now_s - time_s, level_j)
         return levels
+
+    async def affordable_s(
+        self, planned: Callable[[], Awaitable[Plan]], crew: Trains
+    ) -> float:
+        """Return when batteries have filled enough for a plan; inf: never."""
+        power = self._power_of(crew)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fills_s = (power.battery_j - self._levels(power, crew)) / power.harvest_w
+        low_s, high_s = 0.0, float(fills_s[np.isfinite(fills_s)].max(initial=0.0))
+
+        async def works(after_s: float) -> bool:
+            self._ahead_s = after_s
+            try:
+                await planned()
+            except InfeasibleError:
+                return False
+            finally:
+                self._ahead_s = 0.0
+            return True
+
+        if not high_s or not await works(high_s):
+            return np.inf
+        while high_s - low_s > WITHIN * high_s:
+            middle_s = (low_s + high_s) / 2
+            if await works(middle_s):
+                high_s = middle_s
+            else:
+                low_s = middle_s
+        return crew.now_s() + high_s
 
 
 def _of_known(known: Bools, crew: Trains) -> Bools:

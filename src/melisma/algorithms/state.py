@@ -32,7 +32,7 @@ class RunState:
         self.spent_j = self.cost = 0.0  #: of all learners, measured where it is known
         self.batteries: dict[str, tuple[float, float]] = {}  #: last time and joules
         self._predicted_j: dict[str, float] = {}  # of each learner's last cycle
-        self._began_s: dict[str, float] = {}  # of each learner's last cycle
+        self._orders: dict[str, records.Allocated] = {}  # the last of each learner
         for record in past:
             self.see(record)
 
@@ -50,8 +50,10 @@ class RunState:
                 self.offences.pop(name, None)
             case records.Dropped(learner=name, offence=True):
                 self.offences[name] += 1
-            case records.Allocated(learner=name, time_s=time_s):
-                self._began_s[name] = time_s
+            case records.Dropped(reason=reason) if reason == records.RECLAIMED:
+                self._cut_short(record)
+            case records.Allocated(learner=name):
+                self._orders[name] = record
                 self._spend(record)
             case records.Trained() | records.Halted():
                 before = self.seen.get(record.learner, UNSEEN)
@@ -62,7 +64,8 @@ class RunState:
                     loss=record.loss or 0.0,
                 )
             case records.Uploaded(learner=name, time_s=time_s) if name in self.seen:
-                took_s = time_s - self._began_s.get(name, time_s)
+                order = self._orders.get(name)
+                took_s = time_s - order.time_s if order else 0.0
                 self.seen[name] = self.seen[name]._replace(seconds=took_s)
                 self._correct(record)
             case records.Steered(cycle=number, deadline_s=deadline_s, trained=trained):
@@ -85,10 +88,21 @@ class RunState:
 
     def _correct(self, uploaded: records.Uploaded) -> None:
         """Count what was measured in place of what was predicted."""
-        if uploaded.spent_j is None:
+        if uploaded.spent_j is not None:
+            self._count(uploaded.learner, uploaded.spent_j)
+
+    def _cut_short(self, dropped: records.Dropped) -> None:
+        """Count no more of an order than until its machine was reclaimed, by time."""
+        order = self._orders.get(dropped.learner)
+        if order is None or not order.predicted_s:
             return
-        name = uploaded.learner
-        more_j = uploaded.spent_j - self._predicted_j.pop(name, uploaded.spent_j)
+        share = min((dropped.time_s - order.time_s) / order.predicted_s, 1.0)
+        self.cost -= (1 - share) * (order.cost or 0.0)
+        self._count(order.learner, share * (order.predicted_j or 0.0))
+
+    def _count(self, name: str, spent_j: float) -> None:
+        """Count joules in place of those that an order was predicted to spend."""
+        more_j = spent_j - self._predicted_j.pop(name, spent_j)
         self.spent_j += more_j
         if name in self.batteries:
             time_s, level_j = self.batteries[name]

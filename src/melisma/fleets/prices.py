@@ -2,14 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from melisma.fleets.protocols import Order, Report
+from melisma.fleets.protocols import NOT_NEEDED, NOT_THERE, Lost, Order, Report
+from melisma.learning.settings import Late
 from melisma.maths.arrays import Floats, Ints
+from melisma.runs.records import RECLAIMED
 from melisma.system.law import DelayLaw
 from melisma.system.promise import Took
+
+
+class Arrivals(NamedTuple):
+    """What becomes of the orders of a cycle."""
+
+    rows: Ints  #: of prices, in the order in which updates arrive
+    lost: list[Lost]
+    ends_s: float  #: when the cycle does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,6 +35,47 @@ class Prices:
     passes: Ints  #: samples, each as often as it was trained on
     halted: NDArray[np.bool_]
     late: NDArray[np.bool_]  #: would not be done by the deadline
+
+    def arrivals(
+        self,
+        orders: Sequence[Order],
+        deadline_s: float,
+        late: Late,
+        *,
+        enough: int | None = None,
+        taken_s: Floats | float = np.inf,
+    ) -> Arrivals:
+        """Return who arrives and who is lost, where ``enough`` updates end the cycle.
+
+        A learner that is reclaimed, ``taken_s`` after its order was given, before it
+        has sent all is lost then.
+        """
+        cut_off = np.zeros(len(orders), dtype=bool)
+        if late == Late.DROP:
+            cut_off = self.late
+        elif late == Late.HALT:  # who cannot send anything in time
+            cut_off = self.uploaded_s > deadline_s * (1 + 1e-9)
+        until_s = np.where(cut_off, deadline_s, self.uploaded_s)
+        taken = taken_s < until_s
+        until_s = np.where(taken, taken_s, until_s)
+        ends_s, reason = float(until_s.max(initial=0)), NOT_THERE
+        rows = np.argsort(self.uploaded_s, kind="stable")
+        is_there = ~(cut_off | taken)[rows]
+        rows, others = rows[is_there], rows[~is_there]
+        if enough is not None and len(rows) >= enough:
+            others = np.concatenate([rows[enough:], others])
+            rows, reason = rows[:enough], NOT_NEEDED
+            ends_s = float(self.uploaded_s[rows].max())
+        taken &= until_s <= ends_s
+        lost = [
+            Lost(
+                learner=orders[i].learner,
+                reason=RECLAIMED if taken[i] else reason,
+                after_s=float(until_s[i]) if taken[i] else ends_s,
+            )
+            for i in others.tolist()
+        ]
+        return Arrivals(rows, lost, ends_s)
 
     def report(self, i: int, learner: int, loss: float) -> Report:
         """Return what learner ``learner``, of row i, did."""

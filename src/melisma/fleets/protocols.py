@@ -143,6 +143,17 @@ class Carries(Protocol):
 
 
 @runtime_checkable
+class Jumps(Crew, Protocol):
+    """A crew on a virtual clock, whose learners may be away for a while."""
+
+    def returns_s(self) -> float:
+        """Return when the first is back that is away; inf: nobody is, or for good."""
+
+    def wait_until(self, time_s: float) -> None:
+        """Advance the clock to a time, if that is later."""
+
+
+@runtime_checkable
 class EndsEarly(Protocol):
     """A crew whose cycles may end before the deadline, at so many updates."""
 

@@ -1,17 +1,19 @@
 """Learners on a virtual clock: times by the delay law, gradients are real."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from melisma.errors import ConfigError
+from melisma.errors import InfeasibleError
 from melisma.fleets.classroom import Classroom
 from melisma.fleets.classrooms import Classrooms
+from melisma.fleets.conditions import PROBE
+from melisma.fleets.conditions import Conditions as Conditions
 from melisma.fleets.drifting import Careful, DriftingLearners, PromisedLearners
 from melisma.fleets.prices import Chance, Prices
-from melisma.fleets.protocols import NOT_NEEDED, NOT_THERE, Lost, Order, Probed, Updates
+from melisma.fleets.protocols import Lost, Order, Probed, Updates
 from melisma.learning.parameters import Model, Parameters
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
@@ -24,40 +26,8 @@ from melisma.system.law import DelayLaw
 from melisma.system.options import AS_NOW, Options
 from melisma.system.problem import Problem
 from melisma.system.radio import RadioCell
+from melisma.system.spot import SpotInstances
 from melisma.system.streams import Stream
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """How learners are probed."""
-
-    batches: int = 5
-    noise: float = 0.1  #: spread (σ of the logarithm) of what is measured
-    latency_s: float = 0.1  #: of the report and of the order that follows
-
-
-PROBE = Probe()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Conditions:
-    """How simulated learners differ from what the orchestrator knows of them."""
-
-    probability: Floats | None = None  #: γ, learners × states; a state a cycle
-    changing: float = 0.0  #: chance that a state changes once, within a cycle
-    noise: float = 0.0  #: spread (σ of the logarithm) of compute and network times
-    #: In place of noise: how many times as long compute and network take in a cycle.
-    slower: Callable[[int], Floats] | None = None
-    late: Late = Late.HALT  #: what happens to a learner not done by the deadline
-    look_every: int = 10  #: batches between two looks at the clock (Late.OVERRUN)
-    staleness_at_most: int = 5  #: cycles for which an update is carried (Late.CARRY)
-    timing: bool = False  #: only times are computed: nothing is ever trained
-    adaptive: bool = False  #: learners bid with a margin, by how they have drifted
-    late_at_most: float | None = None  #: share of cycles, by which they bid instead
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.noise) and self.noise >= 0):
-            raise ConfigError(f"noise of {self.noise}: give a finite number from 0 up")
 
 
 class SimulatedLearners:
@@ -127,9 +97,15 @@ class SimulatedLearners:
         self._now_s = max(self._now_s, time_s)
 
     async def ready(self) -> None:
-        """Set the members: all learners, or those of ``gather``, less the expelled."""
+        """Set the members: all learners, or those of ``gather``, less the expelled.
+
+        Of spot instances, those who are there; if none is, the clock advances until one
+        is back. Raises InfeasibleError if none will be.
+        """
         if self.gather:
             self._take_in(await self.gather())
+        elif self._conditions.spot:
+            self._take_in_spot(self._conditions.spot)
         elif self._expelled:
             self._take_in(np.arange(len(self._names)))
         if self._cell:
@@ -141,6 +117,26 @@ class SimulatedLearners:
         if self._cell is None:
             return None
         return self._cell.on_air(self._cycle + 1, self.members)
+
+    def _take_in_spot(self, spot: SpotInstances) -> None:
+        self._take_in(np.flatnonzero(spot.there(self._now_s)))
+        if len(self.members):
+            return
+        if (back_s := self.returns_s()) == np.inf:
+            raise InfeasibleError(
+                f"every learner was reclaimed by {self._now_s:.6g} s, and none comes "
+                "back: give [learners.power] returns, or more learners"
+            )
+        self.wait_until(back_s)
+        self._take_in(np.flatnonzero(spot.there(back_s)))
+
+    def returns_s(self) -> float:
+        """Return when the first is back that was reclaimed; inf: nobody will be."""
+        if (spot := self._conditions.spot) is None:
+            return np.inf
+        back_s = spot.returns_s()
+        gone = [name in self._expelled for name in self._names]
+        return float(np.where(gone, np.inf, back_s).min())
 
     def _take_in(self, members: Ints) -> None:
         gone = [self._names[k] in self._expelled for k in members]
@@ -217,27 +213,28 @@ class SimulatedLearners:
         prices = self._price(orders, deadline_s)
         if self._careful:
             await self._observe(self._careful, orders, prices)
-        arrival = np.argsort(prices.uploaded_s, kind="stable")
-        late = np.zeros(len(orders), dtype=bool)
-        if self._conditions.late == Late.DROP:
-            late = prices.late
-        elif self._conditions.late == Late.HALT:  # who cannot send anything in time
-            late = prices.uploaded_s > deadline_s * (1 + 1e-9)
-        arrival, cut_off = arrival[~late[arrival]], arrival[late[arrival]]
-        ends_s = float(deadline_s if cut_off.size else prices.uploaded_s.max(initial=0))
-        reason = NOT_THERE
-        if self.enough is not None and len(arrival) >= self.enough:
-            cut_off = np.concatenate([arrival[self.enough :], cut_off])
-            arrival, reason = arrival[: self.enough], NOT_NEEDED
-            ends_s = float(prices.uploaded_s[arrival].max())
+        arrival, lost, ends_s = prices.arrivals(
+            orders,
+            deadline_s,
+            self._conditions.late,
+            enough=self.enough,
+            taken_s=self._taken_s(orders),
+        )
         plans = []
         if not self._conditions.timing:
             plans = [self._plan(orders[i])[: prices.batches[i]] for i in arrival]
         async for updates in self._trained(orders, prices, arrival, plans, parameters):
             yield updates
-        for i in cut_off.tolist():
-            yield Lost(learner=orders[i].learner, reason=reason, after_s=ends_s)
+        for one in lost:
+            yield one
         self._now_s += ends_s
+
+    def _taken_s(self, orders: Sequence[Order]) -> Floats | float:
+        """Return how long from now until each learner's machine is reclaimed."""
+        if (spot := self._conditions.spot) is None:
+            return np.inf
+        places = np.array([order.learner for order in orders], dtype=np.int64)
+        return spot.taken_s()[self.members[places]] - self._now_s
 
     async def _observe(
         self, careful: Careful, orders: Sequence[Order], prices: Prices

@@ -36,7 +36,7 @@ from melisma.jobs.live_task import LiveTask
 from melisma.jobs.options import options_of, wires_of
 from melisma.jobs.parts import parts_of
 from melisma.jobs.schema import Job
-from melisma.jobs.spending import spender_of
+from melisma.jobs.spending import spender_of, spot_of
 from melisma.learning.servers import server_for
 from melisma.learning.settings import HERE, Correction, Hardware, Late
 from melisma.maths.arrays import Bools
@@ -52,7 +52,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
     promises = promises_of(job)
     spender = spender_of(job, task.model, task.data, promises)
 
-    async def in_cell(
+    async def of_those_there(
         task: ScheduledTask,
         crew: Trains,
         cycle: int,
@@ -60,12 +60,14 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
         only_able: bool,
         among: Bools | None = None,
     ) -> Plan:
-        """Allocate by a cycle's channel: who cannot take part in it sits out."""
+        """Allocate where learners come and go: who cannot take part sits out."""
         plan = spender or partial(allocate, promises=promises)
         on_air = learners.on_air()
         return await plan(task, crew, cycle, only_able=True, on_air=on_air, among=among)
 
-    planner = in_cell if job.channel.changing else planner_of(job, promises, spender)
+    planner: Planner = of_those_there
+    if not job.channel.changing and spot_of(job) is None:
+        planner = planner_of(job, promises, spender)
     merger = merger_of(job)
     algorithm = _averaging(job, learners, planner, promises, merger, spender)
     return Prepared(job, task, learners, algorithm)
@@ -181,6 +183,7 @@ def learners_of(
             staleness_at_most=job.staleness_at_most,
             adaptive=job.scheme in DECENTRALISED - AS_PRINTED,
             late_at_most=job.late_at_most if job.scheme in DECENTRALISED else None,
+            spot=spot_of(job),
         ),
         own_rows=own_rows(job, task.data),
         hardware=hardware,

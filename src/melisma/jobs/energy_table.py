@@ -5,7 +5,10 @@ from enum import StrEnum
 
 from melisma.errors import ConfigError
 from melisma.jobs.table import Table
-from melisma.units import GramsPerJoule, Joules, Watts
+from melisma.units import GramsPerJoule, Joules, Seconds, Watts
+
+#: Least mean time for which a spot instance is there, or away.
+SHORTEST_S = 1.0
 
 
 class Per(StrEnum):
@@ -28,6 +31,8 @@ class PowerTable(Table, frozen=True, kw_only=True):
     per_second: float = 0.0  #: price of a second of work
     per_byte: float = 0.0  #: price of a byte that travels
     carbon: GramsPerJoule = GramsPerJoule(0.0)  #: of the electricity that it uses
+    reclaim: Seconds | None = None  #: mean time until a spot instance is taken away
+    returns: Seconds | None = None  #: mean time until it is back; never if not given
 
     def _check(self) -> None:
         for key in self.__struct_fields__:
@@ -40,4 +45,14 @@ class PowerTable(Table, frozen=True, kw_only=True):
             raise ConfigError(
                 f"power.start of {float(self.start)} J in a battery of "
                 f"{float(self.battery or 0.0)} J: give what it holds or less"
+            )
+        for key in ("reclaim", "returns"):
+            if (mean_s := getattr(self, key)) is not None and mean_s < SHORTEST_S:
+                raise ConfigError(
+                    f"power.{key} of {float(mean_s)} s: give a mean time of "
+                    f"{SHORTEST_S:g} s or more, or leave it out"
+                )
+        if self.returns is not None and self.reclaim is None:
+            raise ConfigError(
+                "power.returns without power.reclaim: say when it is taken, too"
             )

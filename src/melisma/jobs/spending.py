@@ -13,6 +13,7 @@ from melisma.learning.parameters import Model
 from melisma.system.energy import PowerProfile
 from melisma.system.law import Mode
 from melisma.system.promise import Promises
+from melisma.system.spot import SpotInstances
 
 
 def spender_of(
@@ -42,11 +43,21 @@ def power_of(job: Job) -> PowerProfile | None:
             "second_price": table.per_second,
             "byte_price": table.per_byte,
             "carbon_g": float(table.carbon),
+            "reclaim_s": math.inf if table.reclaim is None else float(table.reclaim),
+            "returns_s": math.inf if table.returns is None else float(table.returns),
         }
         rows += [row] * group.count
     return PowerProfile(
         **{key: np.array([row[key] for row in rows]) for key in rows[0]}
     )
+
+
+def spot_of(job: Job) -> SpotInstances | None:
+    """Return when learners are reclaimed and come back, where some may be."""
+    power = power_of(job)
+    if power is None or np.isinf(power.reclaim_s).all():
+        return None
+    return SpotInstances(power.reclaim_s, power.returns_s, job.seed)
 
 
 def limit_of(job: Job, model: Model, dataset: Dataset) -> Limit:

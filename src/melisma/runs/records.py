@@ -13,6 +13,9 @@ import msgspec
 
 from melisma.errors import DataError
 
+#: Why the work of a spot instance is lost, in a `Dropped` record.
+RECLAIMED = "reclaimed before it was done"
+
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", gc=False):
     """Something that happened to a task in one of its cycles."""

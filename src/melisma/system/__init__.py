@@ -1,7 +1,7 @@
 """Learners, the delay law, what a scheme sees and what it returns."""
 
 from melisma.system.cell import CSA_WORKLOAD, Channel, cell, clocks
-from melisma.system.energy import EnergyLaw, PowerProfile, Spending
+from melisma.system.energy import Budget, EnergyLaw, PowerProfile, Spending
 from melisma.system.law import DelayLaw, Mode, Workload
 from melisma.system.metrics import (
     cycle_s,
@@ -18,6 +18,7 @@ __all__ = [
     "CSA_WORKLOAD",
     "Allocation",
     "Assignment",
+    "Budget",
     "Channel",
     "DelayLaw",
     "EnergyLaw",

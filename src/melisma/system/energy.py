@@ -88,6 +88,18 @@ class EnergyLaw:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Budget:
+    """What all learners may spend together in a cycle, of one kind."""
+
+    law: EnergyLaw
+    most: float
+
+    def __post_init__(self) -> None:
+        if not self.most >= 0:
+            raise ConfigError(f"budget of {self.most}: give a number from 0 up")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spending:
     """What a cycle may spend: all learners together, and each of its battery."""
@@ -96,17 +108,25 @@ class Spending:
     budget: float = np.inf  #: B, of all learners in a cycle
     energy: EnergyLaw | None = None  #: of batteries, where the cost is not in joules
     battery_j: Floats | float = np.inf  #: that each learner may spend
+    hazard: Floats | float = 0.0  #: h, of being reclaimed, per second
+    others: tuple[Budget, ...] = ()  #: that are kept beside the first
 
     def __post_init__(self) -> None:
         K = self.cost.step_j.shape
         set_numbers(self, "battery_j", shape=K, endless=True, each="learner")
-        if not self.budget >= 0:
-            raise ConfigError(f"budget of {self.budget}: give a number from 0 up")
-        if self.energy is not None and self.energy.step_j.shape != K:
-            raise ConfigError(
-                f"energy of {self.energy.step_j.size} learners, and cost of {K[0]}: "
-                "give one value per learner in each"
-            )
+        set_numbers(self, "hazard", shape=K, each="learner")
+        laws = [budget.law for budget in self.budgets]
+        for law in laws if self.energy is None else [*laws, self.energy]:
+            if law.step_j.shape != K:
+                raise ConfigError(
+                    f"energy of {law.step_j.size} learners, and cost of {K[0]}: "
+                    "give one value per learner in each"
+                )
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """All that is limited."""
+        return (Budget(self.cost, self.budget), *self.others)
 
     @classmethod
     def of_time(cls, law: DelayLaw) -> Self:
@@ -126,8 +146,12 @@ class Spending:
 
     def per_shard(self, size: int) -> "Spending":
         """Return the same, counting shards of ``size`` samples."""
-        energy = self.energy and self.energy.per_shard(size)
-        return replace(self, cost=self.cost.per_shard(size), energy=energy)
+        return replace(
+            self,
+            cost=self.cost.per_shard(size),
+            energy=self.energy and self.energy.per_shard(size),
+            others=tuple(Budget(b.law.per_shard(size), b.most) for b in self.others),
+        )
 
     def only(self, learners: Ints | Bools) -> "Spending":
         """Return the same for some of the learners."""
@@ -136,6 +160,8 @@ class Spending:
             budget=self.budget,
             energy=self.energy and self.energy.only(learners),
             battery_j=np.asarray(self.battery_j)[learners],
+            hazard=np.asarray(self.hazard)[learners],
+            others=tuple(Budget(b.law.only(learners), b.most) for b in self.others),
         )
 
 
@@ -153,17 +179,24 @@ class PowerProfile:
     second_price: Floats
     byte_price: Floats
     carbon_g: Floats  #: of a joule
+    reclaim_s: Floats  #: mean time until a spot instance is reclaimed; inf: never
+    returns_s: Floats  #: mean time until it is there again; inf: never
 
     def __post_init__(self) -> None:
         shape = np.shape(self.computing_w)
         for name in self.__dataclass_fields__:
-            endless = name in ("battery_j", "start_j")
+            endless = name in ("battery_j", "start_j", "reclaim_s", "returns_s")
             set_numbers(self, name, shape=shape, endless=endless, each="learner")
 
     def only(self, learners: Ints) -> "PowerProfile":
         """Return the same of some of the learners."""
         names = self.__dataclass_fields__
         return PowerProfile(**{name: getattr(self, name)[learners] for name in names})
+
+    @property
+    def hazard(self) -> Floats:
+        """h, of being reclaimed, per second."""
+        return np.asarray(1.0 / self.reclaim_s)
 
     def level_j(self, learner: int, after_s: float, level_j: float) -> float:
         """Return what is in a battery that had so much, and was filled for a while."""

@@ -23,3 +23,4 @@ class Stream(IntEnum):
     PARTICIPATION = 15  #: who takes part in a cycle, where some are drawn
     WIRE = 16  #: what codecs draw, of models and of changes
     WORTH = 17  #: what options are measured on
+    SPOT = 18  #: when spot instances are reclaimed, and come back
