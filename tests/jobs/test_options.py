@@ -13,8 +13,9 @@ from melisma.errors import ConfigError
 from melisma.jobs.building import known_law, task_of, workload_of
 from melisma.jobs.families import family_of
 from melisma.jobs.files import dump, load
-from melisma.jobs.options import options_of, wires_of
+from melisma.jobs.options import wires_of
 from melisma.jobs.schema import Job, WorkloadTable
+from melisma.jobs.ways import ways_of
 from melisma.jobs.wire_table import OptionTable, WireTable
 from melisma.launch import build
 from melisma.learning.parameters import parameters_of, trained
@@ -94,7 +95,7 @@ def test_cycles_take_what_was_predicted(late_at_most: float | None) -> None:
 def test_its_law_is_of_the_bytes_that_travel() -> None:
     job = menu(overhead=Seconds(0.1))
     task = task_of(job)
-    options = options_of(job, task)
+    options = ways_of(job, task).choice
     law = known_law(job, workload_of(job, task.model, task.data)).known
     pi = len(law.fixed_s) - 1
     taken = np.full((len(law.fixed_s), 1), 1)
@@ -152,7 +153,7 @@ def test_a_scheme_that_chooses_none_takes_the_first() -> None:
         scheme="csa", workload=LARGE, cycles=2, wire=WireTable(down="int8", up="int8")
     )
     assert ran(first) == ran(wire)
-    assert options_of(first, task_of(first)) is AS_NOW
+    assert ways_of(first, task_of(first)).choice is AS_NOW
 
 
 def test_without_options_it_is_csa() -> None:
@@ -163,7 +164,7 @@ def test_without_options_it_is_csa() -> None:
 def test_values_are_measured_unless_they_are_given() -> None:
     given = OptionTable(up="int4", value=0.25)
     job = menu(PLAIN, given, SPARSE)
-    value = options_of(job, task_of(job)).value
+    value = ways_of(job, task_of(job)).choice.value
     assert value[:2] == pytest.approx([1.0, 0.25])
     assert 0.2 < value[2] < 0.8
     # At a quarter of the worth, nobody takes it whose link is fast enough.

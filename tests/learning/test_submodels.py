@@ -70,7 +70,7 @@ def check_gradients(model: nn.Module, tried: Example, share: str) -> None:
     expected, whole = gradients(model, tried)
     torch.testing.assert_close(losses, expected)
     for key in found:
-        kept = Part("", model, {key: small.up[key]}, {}).sent(whole)[key]
+        kept = Part("", model, {key: small.up[key]}, {}, {}).sent(whole)[key]
         torch.testing.assert_close(found[key], kept, atol=1e-6, rtol=1e-4)
 
 

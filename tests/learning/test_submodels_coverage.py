@@ -29,7 +29,7 @@ def part(seed: int) -> Part:
         for name, shape in SHAPES.items()
         if rng.random() < 0.8
     } or everything(drawn(0))
-    return Part(f"drawn {seed}", nn.Module(), places, places)
+    return Part(f"drawn {seed}", nn.Module(), places, places, SHAPES)
 
 
 def stacks(seed: int) -> list[tuple[Part | None, Parameters, list[float]]]:
@@ -94,7 +94,8 @@ def test_each_entry_is_the_mean_of_those_who_trained_it(seed: int) -> None:
 def test_where_all_train_all_it_is_the_weighted_mean_bit_for_bit(seed: int) -> None:
     before, plain = drawn(-1), WeightedMean()
     whole, parts = (CoveredMean(before, WeightedMean) for _ in range(2))
-    every = Part("width 1", nn.Module(), everything(before), everything(before))
+    places = everything(before)
+    every = Part("width 1", nn.Module(), places, places, SHAPES)
     for k in range(4):
         stack = {
             n: torch.stack([drawn(10 * k + i)[n] for i in range(5)]) for n in SHAPES

@@ -14,8 +14,9 @@ from melisma.fleets.served import ServedTask
 from melisma.jobs.benchmark_table import Known
 from melisma.jobs.building import task_of
 from melisma.jobs.families import family_of
-from melisma.jobs.options import options_of, transfers_of, wires_of
+from melisma.jobs.options import transfers_of, wires_of
 from melisma.jobs.schema import Job
+from melisma.jobs.ways import ways_of
 from melisma.learning.parameters import digest, frozen_of, parameters_of, trained
 from melisma.learning.settings import Late
 from melisma.learning.shards import ShardStore
@@ -43,7 +44,8 @@ class LiveTask:
     def of(cls, job: Job, run: RunWriter, bundle: Bundle | None = None) -> "LiveTask":
         """Load and build a task at its run's checkpoint; ConfigError or DataError."""
         task = task_of(job)
-        task = replace(task, options=options_of(job, task))
+        ways = ways_of(job, task)
+        task = replace(task, options=ways.choice)
         if job.aggregation.most_share is None:
             task = replace(task, merging=replace(task.merging, most_share=MOST_SHARE))
         run.restore(task.model)

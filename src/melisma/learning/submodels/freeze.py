@@ -20,7 +20,7 @@ from torch import nn
 
 from melisma.errors import ConfigError
 from melisma.learning.parameters import parameters_of, trained
-from melisma.learning.submodels.part import Part, everything
+from melisma.learning.submodels.part import Part, everything, shapes_in
 from melisma.learning.submodels.submodel import Example, Submodel, share_of, tried
 
 
@@ -53,9 +53,10 @@ class Freeze(Submodel):
         small = copy.deepcopy(model)
         for name, parameter in trained(small).items():
             parameter.requires_grad_(name in still)
-        all_places = everything(parameters_of(model))
+        like = parameters_of(model)
+        all_places = everything(like)
         kept = {name: all_places[name] for name in parameters_of(small)}
-        part = Part(str(self), small, all_places, kept)
+        part = Part(str(self), small, all_places, kept, shapes_in(like))
         example.check(part)
         return part
 
