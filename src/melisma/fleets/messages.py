@@ -89,6 +89,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     late_at_most: float = 0.0  #: share of cycles that may be late; 0: no promise
     down: str = "fp32"  #: codec of the model
     up: str = "fp32"  #: codec of what a learner changes of it
+    #: Parts of the model that orders may name, besides all of it.
+    submodels: list[str] = msgspec.field(default_factory=list)
 
 
 @rpc.register
@@ -115,6 +117,7 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     corrected: bool = False  #: there is a correction of its gradients to be fetched
     down: str = ""  #: codec of its model, where learners differ in that; "": the task's
     up: str = ""  #: codec of what it changes, likewise
+    submodel: str = ""  #: what it trains of the model, one of the task's; "": all
 
 
 @rpc.register

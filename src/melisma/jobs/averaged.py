@@ -168,8 +168,6 @@ def _check_submodels(job: Job, *, averages: bool, live: bool) -> None:
     if all(group.submodel is None for group in job.learners):
         return
     table = job.aggregation
-    if live:
-        raise ConfigError("submodel is simulated only: leave it out of a live run")
     if not averages or job.scheme in ASYNCHRONOUS or job.late == Late.CARRY:
         raise ConfigError(
             "submodel is for one task whose updates are averaged in cycles, and not "
@@ -180,10 +178,20 @@ def _check_submodels(job: Job, *, averages: bool, live: bool) -> None:
             "submodel with [[options]], whose values are of the whole model: leave one "
             "of them out"
         )
-    if table.rule != Rule.MEAN or table.most_share is not None:
+    if live and job.scheme in DECENTRALISED:
         raise ConfigError(
-            "submodel with [aggregation] rule or most_share, which compare updates of "
-            "the same parameters: leave one of them out"
+            f"submodel under {job.scheme!r}, whose learners bid for the whole model: "
+            "leave it out of a live run, or use 'csa'"
+        )
+    if job.checks:
+        raise ConfigError(
+            "checks repeat a learner's work on the whole model, and submodel trains a "
+            "part of it: leave one of them out"
+        )
+    if table.rule != Rule.MEAN:
+        raise ConfigError(
+            "submodel with [aggregation] rule, which compares updates of the same "
+            "parameters: leave one of them out"
         )
     if table.correction != Correction.NONE:
         raise ConfigError(

@@ -10,6 +10,8 @@ from melisma.learning.wire import Packed, Wire
 
 #: Models travel as they are.
 PLAINLY = Wire()
+#: How a model arrives: by a codec, and what of it.
+Downwards = tuple[Codec, Part | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,8 @@ class Way:
         return self.part is None and self.wire.is_plain
 
     @property
-    def downwards(self) -> tuple[Codec, Part | None]:
-        """What decides how a model arrives: the same for who trains unlike parts."""
+    def downwards(self) -> Downwards:
+        """How a model arrives, which may be the same for unlike parts."""
         part = self.part
         cut = None if part is None or part.travels_whole else part
         return self.wire.down, cut

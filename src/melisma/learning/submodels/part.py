@@ -88,8 +88,8 @@ class Part:
 
     def add(self, values: Mapping[str, Tensor | float], into: Parameters) -> None:
         """Add the part's values, or the same for all of a tensor, to the whole's."""
-        for name, at in self.up.items():
-            into[name][_grid(at)] += values[name]
+        for name in self.up:
+            into[name][self.at(name)] += values[name]
 
     @property
     def travels_whole(self) -> bool:
@@ -98,6 +98,10 @@ class Part:
             tuple(map(len, self.down.get(name, ()))) == shape
             for name, shape in self.shapes.items()
         )
+
+    def at(self, name: str) -> Places:
+        """Return the index of its entries in a tensor of the whole model."""
+        return _grid(self.up[name])
 
     def moving(self) -> dict[str, nn.Parameter]:
         """Return what a learner trains, without buffers."""

@@ -34,7 +34,13 @@ from melisma.learning.parameters import parameters_of
 from melisma.learning.submodels.graph import Followed, Misfit
 from melisma.learning.submodels.layers import refit
 from melisma.learning.submodels.part import Part, cut_out, shapes_in
-from melisma.learning.submodels.submodel import Call, Example, Submodel, share_of
+from melisma.learning.submodels.submodel import (
+    Call,
+    Example,
+    Submodel,
+    share_of,
+    written,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ class Width(Submodel):
         return cls(share_of(setting, cls.example, below=False))
 
     def __str__(self) -> str:
-        return f"width {self.share:g}"
+        return f"width {written(self.share)}"
 
     def part(self, model: nn.Module, example: Example) -> Part:
         """Return the narrow model; ConfigError if it is not smaller, or cannot be."""
