@@ -1,6 +1,7 @@
 """How the learners of a job take part: each in one way, or by a scheme's choice."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from melisma.jobs.options import transfers_of, wire_of
 from melisma.jobs.schema import Job
 from melisma.learning.models import model_bytes
 from melisma.learning.parameters import parameters_of, trained
+from melisma.learning.submodels.blocks import blocks_of
 from melisma.learning.submodels.making import Made
 from melisma.learning.way import Way
 from melisma.learning.wire import Wire
@@ -18,6 +20,10 @@ from melisma.learning.worth import worths
 from melisma.maths.arrays import Floats
 from melisma.schemes import TAKES_FIRST
 from melisma.system.options import Options
+
+#: Least share of a cycle's samples that train each parameter, where some options are
+#: of a part of the model, unless the job says.
+COVERAGE = 0.1
 
 
 def ways_of(job: Job, task: ScheduledTask) -> Ways:
@@ -49,19 +55,28 @@ def ways_of(job: Job, task: ScheduledTask) -> Ways:
 
 def _chosen(job: Job, task: ScheduledTask) -> Ways:
     """Return the options that a job lists."""
-    wires = [Wire.of(option.down, option.up) for option in job.options]
-    made = Made((), task.model, task.data.train, task.training)
-    each = tuple(Way(wire) for wire in wires)
-    value = np.array(_values(job, task, wires))
-    return Ways(each=each, options=_options(job, task, each, made, value))
+    written = [option.submodel for option in job.options]
+    made = Made(filter(None, written), task.model, task.data.train, task.training)
+    each = tuple(
+        Way(Wire.of(option.down, option.up), made.parts.get(option.submodel or ""))
+        for option in job.options
+    )
+    value = np.array(_values(job, task, each))
+    options = _options(job, task, each, made, value)
+    if any(written):
+        moving = trained(task.model)
+        blocks = blocks_of([way.part for way in each], moving)
+        rho = COVERAGE if job.coverage is None else job.coverage
+        options = replace(options, blocks=blocks.astype(float), least_coverage=rho)
+    return Ways(each=each, options=options)
 
 
-def _values(job: Job, task: ScheduledTask, wires: Sequence[Wire]) -> list[float]:
+def _values(job: Job, task: ScheduledTask, ways: Sequence[Way]) -> list[float]:
     """Return the options' values: given, or measured."""
     given = [option.value for option in job.options]
     if None not in given:
         return [value or 0.0 for value in given]
-    found = worths(wires, task.model, task.taken.train, task.training, job.seed)
+    found = worths(ways, task.model, task.taken.train, task.training, job.seed)
     return [w if v is None else v for v, w in zip(given, found, strict=True)]
 
 
