@@ -27,12 +27,14 @@ from melisma.fleets.carrying import CarryingLearners
 from melisma.fleets.protocols import Lost, Order, Report, Updates
 from melisma.fleets.simulated import Conditions, SimulatedLearners
 from melisma.fleets.underway import TOO_OLD, UnderWay
+from melisma.fleets.ways import Ways
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import DataTable, Job, LearnersTable, Split, TaskTable
 from melisma.launch.api import simulate
 from melisma.learning.aggregation import of_age
 from melisma.learning.parameters import Parameters, parameters_of
 from melisma.learning.settings import Late, Merging, Training
+from melisma.learning.way import Way
 from melisma.learning.wire import Wire
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs import records
@@ -63,7 +65,7 @@ def crew_of(
         seed=0,
         conditions=Conditions(late=late, staleness_at_most=staleness_at_most),
         own_rows=own_rows,
-        wires=[wire or Wire()],
+        ways=Ways(each=[Way(wire or Wire())]),
     )
 
 

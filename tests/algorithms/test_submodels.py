@@ -13,11 +13,13 @@ from melisma.algorithms.loop import train
 from melisma.algorithms.merging import Merger
 from melisma.fleets.protocols import Lost, Order, Updates
 from melisma.fleets.simulated import SimulatedLearners
+from melisma.fleets.ways import Ways
 from melisma.learning.losses import LOSSES
 from melisma.learning.parameters import Parameters
 from melisma.learning.servers import server_for
 from melisma.learning.settings import Merging, ServerRule, Training, Weights
 from melisma.learning.submodels import Example, Part, submodel_of
+from melisma.learning.way import Way
 from melisma.runs.store import RunWriter
 
 OWN = [np.arange(0, 6), np.arange(6, 16), np.arange(16, 40)]
@@ -49,11 +51,11 @@ class Watched(SimulatedLearners):
 def run(submodels: Sequence[str | None], merging: Merging) -> Watched:
     model, data, names = small_model(), small_data(), ["a", "b", "c"]
     example = Example(LOSSES["cross-entropy"], data.train[:4])
-    parts = {
-        name: submodel_of(written).part(model, example)
-        for name, written in zip(names, submodels, strict=True)
-        if written
-    }
+    parts = [
+        None if w is None else submodel_of(w).part(model, example) for w in submodels
+    ]
+    ways = [Way(), *(Way(part=part) for part in parts if part)]
+    fixed = {n: ways.index(Way(part=p)) for n, p in zip(names, parts, strict=True) if p}
     training = Training(batch=4, rate=0.1)
     crew = Watched(
         *(names, LAW),
@@ -62,7 +64,7 @@ def run(submodels: Sequence[str | None], merging: Merging) -> Watched:
         training=training,
         seed=0,
         own_rows=OWN,
-        parts=parts,
+        ways=Ways(each=ways, fixed=fixed),
     )
     crew.cycles = []
     task = task_of(

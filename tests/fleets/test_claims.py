@@ -16,6 +16,7 @@ from melisma.learning.parameters import load
 from melisma.learning.settings import Late
 from melisma.runs import records
 from melisma.runs.store import MODEL
+from melisma.system.options import Options
 from melisma.units import Deadline
 
 NAMES = ["a", "b", "c"]
@@ -181,3 +182,19 @@ def test_a_cycle_that_waits_for_the_late_ends_at_last(
     (dropped,) = of(records.Dropped, happened)
     assert (dropped.learner, dropped.offence) == ("b", False)
     assert len(of(records.Evaluated, happened)) == 1
+
+
+def test_work_by_an_option_is_held_against_the_law_of_that() -> None:
+    options = Options(
+        names=("whole", "part"),
+        size_bytes=np.array([4.0, 1.0]),
+        value=np.ones(2),
+        compute=np.array([1.0, 0.25]),
+    )
+    claims, claimed = Claims(options), law([1.0] * 3, [0.0] * 3, [4.0] * 3)
+    for name, option in (("a", 1), ("b", 0)):
+        for _ in range(2):
+            done = Done(given=8, samples=4, passes=4, took_s=12.0, option=option)
+            claims.see(name, done)
+    # A quarter of 4 + 4 s took 12 s, and 8 s took 12 s.
+    assert claims.law(NAMES, claimed, 20.0).step_s.tolist() == [6.0, 1.0, 1.0]

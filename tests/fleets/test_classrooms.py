@@ -1,6 +1,7 @@
 """Learners of parts are trained as each would train its part by itself."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,13 +9,15 @@ import torch
 
 from melisma.fleets.classroom import Classroom
 from melisma.fleets.classrooms import Classrooms
+from melisma.fleets.ways import Ways
 from melisma.learning.losses import LOSSES
 from melisma.learning.models import perceptron
 from melisma.learning.parameters import Parameters, parameters_of, put
 from melisma.learning.samples import pairs
 from melisma.learning.settings import HERE, Training
-from melisma.learning.submodels import Example, Part, submodel_of
+from melisma.learning.submodels import Example, submodel_of
 from melisma.learning.training import batch_plan, train
+from melisma.learning.way import Way
 from melisma.learning.wire import Wire, seed_of
 from melisma.maths.arrays import Ints
 
@@ -42,10 +45,11 @@ def plans() -> list[Ints]:
 
 
 def rooms(wire: Wire) -> Classrooms:
-    def make(part: Part | None) -> Classroom:
-        return Classroom(MODEL, SAMPLES, TRAINING, HERE, [wire], 3, part)
-
-    return Classrooms(make, PARTS)
+    ways = [Way(wire), *(Way(wire, part) for part in MADE.values())]
+    fixed = {n: ways.index(Way(wire, part)) for n, part in PARTS.items()}
+    wires = [way.wire for way in ways]
+    make = partial(Classroom, MODEL, SAMPLES, TRAINING, HERE, wires, 3)
+    return Classrooms(make, Ways(each=ways, fixed=fixed))
 
 
 def alone(name: str, plan: Ints, arrived: Parameters) -> Parameters:

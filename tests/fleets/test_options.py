@@ -9,8 +9,10 @@ from tests.fleets.fleets import carried_out, law, small_data, small_model
 
 from melisma.fleets.protocols import Order
 from melisma.fleets.simulated import SimulatedLearners
+from melisma.fleets.ways import Ways
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Training
+from melisma.learning.way import Way
 from melisma.learning.wire import Wire
 from melisma.system.options import Options
 
@@ -36,8 +38,7 @@ def after(
         # Batches are drawn in the order of arrival, which is another one here.
         training=Training(batch=4, rate=0.1, shuffle=False),
         seed=0,
-        wires=wires,
-        options=OPTIONS,
+        ways=Ways(each=[Way(wire) for wire in wires], options=OPTIONS),
     )
     for _ in range(cycles):
         orders = [
@@ -75,8 +76,7 @@ def test_a_cycle_takes_as_long_as_what_travels() -> None:
         samples=small_data().train,
         training=Training(batch=4),
         seed=0,
-        wires=WIRES,
-        options=OPTIONS,
+        ways=Ways(each=[Way(wire) for wire in WIRES], options=OPTIONS),
     )
     orders = [
         Order(learner=k, samples=10, steps=2, rows=np.arange(10), option=3 * k)

@@ -22,6 +22,7 @@ from melisma.learner.source import Caller
 from melisma.learning.parameters import parameters_of, trained
 from melisma.learning.settings import Late
 from melisma.learning.shards import ShardStore
+from melisma.learning.way import Way
 from melisma.learning.wire import Packed, Sender, seed_of
 from melisma.runs import records
 from melisma.runs.store import RunWriter
@@ -103,7 +104,7 @@ def served() -> ServedTask:
         JOB.name,
         parameters_of(task.model),
         ShardStore(task.data.train, task.shard),
-        wires=wires_of(JOB),
+        ways=[Way(wire) for wire in wires_of(JOB)],
         moving=trained(task.model).keys(),
     )
 

@@ -8,6 +8,7 @@ from melisma.fleets.messages import Update
 from melisma.fleets.served import ModelServer, ServedTask
 from melisma.learning.data import EMBEDDED, load
 from melisma.learning.shards import ShardStore
+from melisma.learning.way import Way
 from melisma.learning.wire import Sender, Wire, seed_of
 
 
@@ -28,7 +29,7 @@ def test_a_shard_is_asked_for_once_in_a_call() -> None:
 def test_an_update_is_opened_by_the_cycle_that_it_was_ordered_in() -> None:
     wire, moving, kept = Wire.of("int8", "random-k 50 %"), ["weight"], []
     task = served()
-    task.wires, task.moving, task.seed, task.kept = [wire], moving, 7, 3
+    task.ways, task.moving, task.seed, task.kept = [Way(wire)], moving, 7, 3
     for cycle in (1, 2, 3):
         kept.append({"weight": torch.full((100,), float(cycle))})
         task.renew(cycle, kept[-1])

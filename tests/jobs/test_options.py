@@ -9,25 +9,32 @@ import pytest
 from tests.algorithms.resuming import whole_and_resumed
 from tests.jobs.small import small
 
-from melisma.errors import ConfigError
+from melisma.errors import ConfigError, InfeasibleError
 from melisma.jobs.building import known_law, task_of, workload_of
 from melisma.jobs.families import family_of
 from melisma.jobs.files import dump, load
-from melisma.jobs.options import options_of, wires_of
-from melisma.jobs.schema import Job, WorkloadTable
+from melisma.jobs.options import wires_of
+from melisma.jobs.schema import AggregationTable, Job, LearnersTable, WorkloadTable
+from melisma.jobs.ways import ways_of
 from melisma.jobs.wire_table import OptionTable, WireTable
 from melisma.launch import build
 from melisma.learning.parameters import parameters_of, trained
-from melisma.learning.settings import Late
+from melisma.learning.settings import Late, Rule
 from melisma.runs import records
 from melisma.system.options import AS_NOW
-from melisma.units import Bytes, Seconds
+from melisma.units import Bytes, BytesPerSecond, Deadline, SamplesPerSecond, Seconds
 
 PLAIN, INT8 = OptionTable(), OptionTable(down="int8", up="int8")
 SPARSE = OptionTable(down="int8", up="top-k 1 %")
+HALF = OptionTable(submodel="width 0.5")
+BOTH = OptionTable(submodel="width 0.5", down="int8", up="int8")
 NAMES = {INT8.name, SPARSE.name}
 EXAMPLE = Path(__file__).parents[2] / "examples" / "options.toml"
 #: Of the learners, five have 3 MB/s, and less than half of the second left.
+SPEED: dict[str, Any] = {
+    "rate": SamplesPerSecond(1.0),
+    "bandwidth": BytesPerSecond(1.0),
+}
 LARGE = WorkloadTable(model_size=Bytes(1.3e6))
 
 
@@ -69,10 +76,18 @@ def test_more_is_trained_than_by_csa_and_no_later() -> None:
     assert {r.option for r in plain} == {""}
 
 
+@pytest.mark.parametrize("parts", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("late_at_most", [None, 0.1])
-def test_cycles_take_what_was_predicted(late_at_most: float | None) -> None:
+def test_cycles_take_what_was_predicted(
+    late_at_most: float | None, parts: bool
+) -> None:
     """Promises, too, learn from what an option's own law says."""
-    job = menu(cycles=4, overhead=Seconds(0.1), late_at_most=late_at_most)
+    job = menu(
+        *((PLAIN, HALF, BOTH) if parts else ()),
+        cycles=4,
+        overhead=Seconds(0.1),
+        late_at_most=late_at_most,
+    )
     found = ran(job)
     predicted = {
         (r.cycle, r.learner): r.predicted_s
@@ -94,7 +109,7 @@ def test_cycles_take_what_was_predicted(late_at_most: float | None) -> None:
 def test_its_law_is_of_the_bytes_that_travel() -> None:
     job = menu(overhead=Seconds(0.1))
     task = task_of(job)
-    options = options_of(job, task)
+    options = ways_of(job, task).choice
     law = known_law(job, workload_of(job, task.model, task.data)).known
     pi = len(law.fixed_s) - 1
     taken = np.full((len(law.fixed_s), 1), 1)
@@ -152,7 +167,7 @@ def test_a_scheme_that_chooses_none_takes_the_first() -> None:
         scheme="csa", workload=LARGE, cycles=2, wire=WireTable(down="int8", up="int8")
     )
     assert ran(first) == ran(wire)
-    assert options_of(first, task_of(first)) is AS_NOW
+    assert ways_of(first, task_of(first)).choice is AS_NOW
 
 
 def test_without_options_it_is_csa() -> None:
@@ -163,7 +178,7 @@ def test_without_options_it_is_csa() -> None:
 def test_values_are_measured_unless_they_are_given() -> None:
     given = OptionTable(up="int4", value=0.25)
     job = menu(PLAIN, given, SPARSE)
-    value = options_of(job, task_of(job)).value
+    value = ways_of(job, task_of(job)).choice.value
     assert value[:2] == pytest.approx([1.0, 0.25])
     assert 0.2 < value[2] < 0.8
     # At a quarter of the worth, nobody takes it whose link is fast enough.
@@ -197,11 +212,71 @@ def test_options_are_tables_of_a_job_file(tmp_path: Path) -> None:
         (menu(checks=0.1), "leave one of them out"),
         (menu(wire=WireTable(up="int8")), "leave one of them out"),
         (menu(PLAIN, PLAIN), "has one twice"),
+        (menu(HALF, PLAIN), "one of the whole model first"),
+        (menu(PLAIN, HALF, coverage=1.5), "from 0 to 1"),
+        (menu(PLAIN, INT8, coverage=0.1), "some have a submodel"),
+        (menu(PLAIN, HALF, coverage=0.1, scheme="csa"), "under a scheme that"),
+        (
+            menu(
+                PLAIN, HALF, learners=(LearnersTable(name="a", submodel="x", **SPEED),)
+            ),
+            r"in \[\[options\]\] alone",
+        ),
+        (
+            menu(PLAIN, HALF, aggregation=AggregationTable(rule=Rule.MEDIAN)),
+            "compares updates",
+        ),
     ],
 )
 def test_where_they_have_no_place_they_are_refused(job: Job, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         family_of(job).checked(job)
+
+
+def by_part(found: list[records.Allocated]) -> dict[int, float]:
+    """Return the share of each cycle's samples that train all of the model."""
+    shares: dict[int, float] = {}
+    for cycle in {r.cycle for r in found}:
+        those = [r for r in found if r.cycle == cycle]
+        whole = sum(r.samples for r in those if not r.option.startswith("width"))
+        shares[cycle] = whole / sum(r.samples for r in those)
+    return shares
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("coverage", [None, 0.0, 0.6])
+def test_who_is_slow_trains_a_part_and_none_of_the_model_starves(
+    coverage: float | None,
+) -> None:
+    # Worth as much as the whole, and faster: all would take it.
+    half = OptionTable(submodel="width 0.5", value=1.0)
+    found = allocated(menu(PLAIN, half, cycles=2, coverage=coverage))
+    assert {r.option for r in found if r.samples} <= {"fp32", "width 0.5"}
+    least = 0.1 if coverage is None else coverage
+    for share in by_part(found).values():
+        assert least - 1e-9 <= share < least + 0.3
+    taken = {r.learner: r.option for r in found if r.samples}
+    assert taken["pi-1"] == "width 0.5"
+
+
+@pytest.mark.slow
+def test_a_run_of_parts_and_codecs_goes_on_byte_for_byte(tmp_path: Path) -> None:
+    sparse = OptionTable(submodel="width 0.5", up="top-k 5 %", value=0.9)
+    frozen = OptionTable(submodel="freeze 0.4", down="int8", up="powersgd 2")
+    options = (PLAIN, sparse, frozen, INT8)
+    job = menu(*options, cycles=6, noise=0.4, late_at_most=0.1)
+    whole, resumed = whole_and_resumed(job, tmp_path, after=3)
+    assert whole == resumed
+    lines = b"".join(whole.values())
+    assert lines.count(b"width 0.5, top-k 5 %") > 1
+
+
+def test_what_cannot_be_covered_is_said() -> None:
+    # No device exchanges the whole model in time.
+    large = WorkloadTable(model_size=Bytes(3e7))
+    tiny = OptionTable(submodel="width 0.1", down="int8", up="top-k 1 %", value=0.1)
+    with pytest.raises(InfeasibleError, match=r"least coverage of 0\.1: lower it"):
+        ran(menu(PLAIN, tiny, cycles=1, workload=large, deadline=Deadline(2.0)))
 
 
 def test_a_value_is_a_share() -> None:

@@ -167,8 +167,8 @@ def normed() -> torch.nn.Module:
         ({"scheme": "coded"}, "averaged in cycles"),
         ({"scheme": "async:fedbuff"}, "averaged in cycles"),
         ({"late": Late.CARRY}, "not with late = 'carry'"),
-        ({"aggregation": AggregationTable(rule=Rule.MEDIAN)}, "compare updates"),
-        ({"aggregation": AggregationTable(most_share=0.5)}, "compare updates"),
+        ({"aggregation": AggregationTable(rule=Rule.MEDIAN)}, "compares updates"),
+        ({"checks": 0.1}, "repeat a learner's work"),
         (
             {
                 "aggregation": AggregationTable(correction=Correction.SCAFFOLD),
@@ -186,9 +186,10 @@ def test_where_parts_have_no_place_they_are_refused(
         family_of(job).checked(job)
 
 
-def test_live_runs_have_no_parts() -> None:
-    job = with_parts(None, None, "width 0.5")
-    with pytest.raises(ConfigError, match="simulated only"):
+def test_live_learners_do_not_bid_for_parts() -> None:
+    job = with_parts(None, None, "width 0.5", scheme="dab")
+    family_of(job).checked(job)
+    with pytest.raises(ConfigError, match="bid for the whole model"):
         family_of(job).checked(job, live=True)
 
 

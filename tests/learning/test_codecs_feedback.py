@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 from tests.learning.test_codecs import NAMES, flat, model
+from torch import nn
 
 from melisma.errors import DataError
 from melisma.learning.codecs import Feedback, PowerSGD, TopK, codec_of
 from melisma.learning.parameters import Parameters, load, save
+from melisma.learning.submodels.part import Part
 
 
 def changes(count: int) -> list[Parameters]:
@@ -160,3 +162,40 @@ def test_the_change_itself_stays_as_it_is() -> None:
     for seed in range(2):
         feedback.encode(change, seed)
     assert all(change[name].equal(same[name]) for name in same)
+
+
+def test_a_sender_of_unlike_parts_owes_every_entry_what_it_left_there() -> None:
+    """By one plain array of the whole model, entry by entry."""
+    whole = {"w": torch.zeros(6, 5), "b": torch.zeros(6)}
+    rows, columns = torch.tensor([0, 2, 3]), torch.tensor([1, 4])
+    every = {"w": (torch.arange(6), torch.arange(5)), "b": (torch.arange(6),)}
+    shapes = {"w": (6, 5), "b": (6,)}
+    places = [None, {"w": (rows, columns), "b": (rows,)}, {"w": every["w"]}]
+    parts = [
+        None if at is None else Part(f"part {k}", nn.Module(), at, at, shapes)
+        for k, at in enumerate(places)
+    ]
+    rng = torch.Generator().manual_seed(0)
+    feedback, owed = Feedback(codec_of("top-k 20 %")), dict(whole)
+    for seed, k in enumerate([1, 0, 2, 1, 1, 2, 0, 1]):
+        part = parts[k]
+        change = {n: torch.randn(t.shape, generator=rng) for n, t in whole.items()}
+        change = change if part is None else part.kept(change)
+        if seed == 5:  # nothing is left out: the part alone is settled
+            sent = feedback.settle(change, part)
+        else:
+            encoded = feedback.encode(change, seed, part)
+            sent = feedback.codec.decode(encoded, change)
+        for name, t in change.items():
+            left = owed[name].clone()
+            at = every[name] if part is None else part.up[name]
+            inside = torch.meshgrid(*at, indexing="ij")
+            left[inside] += t - sent[name]
+            owed[name] = left
+        kept = feedback.state()
+        for name, t in owed.items():
+            found = kept.get(f"codec/residual/{name}", torch.zeros_like(t))
+            torch.testing.assert_close(found, t, atol=1e-6, rtol=1e-5)
+    again = Feedback(codec_of("top-k 20 %"))
+    again.restore(feedback.state(), whole)
+    assert again.state().keys() == feedback.state().keys()

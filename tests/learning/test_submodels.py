@@ -1,6 +1,8 @@
 """Parts by width: they compute what the whole would without the rest of it."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -70,7 +72,7 @@ def check_gradients(model: nn.Module, tried: Example, share: str) -> None:
     expected, whole = gradients(model, tried)
     torch.testing.assert_close(losses, expected)
     for key in found:
-        kept = Part("", model, {key: small.up[key]}, {}).sent(whole)[key]
+        kept = Part("", model, {key: small.up[key]}, {}, {}).sent(whole)[key]
         torch.testing.assert_close(found[key], kept, atol=1e-6, rtol=1e-4)
 
 
@@ -301,3 +303,35 @@ def test_a_narrow_model_really_takes_less_time() -> None:
     )
     small = submodel_of("width 0.25").part(model, tried)
     assert measured_s(small.model, tried) < 0.6 * measured_s(model, tried)
+
+
+def test_parts_are_made_while_other_threads_train() -> None:
+    """Torch.fx patches modules of all threads while it traces one."""
+    used = [made("residual").eval() for _ in range(2)]
+    x = torch.randn(2, 3, 6, 6)
+    expected = [model(x) for model in used]
+    done, wrong = threading.Event(), list[Exception]()
+
+    def use(k: int) -> None:
+        try:
+            while not done.is_set():
+                assert torch.equal(used[k](x), expected[k])
+        except Exception as error:
+            wrong.append(error)
+
+    def make(_: int) -> set[tuple[int, ...]]:
+        small = part(made("residual"), "width 0.5", "residual")
+        return {tuple(t.shape) for t in small.model.parameters()}
+
+    threads = [threading.Thread(target=use, args=(k,)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(make, range(6)))
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+    assert all(shapes == found[0] for shapes in found)

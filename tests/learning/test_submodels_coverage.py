@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from melisma.learning.aggregation import CoordinateMedian, WeightedMean
+from melisma.learning.aggregation import CoordinateMedian, WeightedMean, aggregate
 from melisma.learning.parameters import Parameters
+from melisma.learning.settings import Rule
 from melisma.learning.submodels.coverage import CoveredMean, by_entry, mean_by_entry
 from melisma.learning.submodels.part import Part, everything
 
@@ -29,7 +30,7 @@ def part(seed: int) -> Part:
         for name, shape in SHAPES.items()
         if rng.random() < 0.8
     } or everything(drawn(0))
-    return Part(f"drawn {seed}", nn.Module(), places, places)
+    return Part(f"drawn {seed}", nn.Module(), places, places, SHAPES)
 
 
 def stacks(seed: int) -> list[tuple[Part | None, Parameters, list[float]]]:
@@ -47,7 +48,9 @@ def stacks(seed: int) -> list[tuple[Part | None, Parameters, list[float]]]:
     return found
 
 
-def by_loops(before: Parameters, seed: int) -> dict[str, list[float]]:
+def by_loops(
+    before: Parameters, seed: int, most_share: float = 1.0
+) -> dict[str, list[float]]:
     """Every entry by itself: those who have it, each by its place in their tensor."""
     means: dict[str, list[float]] = {}
     for name, shape in SHAPES.items():
@@ -58,9 +61,10 @@ def by_loops(before: Parameters, seed: int) -> dict[str, list[float]]:
             for n in reversed(shape):
                 index.insert(0, rest % n)
                 rest //= n
-            total = weight = 0.0
+            those: list[tuple[float, float]] = []
             for one, stack, weights in stacks(seed):
                 for row, w in enumerate(weights):
+                    w = w**3 if most_share < 1 else w  # one outweighs the others
                     at = list(index)
                     if one is not None:
                         if name not in one.up:
@@ -70,20 +74,30 @@ def by_loops(before: Parameters, seed: int) -> dict[str, list[float]]:
                         if any(i not in axis for axis, i in pairs):
                             continue
                         at = [axis.index(i) for axis, i in pairs]
-                    total += w * float(stack[name][(row, *at)])
-                    weight += w
+                    those += [(w, float(stack[name][(row, *at)]))] if w else []
+            those.sort()
+            if len(those) > 2 and most_share < 1:
+                w, value = those.pop()
+                others = sum(w for w, _ in those)
+                those.append((min(w, others * most_share / (1 - most_share)), value))
+            weight = sum(w for w, _ in those)
             entry = float(before[name][tuple(index)])
-            means[name].append(total / weight if weight else entry)
+            mean = sum(w * value for w, value in those)
+            means[name].append(mean / weight if weight else entry)
     return means
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_each_entry_is_the_mean_of_those_who_trained_it(seed: int) -> None:
+@pytest.mark.parametrize("most_share", [1.0, 0.5])
+def test_each_entry_is_the_mean_of_those_who_trained_it(
+    seed: int, most_share: float
+) -> None:
     before = drawn(-1)
-    mean = CoveredMean(before, WeightedMean)
+    mean = CoveredMean(before, lambda: aggregate(Rule.MEAN, 0.0, most_share))
     for one, stack, weights in stacks(seed):
+        weights = [w**3 for w in weights] if most_share < 1 else weights
         assert mean.add(stack, weights, one) == []
-    found, expected = mean.result(), by_loops(before, seed)
+    found, expected = mean.result(), by_loops(before, seed, most_share)
     for name, values in found.items():
         torch.testing.assert_close(
             values.flatten(), torch.tensor(expected[name]), atol=1e-5, rtol=1e-5
@@ -94,7 +108,8 @@ def test_each_entry_is_the_mean_of_those_who_trained_it(seed: int) -> None:
 def test_where_all_train_all_it_is_the_weighted_mean_bit_for_bit(seed: int) -> None:
     before, plain = drawn(-1), WeightedMean()
     whole, parts = (CoveredMean(before, WeightedMean) for _ in range(2))
-    every = Part("width 1", nn.Module(), everything(before), everything(before))
+    places = everything(before)
+    every = Part("width 1", nn.Module(), places, places, SHAPES)
     for k in range(4):
         stack = {
             n: torch.stack([drawn(10 * k + i)[n] for i in range(5)]) for n in SHAPES

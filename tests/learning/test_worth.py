@@ -11,6 +11,8 @@ from torch import nn
 from melisma.jobs.building import task_of
 from melisma.learning.codecs import Feedback, codec_of
 from melisma.learning.parameters import parameters_of, trained
+from melisma.learning.submodels.making import Made
+from melisma.learning.way import Way
 from melisma.learning.wire import Wire
 from melisma.learning.worth import worths
 
@@ -20,8 +22,8 @@ TASK = task_of(small())
 def values(
     *ways: tuple[str, str], seed: int = 0, model: nn.Module = TASK.model
 ) -> list[float]:
-    wires = [Wire.of(*way) for way in ways]
-    return worths(wires, model, TASK.taken.train, TASK.training, seed)
+    each = [Way(Wire.of(*way)) for way in ways]
+    return worths(each, model, TASK.taken.train, TASK.training, seed)
 
 
 UPS = ["fp32", "bf16", "int8", "int4", "top-k 10 %", "top-k 1 %", "random-k 0.1 %"]
@@ -66,3 +68,22 @@ def test_of_one_change_it_is_what_theory_says(written: str) -> None:
     error = ((a - b) @ (a - b)) / (a @ a)
     expected = 1 / (1 + error) if codec.unbiased else 1 - error
     assert cosine == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.slow
+def test_a_part_is_worth_what_it_moves_of_the_model() -> None:
+    written = ["width 1", "width 0.8", "width 0.5", "freeze 0.4"]
+    made = Made(written, TASK.model, TASK.data.train, TASK.training)
+    plain, small = Wire(), Wire.of("int8", "top-k 5 %")
+    ways = [Way(plain, made.parts[name]) for name in written]
+    ways += [Way(small, way.part) for way in ways]
+    before = [parameters_of(part.model) for part in made.parts.values()]
+    found = worths(ways, TASK.model, TASK.taken.train, TASK.training, 0)
+    assert found[0] == pytest.approx(1.0, abs=1e-6)
+    assert found[0] > found[1] > found[2] > 0.05
+    # The first layer has most weights, and most of the gradient.
+    assert 0.01 < found[3] < 0.9
+    assert all(coarse < fine for fine, coarse in zip(found[:4], found[4:], strict=True))
+    # Learners begin with the parts as they were made.
+    for old, part in zip(before, made.parts.values(), strict=True):
+        assert all(t.equal(old[n]) for n, t in parameters_of(part.model).items())

@@ -1,6 +1,6 @@
 """Buffers that each simulated learner keeps, where they do not travel."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from melisma.learning.parameters import (
     Model,
@@ -11,15 +11,6 @@ from melisma.learning.parameters import (
 
 #: Prefix of a learner's buffers in a checkpoint, before its name.
 PREFIX = "buffers/"
-
-
-#: Whether a learner is one of those whose state is restored.
-Here = Callable[[str], bool]
-
-
-def everybody(name: str) -> bool:
-    """Return True."""
-    return True
 
 
 class LocalBuffers:
@@ -51,11 +42,11 @@ class LocalBuffers:
             for key, value in kept.items()
         }
 
-    def restore(self, saved: Parameters, is_here: Here = everybody) -> None:
+    def restore(self, saved: Parameters) -> None:
         """Take the buffers out of what `state` returned and others added to."""
         self._kept = {}
         for key, value in saved.items():
             name, _, buffer = key.removeprefix(PREFIX).rpartition("/")
-            if key.startswith(PREFIX) and buffer in self._first and is_here(name):
+            if key.startswith(PREFIX) and buffer in self._first:
                 kept = self._kept.setdefault(name, {})
                 kept[buffer] = value.to(self._first[buffer].device)

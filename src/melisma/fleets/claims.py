@@ -20,6 +20,7 @@ import numpy as np
 
 from melisma.maths.arrays import Floats, Ints
 from melisma.system.law import DelayLaw
+from melisma.system.options import AS_NOW, Options
 
 #: A laptop and a Raspberry Pi of the demo are thirteen apart.
 NEWCOMER = 16
@@ -39,12 +40,17 @@ class Done:
     samples: int  #: of them, trained on
     passes: int  #: samples of all batches, each as often as it was trained on
     took_s: float
+    option: int = 0  #: by which it took part
 
 
 class Claims:
-    """What the learners of one task did, held against what they claim."""
+    """What the learners of one task did, held against what they claim.
 
-    def __init__(self) -> None:
+    They claim a law of the first of the ``options``, whichever they took.
+    """
+
+    def __init__(self, options: Options = AS_NOW) -> None:
+        self._options = options
         self._done: dict[str, Done] = {}  # last
         self._before: dict[str, Done] = {}  # the one before it
         self._missed: dict[str, int] = {}
@@ -75,7 +81,7 @@ class Claims:
         slower = np.ones(len(names))
         for k, name in enumerate(names):
             twice = [
-                _slower(done.get(name), claimed, k, deadline_s)
+                self._slower(done.get(name), claimed, k, deadline_s)
                 for done in (self._done, self._before)
             ]
             slower[k] = min(twice) * self._halved(name)
@@ -98,6 +104,19 @@ class Claims:
             most[k] = max(1.0, most[k] / self._halved(name))
         return np.minimum(claimed, np.floor(most).astype(np.int64))
 
+    def _slower(
+        self, done: Done | None, claimed: DelayLaw, k: int, deadline_s: float
+    ) -> float:
+        """How many times as long work took as it claims now; 1 if not far more."""
+        if done is None or done.took_s <= LONG * deadline_s:
+            return 1.0
+        law = self._options.law(claimed.only(np.array([k])), np.array([done.option]))
+        claimed_s = float(
+            law.step_s[0] * done.passes + law.sample_s[0] * done.given + law.fixed_s[0]
+        )
+        slower = done.took_s / max(claimed_s, 1e-9)
+        return slower if slower > FAR else 1.0
+
     def _halved(self, name: str) -> float:
         return 2.0 ** max(0, self._missed.get(name, 0) - 1)
 
@@ -109,16 +128,3 @@ class Claims:
                 if name in done:
                     done[name] = replace(done[name], took_s=done[name].took_s / 2)
         self._idle.update(names)
-
-
-def _slower(done: Done | None, claimed: DelayLaw, k: int, deadline_s: float) -> float:
-    """How many times as long work took as learner k claims now; 1 if not far more."""
-    if done is None or done.took_s <= LONG * deadline_s:
-        return 1.0
-    claimed_s = float(
-        claimed.step_s[k] * done.passes
-        + claimed.sample_s[k] * done.given
-        + claimed.fixed_s[k]
-    )
-    slower = done.took_s / max(claimed_s, 1e-9)
-    return slower if slower > FAR else 1.0

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from melisma.fleets.buffers import Here, LocalBuffers, everybody
+from melisma.fleets.buffers import LocalBuffers
 from melisma.learning.batched import Chunk, choice_for, train_many
 from melisma.learning.codecs import Codec
 from melisma.learning.engines import Lesson
@@ -37,6 +37,7 @@ class Classroom:
     """One model, its samples and settings, and what every learner keeps of it.
 
     Where learners train a ``part`` of the model, that alone travels and is trained.
+    ``senders`` are theirs whatever they train.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Classroom:
         wires: Sequence[Wire] = (Wire(),),
         seed: int = 0,
         part: Part | None = None,
+        senders: Senders | None = None,
     ) -> None:
         self._model = model if part is None else part.model
         self._samples, self._part = samples, part
@@ -55,9 +57,10 @@ class Classroom:
         self._buffers = LocalBuffers(self._model)
         self._wires, self._seed = wires, seed
         self._is_plain = all(wire.is_plain for wire in wires)
-        self._senders = Senders()
+        self._senders = senders or Senders()
         self._sent = trained(model).keys()
-        self._moving = {n: p.detach() for n, p in trained(self._model).items()}
+        #: What is trained, of the part or the whole.
+        self.moving = {n: p.detach() for n, p in trained(self._model).items()}
 
     def train(
         self,
@@ -137,21 +140,22 @@ class Classroom:
     ) -> Parameters:
         """Return what a learner trained, once it has travelled back."""
         seed = seed_of(self._seed, order.number, name)
-        update = self._senders[name].update(own, arrived, self._moving, seed, wire.up)
-        return wire.learnt(update, order.model, self._moving, seed)
+        update = self._senders[name].update(
+            own, arrived, self.moving, seed, wire.up, self._part
+        )
+        return wire.learnt(update, order.model, self.moving, seed)
 
     def how(self, names: Sequence[str]) -> str:
         """Say how these learners are trained, and why not faster."""
         return str(choice_for(self._lesson(parameters_of(self._model), 1, names)))
 
     def state(self) -> Parameters:
-        """Return what learners keep to themselves."""
-        return self._buffers.state() | self._senders.state()
+        """Return the buffers that learners keep to themselves."""
+        return self._buffers.state()
 
-    def restore(self, saved: Parameters, is_here: Here = everybody) -> None:
-        """Restore that, of who is here."""
-        self._buffers.restore(saved, is_here)
-        self._senders.restore(saved, self._moving, is_here)
+    def restore(self, saved: Parameters) -> None:
+        """Restore them."""
+        self._buffers.restore(saved)
 
     def _lesson(
         self, parameters: Parameters, cycle: int, names: Sequence[str]

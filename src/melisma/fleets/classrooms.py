@@ -1,28 +1,36 @@
 """Simulated learners of one model, some of which train a part of it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from melisma.fleets.buffers import Here
 from melisma.fleets.classroom import Classroom
+from melisma.fleets.ways import Ways
 from melisma.learning.batched import Chunk
+from melisma.learning.codecs import Codec
 from melisma.learning.parameters import Parameters
 from melisma.learning.submodels.part import Part
+from melisma.learning.wire import Senders
 from melisma.maths.arrays import Ints
+
+#: Before what learners of a part keep, and its name, in a checkpoint.
+PREFIX = "part/"
 
 
 class Classrooms:
     """A classroom for each part of a model, and one for the whole of it.
 
-    ``parts`` are those of learners by name; all others train the whole. ``make``
-    returns the classroom of a part.
+    ``make`` returns the classroom of a part. What a codec left out stays with its
+    learner, whichever part it trains next; buffers stay with the part.
     """
 
     def __init__(
-        self, make: Callable[[Part | None], Classroom], parts: Mapping[str, Part]
+        self, make: Callable[[Part | None, Senders], Classroom], ways: Ways
     ) -> None:
-        self.whole, self._parts = make(None), parts
-        self._rooms = {part: make(part) for part in parts.values()}
+        self._ways, self._senders = ways, Senders()
+        self.whole = make(None, self._senders)
+        parts = dict.fromkeys(way.part for way in ways.each)
+        self._rooms: dict[Part | None, Classroom] = {None: self.whole}
+        self._rooms |= {p: make(p, self._senders) for p in parts if p is not None}
 
     def train(
         self,
@@ -37,27 +45,47 @@ class Classrooms:
 
         Corrections are for who trains the whole.
         """
-        for part, room in self._each():
-            places = [k for k, n in enumerate(names) if self._parts.get(n) is part]
-            if not places:
-                continue
-            trained = room.train(
+        taken = [
+            self._ways.place(name, option)
+            for name, option in zip(names, options or [0] * len(names), strict=True)
+        ]
+        for part, places in self._together(taken):
+            trained = self._rooms[part].train(
                 parameters,
                 cycle,
                 [names[k] for k in places],
                 [plans[k] for k in places],
                 [corrections[k] for k in places] if corrections else (),
-                options=[options[k] for k in places] if options else None,
+                options=[taken[k] for k in places],
             )
             for chunk, stack in trained:
                 whose = [places[k] for k in chunk.learners]
                 yield replace(chunk, learners=whose), stack, part
 
+    def _together(
+        self, taken: Sequence[int]
+    ) -> Iterator[tuple[Part | None, list[int]]]:
+        """Yield who can be trained together, by their places.
+
+        What stays as it came has to have come alike.
+        """
+        found: dict[tuple[Part | None, Codec | None], list[int]] = {}
+        for part in self._rooms:
+            for k, place in enumerate(taken):
+                way = self._ways.each[place]
+                if way.part is part:
+                    came = None if part is None else way.wire.down
+                    found.setdefault((part, came), []).append(k)
+        for (part, _), places in found.items():
+            yield part, places
+
     def how(self, names: Sequence[str]) -> str:
         """Say how learners of each part are trained, and why not faster."""
-        lines = []
-        for part, room in self._each():
-            some = [name for name in names if self._parts.get(name) is part]
+        fixed, lines = bool(self._ways.fixed), []
+        for part, room in self._rooms.items():
+            some = names
+            if fixed:
+                some = [name for name in names if self._ways.of(name).part is part]
             if some or (part is None and not names):
                 line = room.how(some)
                 lines.append(line if part is None else f"{part.submodel}: {line}")
@@ -65,16 +93,19 @@ class Classrooms:
 
     def state(self) -> Parameters:
         """Return what learners keep to themselves."""
-        return {n: t for _, room in self._each() for n, t in room.state().items()}
+        kept = self._senders.state()
+        for part, room in self._rooms.items():
+            kept |= {_prefix(part) + key: t for key, t in room.state().items()}
+        return kept
 
     def restore(self, saved: Parameters) -> None:
-        """Restore that, of each learner in its own classroom."""
-        for part, room in self._each():
-            room.restore(saved, self._who_trains(part))
+        """Restore that."""
+        self._senders.restore(saved, self.whole.moving)
+        for part, room in self._rooms.items():
+            prefix = _prefix(part)
+            own = {n: t for n, t in saved.items() if n.startswith(prefix)}
+            room.restore({n.removeprefix(prefix): t for n, t in own.items()})
 
-    def _who_trains(self, part: Part | None) -> Here:
-        return lambda name: self._parts.get(name) is part
 
-    def _each(self) -> Iterator[tuple[Part | None, Classroom]]:
-        yield None, self.whole
-        yield from self._rooms.items()
+def _prefix(part: Part | None) -> str:
+    return "" if part is None else f"{PREFIX}{part.submodel}/"

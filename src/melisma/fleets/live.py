@@ -17,6 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ from melisma.fleets.protocols import (
 )
 from melisma.fleets.roster import Roster, law_of, while_they_come
 from melisma.fleets.served import ServedTask
+from melisma.fleets.ways import ALIKE, Ways
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Late
 from melisma.maths.arrays import Floats, Ints
@@ -141,6 +143,7 @@ class LiveLearners(LiveCrew):
         audit: Audit | None = None,
         began_s: float = 0.0,
         transfers: float = 1.0,
+        ways: Ways = ALIKE,
     ) -> None:
         super().__init__(roster, served, began_s=began_s)
         self._transfers = transfers  # of models, over those of a benchmark
@@ -148,7 +151,8 @@ class LiveLearners(LiveCrew):
         #: Returns before each cycle who takes part in it; None: all learners.
         self.gather: Callable[[], Awaitable[Ints]] | None = None
         self.members: Ints = np.zeros(0, dtype=np.int64)  #: places in the roster
-        self._late, self._audit, self._claims = late, audit, Claims()
+        self._ways, self._claims = ways, Claims(ways.options)
+        self._late, self._audit = late, audit
         self._patience = LONGEST_WAIT if late.lasts else 1  # deadlines
         self._deadline_s = 0.0  # of the last cycle
         self._believed: DelayLaw | None = None  # in this cycle
@@ -170,7 +174,8 @@ class LiveLearners(LiveCrew):
         """The learners' delay laws, as far as they are believed."""
         if self._believed is None:
             claimed = (await super().law()).slowed(network=self._transfers)
-            self._believed = self._claims.law(self.learners, claimed, self._deadline_s)
+            believed = self._claims.law(self.learners, claimed, self._deadline_s)
+            self._believed = self._ways.law(believed, self.learners)
         return self._believed
 
     def spread(self) -> Floats:
@@ -215,7 +220,7 @@ class LiveLearners(LiveCrew):
         began, self._probed = self._probed, None
         if began is None:
             began = self._begin(parameters)
-        given = [order for order in orders if order.samples]
+        given = [self._placed(order) for order in orders if order.samples]
         self._served.options = {self.learners[o.learner]: o.option for o in given}
         arriving = as_they_arrive(
             [self._train(order, parameters, deadline_s, began) for order in given]
@@ -223,6 +228,11 @@ class LiveLearners(LiveCrew):
         if self.enough is None:
             return arriving
         return until_enough(arriving, [o.learner for o in given], self.enough, began)
+
+    def _placed(self, order: Order) -> Order:
+        """Return an order that names its learner's own way, where that is fixed."""
+        name = self.learners[order.learner]
+        return replace(order, option=self._ways.place(name, order.option))
 
     async def probe(
         self, orders: Sequence[Order], parameters: Parameters, deadline_s: float
@@ -278,7 +288,7 @@ class LiveLearners(LiveCrew):
     async def _train(
         self, order: Order, sent: Parameters, deadline_s: float, began: float
     ) -> Updates | Lost:
-        name = self.learners[order.learner]
+        name, way = self.learners[order.learner], self._served.ways[order.option]
         request = await self._request(order, deadline_s, began)
         within_s = request.deadline_s + (self._patience - 1) * self._deadline_s
         try:
@@ -293,6 +303,7 @@ class LiveLearners(LiveCrew):
             update = await asyncio.to_thread(
                 self._served.opened, update, name, sent, request.cycle, order.option
             )
+            before = await asyncio.to_thread(way.up, sent)
         except DataError as error:
             return refused(order.learner, str(error), took_s)
         outcome = await judged(
@@ -300,7 +311,7 @@ class LiveLearners(LiveCrew):
             request,
             learner=order.learner,
             name=name,
-            sent=sent,
+            sent=before,
             after_s=took_s,
             audit=self._audit,
         )
@@ -315,8 +326,10 @@ class LiveLearners(LiveCrew):
                         report.batches * self._batch, request.samples * request.steps
                     ),
                     took_s=took_s,
+                    option=order.option,
                 ),
             )
+            return replace(outcome, part=way.part)
         return outcome
 
     def _cycle_of(self, order: Order) -> int:

@@ -89,6 +89,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     late_at_most: float = 0.0  #: share of cycles that may be late; 0: no promise
     down: str = "fp32"  #: codec of the model
     up: str = "fp32"  #: codec of what a learner changes of it
+    #: Parts of the model that orders may name, besides all of it.
+    submodels: list[str] = msgspec.field(default_factory=list)
 
 
 @rpc.register
@@ -116,6 +118,7 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     down: str = ""  #: codec of its model, where learners differ in that; "": the task's
     up: str = ""  #: codec of what it changes, likewise
     anew: bool = False  #: its run has had nothing of this learner yet
+    submodel: str = ""  #: what it trains of the model, one of the task's; "": all
 
 
 @rpc.register

@@ -11,11 +11,11 @@ from melisma.bundles.bundle import Bundle
 from melisma.errors import ConfigError, DataError, TrainingError
 from melisma.fleets.messages import TrainRequest, Update
 from melisma.fleets.protocols import Order
-from melisma.learning.codecs import Codec
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Late
 from melisma.learning.shards import Shard, ShardStore
-from melisma.learning.wire import Packed, Wire, seed_of
+from melisma.learning.way import Downwards, Way
+from melisma.learning.wire import Packed, seed_of
 from melisma.maths.arrays import Bytes
 
 
@@ -33,11 +33,11 @@ class ServedTask:
     models: dict[int, Parameters | Packed] = field(default_factory=dict)
     #: Of this cycle's gradients, by learner.
     corrections: dict[str, Parameters] = field(default_factory=dict)
-    wires: Sequence[Wire] = (Wire(),)  #: ways that orders may name, by place
+    ways: Sequence[Way] = (Way(),)  #: that orders may name, by place
     #: By learner, in this cycle, where there are several.
     options: dict[str, int] = field(default_factory=dict)
     #: This cycle's, where there are several ways down.
-    sent: dict[Codec, Packed] = field(default_factory=dict)
+    sent: dict[Downwards, Packed] = field(default_factory=dict)
     moving: Collection[str] = ()  #: what is trained, where codecs are used
     seed: int = 0
 
@@ -61,22 +61,22 @@ class ServedTask:
         self.models[self.cycle] = self.parameters
         if self._is_plain:
             return
-        seed, ways = seed_of(self.seed, self.cycle), {w.down: w for w in self.wires}
+        seed, ways = seed_of(self.seed, self.cycle), {w.downwards: w for w in self.ways}
         self.sent = {
-            down: wire.sent(self.parameters, self.moving, seed)
-            for down, wire in ways.items()
+            down: way.sent(self.parameters, self.moving, seed)
+            for down, way in ways.items()
         }
         if not self._differ:
-            self.models[self.cycle] = self.sent[self.wires[0].down]
+            self.models[self.cycle] = self.sent[self.ways[0].downwards]
 
     @property
     def _differ(self) -> bool:
         """Whether learners take part in unlike ways."""
-        return len(self.wires) > 1
+        return len(self.ways) > 1
 
     @property
     def _is_plain(self) -> bool:
-        return not self._differ and self.wires[0].is_plain
+        return not self._differ and self.ways[0].is_plain
 
     def model_for(self, cycle: int, caller: Callable[[], str]) -> Parameters | Packed:
         """Return the model of a cycle as it travels to a learner.
@@ -89,7 +89,7 @@ class ServedTask:
             return self.models[cycle]
         if (name := caller()) not in self.options:
             raise TrainingError(f"{name} has no order in cycle {cycle}")
-        return self.sent[self.wires[self.options[name]].down]
+        return self.sent[self.ways[self.options[name]].downwards]
 
     def opened(
         self, update: object, name: str, sent: Parameters, cycle: int, option: int = 0
@@ -97,19 +97,19 @@ class ServedTask:
         """Return a learner's update of the model ``sent``, parameters as they are.
 
         Draws are by the cycle of its order, which may be an earlier one. DataError if
-        it has none that the codec of its order could have made.
+        it has none that the way of its order could have made.
         """
         if self._is_plain or not isinstance(update, Update):
             return update
         seed = seed_of(self.seed, cycle, name)
-        learnt = self.wires[option].learnt(update.packed, sent, self.moving, seed)
+        learnt = self.ways[option].learnt(update.packed, sent, self.moving, seed)
         return msgspec.structs.replace(update, parameters=learnt, packed=None)
 
     def request(
         self, order: Order, deadline_s: float, late: Late, cycle: int | None = None
     ) -> TrainRequest:
         """Return an order of a cycle, or of the current, as its learner gets it."""
-        wire = self.wires[order.option]
+        way = self.ways[order.option]
         return TrainRequest(
             task=self.task,
             cycle=self.cycle if cycle is None else cycle,
@@ -120,8 +120,9 @@ class ServedTask:
             late=late,
             first=order.begun,
             corrected=order.correction is not None,
-            down=str(wire.down) if self._differ else "",
-            up=str(wire.up) if self._differ else "",
+            down=str(way.wire.down) if self._differ else "",
+            up=str(way.wire.up) if self._differ else "",
+            submodel=way.submodel,
         )
 
 

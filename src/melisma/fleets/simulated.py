@@ -1,6 +1,6 @@
 """Learners on a virtual clock: times by the delay law, gradients are real."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,16 +14,14 @@ from melisma.fleets.conditions import Conditions as Conditions
 from melisma.fleets.drifting import Careful, DriftingLearners, PromisedLearners
 from melisma.fleets.prices import Chance, Prices
 from melisma.fleets.protocols import Lost, Order, Probed, Updates
+from melisma.fleets.ways import ALIKE, Ways
 from melisma.learning.parameters import Model, Parameters
 from melisma.learning.samples import Samples
 from melisma.learning.settings import HERE, Hardware, Late, Training
-from melisma.learning.submodels.part import Part
 from melisma.learning.training import batch_plan
-from melisma.learning.wire import Wire
 from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.schemes.dab import dab
 from melisma.system.law import DelayLaw
-from melisma.system.options import AS_NOW, Options
 from melisma.system.problem import Problem
 from melisma.system.radio import RadioCell
 from melisma.system.spot import SpotInstances
@@ -39,9 +37,8 @@ class SimulatedLearners:
     that is not the law itself. ``own_rows`` are the samples that lie on each
     learner in federated mode; a learner draws from them what its order asks for. In a
     ``cell`` the law is that of each cycle's channel, which the orchestrator knows when
-    the cycle begins. All laws are of the first of ``wires``; an order may name another
-    one, by its place, which are the ``options`` that an orchestrator has. ``parts``, by
-    name, are what some learners train of the model.
+    the cycle begins. All laws are of the first of the ``ways`` of taking part, or of
+    the one that is a learner's own; an order may name another one.
     """
 
     def __init__(
@@ -58,9 +55,7 @@ class SimulatedLearners:
         own_rows: Sequence[Ints] | None = None,
         hardware: Hardware = HERE,
         cell: RadioCell | None = None,
-        wires: Sequence[Wire] = (Wire(),),
-        options: Options = AS_NOW,
-        parts: Mapping[str, Part] | None = None,
+        ways: Ways = ALIKE,
     ) -> None:
         self.enough: int | None = None  #: updates that end a cycle; None: all
         #: Returns before each cycle the learners that take part; None: all of them.
@@ -74,9 +69,9 @@ class SimulatedLearners:
         self.learning = not (conditions and conditions.timing)
         self._coming: Chance | None = None
         self._samples, self._training = samples, training
-        self._options = options
+        self._ways, wires = ways, [way.wire for way in ways.each]
         room = partial(Classroom, model, samples, training, hardware, wires, seed)
-        self._classrooms = Classrooms(room, parts or {})
+        self._classrooms = Classrooms(room, ways)
         self._conditions = conditions or Conditions()
         self._careful = self._carefully()
         self._rng = np.random.default_rng([seed, Stream.FLEET])
@@ -310,7 +305,7 @@ class SimulatedLearners:
         waits_s = np.array([order.waits_s for order in orders])
         taken = np.zeros(len(self._names), dtype=np.int64)
         taken[k] = [order.option for order in orders]
-        chance = replace(chance, through=self._options.law(chance.through, taken))
+        chance = replace(chance, through=self._ways.options.law(chance.through, taken))
         download_s, sample_s, upload_s = chance.phases_s(k, d, np.ones_like(d))
         download_s += waits_s
         due = steps * d

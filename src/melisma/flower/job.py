@@ -39,9 +39,10 @@ def configured(run_config: UserConfig) -> RunConfig:
             f"{WHERE}: [aggregation] correction, which no message has room for: leave "
             "it out"
         )
-    if not job.wire.is_plain or job.options:
+    parts = any(group.submodel for group in job.learners)
+    if not job.wire.is_plain or job.options or parts:
         raise ConfigError(
-            f"{WHERE}: [wire] and [[options]], which no message has room for: leave "
-            "them out"
+            f"{WHERE}: [wire], [[options]] and submodel, which no message has room "
+            "for: leave them out"
         )
     return RunConfig(job=job, nodes=nodes, runs=Path(str(runs)))

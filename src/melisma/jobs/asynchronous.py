@@ -30,8 +30,8 @@ from melisma.jobs.building import (
     workload_of,
 )
 from melisma.jobs.live_task import LiveTask
-from melisma.jobs.options import wires_of
 from melisma.jobs.schema import Job
+from melisma.jobs.ways import ways_of
 from melisma.learning.parameters import trained
 from melisma.learning.servers import server_for
 from melisma.learning.settings import HERE, Hardware, Schedule
@@ -56,7 +56,7 @@ def simulated(job: Job, hardware: Hardware = HERE) -> Prepared:
         conditions=Conditions(noise=job.noise),
         own_rows=own_rows(job, task.data),
         hardware=hardware,
-        wires=wires_of(job),
+        ways=ways_of(job, task),
     )
     task.cycle_samples(crew.own_samples)  # asking for too many samples fails here
     return Prepared(job, task, crew, algorithm_of(job, task, crew))

@@ -7,7 +7,7 @@ from melisma.jobs.asynchronous_checks import ASYNCHRONOUS
 from melisma.jobs.energy_table import Per
 from melisma.jobs.schema import Job, tasks_of
 from melisma.learning.settings import Correction, Late, Rule
-from melisma.schemes import DECENTRALISED, FIXED, SPENDING
+from melisma.schemes import DECENTRALISED, FIXED, SPENDING, TAKES_FIRST
 from melisma.schemes.participation import enough
 from melisma.system.law import Mode
 
@@ -169,25 +169,41 @@ def _check_planned_by(job: Job, limits: list[str], *, is_known: bool) -> None:
 
 def _check_submodels(job: Job, *, averages: bool, live: bool) -> None:
     """Raise ConfigError if learners cannot train parts of the model."""
-    if all(group.submodel is None for group in job.learners):
+    listed = any(option.submodel is not None for option in job.options)
+    if job.coverage is not None:
+        _check_coverage(job, listed=listed)
+    if all(group.submodel is None for group in job.learners) and not listed:
         return
     table = job.aggregation
-    if live:
-        raise ConfigError("submodel is simulated only: leave it out of a live run")
     if not averages or job.scheme in ASYNCHRONOUS or job.late == Late.CARRY:
         raise ConfigError(
             "submodel is for one task whose updates are averaged in cycles, and not "
             "with late = 'carry': leave it out"
         )
-    if job.options:
+    if job.options and any(group.submodel is not None for group in job.learners):
         raise ConfigError(
-            "submodel with [[options]], whose values are of the whole model: leave one "
-            "of them out"
+            "submodel of [[learners]] is what they train in any case, and [[options]] "
+            "is what each may choose from: give submodel in [[options]] alone"
         )
-    if table.rule != Rule.MEAN or table.most_share is not None:
+    if listed and job.options[0].submodel is not None:
         raise ConfigError(
-            "submodel with [aggregation] rule or most_share, which compare updates of "
-            "the same parameters: leave one of them out"
+            "the first of [[options]] has a submodel, and is the one that all others "
+            "are beside: list one of the whole model first"
+        )
+    if live and job.scheme in DECENTRALISED:
+        raise ConfigError(
+            f"submodel under {job.scheme!r}, whose learners bid for the whole model: "
+            "leave it out of a live run, or use 'csa'"
+        )
+    if job.checks:
+        raise ConfigError(
+            "checks repeat a learner's work on the whole model, and submodel trains a "
+            "part of it: leave one of them out"
+        )
+    if table.rule != Rule.MEAN:
+        raise ConfigError(
+            "submodel with [aggregation] rule, which compares updates of the same "
+            "parameters: leave one of them out"
         )
     if table.correction != Correction.NONE:
         raise ConfigError(
@@ -198,3 +214,14 @@ def _check_submodels(job: Job, *, averages: bool, live: bool) -> None:
         raise ConfigError(
             "submodel in a cell whose channels change: leave out one of them"
         )
+
+
+def _check_coverage(job: Job, *, listed: bool) -> None:
+    """Raise ConfigError if there is no least share of samples, or no use for it."""
+    if not listed or job.scheme in TAKES_FIRST:
+        raise ConfigError(
+            "coverage is for [[options]] of which some have a submodel, under a scheme "
+            "that chooses of them ('csa-options'): leave it out"
+        )
+    if not 0 <= (job.coverage or 0.0) <= 1:
+        raise ConfigError(f"coverage = {job.coverage}: give a share from 0 to 1")

@@ -33,10 +33,9 @@ from melisma.jobs.building import (
     workload_of,
 )
 from melisma.jobs.live_task import LiveTask
-from melisma.jobs.options import options_of, wires_of
-from melisma.jobs.parts import parts_of
 from melisma.jobs.schema import Job
 from melisma.jobs.spending import spender_of, spot_of
+from melisma.jobs.ways import ways_of
 from melisma.learning.servers import server_for
 from melisma.learning.settings import HERE, Correction, Hardware, Late
 from melisma.maths.arrays import Bools
@@ -156,14 +155,15 @@ def learners_of(
 ) -> tuple[ScheduledTask, SimulatedLearners]:
     """Return one task and its simulated learners."""
     task = task_on(hardware, job)
-    task = replace(task, options=options_of(job, task))
-    parts, left = parts_of(job, task)
+    ways = ways_of(job, task)
+    task = replace(task, options=ways.choice)
     names, workload = names_of(job), workload_of(job, task.model, task.data)
     if cell := cell_of(job, workload):
         true = known = cell.law(1, 0.0, np.arange(len(names)))
         gamma = np.ones((len(names), 1))
     else:
-        true, known, gamma = known_law(job, workload, left)
+        true, known, gamma = known_law(job, workload)
+        true, known = (ways.law(law, names) for law in (true, known))
     is_uncertain = gamma.shape[1] > 1
     kind = CarryingLearners if job.late == Late.CARRY else SimulatedLearners
     crew = kind(
@@ -188,9 +188,7 @@ def learners_of(
         own_rows=own_rows(job, task.data),
         hardware=hardware,
         cell=cell,
-        wires=wires_of(job),
-        options=task.options,
-        parts=parts,
+        ways=ways,
     )
     task.cycle_samples(crew.own_samples)  # asking for too many samples fails here
     return task, crew

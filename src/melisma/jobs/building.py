@@ -208,26 +208,12 @@ def workload_of(job: Job, model: Model, dataset: Dataset) -> Workload:
     )
 
 
-class Left(NamedTuple):
-    """What is left of a learner's law where it trains a part of the model."""
-
-    step: float  #: of C²
-    fixed: float  #: of C⁰
-
-
-def state_law(
-    job: Job, workload: Workload, left: Mapping[str, Left] | None = None
-) -> tuple[DelayLaw, Floats]:
-    """The law of all learners, learners × states, and the states' γ.
-
-    ``left`` is what is left of the law in submodels, as the job writes them.
-    """
+def state_law(job: Job, workload: Workload) -> tuple[DelayLaw, Floats]:
+    """The law of all learners, learners × states, and the states' γ."""
     width = max(len(group.states) or 1 for group in job.learners)
     rows = []
     for group in job.learners:
         law, gamma = _group_law(group, job, workload)
-        if group.submodel is not None and left:
-            law = law.part(**left[group.submodel]._asdict())
         spare = (0, width - gamma.size)
         # A state that a learner does not have repeats its last one, with γ = 0.
         coefficients = [
@@ -247,14 +233,12 @@ class KnownLaw(NamedTuple):
     gamma: Floats  #: γ, of the states
 
 
-def known_law(
-    job: Job, workload: Workload, left: Mapping[str, Left] | None = None
-) -> KnownLaw:
+def known_law(job: Job, workload: Workload) -> KnownLaw:
     """Return the law of all learners, and what a job's benchmark lets know of it.
 
     The overhead of a cycle is in both, exactly.
     """
-    true, gamma = state_law(job, workload, left)
+    true, gamma = state_law(job, workload)
     known = true
     if job.benchmark.known == Known.MEASURED:
         known = true.measured(

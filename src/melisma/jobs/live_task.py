@@ -11,11 +11,13 @@ from melisma.fleets.live_carrying import CarryingCrew
 from melisma.fleets.messages import TaskSpec
 from melisma.fleets.roster import Announcement, Roster
 from melisma.fleets.served import ServedTask
+from melisma.fleets.ways import ALIKE, Ways
 from melisma.jobs.benchmark_table import Known
 from melisma.jobs.building import task_of
 from melisma.jobs.families import family_of
-from melisma.jobs.options import options_of, transfers_of, wires_of
+from melisma.jobs.options import transfers_of
 from melisma.jobs.schema import Job
+from melisma.jobs.ways import ways_of
 from melisma.learning.parameters import digest, frozen_of, parameters_of, trained
 from melisma.learning.settings import Late
 from melisma.learning.shards import ShardStore
@@ -37,13 +39,15 @@ class LiveTask:
     task: ScheduledTask
     served: ServedTask
     run: RunWriter
+    ways: Ways = ALIKE  #: of taking part
     bundle: str = ""  #: hash of the source that learners make it of
 
     @classmethod
     def of(cls, job: Job, run: RunWriter, bundle: Bundle | None = None) -> "LiveTask":
         """Load and build a task at its run's checkpoint; ConfigError or DataError."""
         task = task_of(job)
-        task = replace(task, options=options_of(job, task))
+        ways = ways_of(job, task)
+        task = replace(task, options=ways.choice)
         if job.aggregation.most_share is None:
             task = replace(task, merging=replace(task.merging, most_share=MOST_SHARE))
         run.restore(task.model)
@@ -56,12 +60,13 @@ class LiveTask:
             store,
             cycle=cycle,
             frozen=frozen_of(task.model),
-            wires=wires_of(job),
+            ways=ways.each,
             moving=trained(task.model).keys(),
             seed=job.seed,
         )
         own = bundle and bundle.holds(job.task or job.model)
-        return cls(job, task, served, run, bundle.hash if bundle and own else "")
+        hash = bundle.hash if bundle and own else ""
+        return cls(job, task, served, run, ways, hash)
 
     @property
     def began_s(self) -> float:
@@ -101,8 +106,9 @@ class LiveTask:
             sizes=job.benchmark.sizes,
             repeats=job.benchmark.repeats_for(job.scheme),
             late_at_most=job.late_at_most or 0.0,
-            down=str(wires_of(job)[0].down),
-            up=str(wires_of(job)[0].up),
+            down=str(self.ways.each[0].wire.down),
+            up=str(self.ways.each[0].wire.up),
+            submodels=sorted({way.submodel for way in self.ways.each if way.part}),
         )
         shards = len(self.task.data.train) // self.task.shard
         benchmark = self.served.store.first(min(job.benchmark.shards, shards))
@@ -139,4 +145,5 @@ class LiveTask:
             audit=audit,
             began_s=began_s,
             transfers=transfers_of(job),
+            ways=self.ways,
         )

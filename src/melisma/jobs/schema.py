@@ -304,6 +304,7 @@ class Job(Table, frozen=True, kw_only=True):
     asynchronous: AsynchronousTable = AsynchronousTable()
     wire: WireTable = WireTable()
     options: tuple[OptionTable, ...] = ()  #: in its place: the scheme chooses of these
+    coverage: float | None = None  #: of samples, that train each parameter (options)
     workload: WorkloadTable = WorkloadTable()
     channel: ChannelTable = ChannelTable()
     benchmark: BenchmarkTable = BenchmarkTable()

@@ -19,6 +19,7 @@ class WireTable(Table, frozen=True, kw_only=True):
 class OptionTable(WireTable, frozen=True, kw_only=True):
     """A way in which a learner may take part, where the scheme chooses one for each."""
 
+    submodel: str | None = None  #: what is trained of the model; None: all of it
     value: float | None = None  #: of a sample that is trained so; None: it is measured
 
     def _check(self) -> None:
@@ -28,4 +29,8 @@ class OptionTable(WireTable, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """As records say it: the way up alone, where the model goes down as it is."""
-        return self.up if self.down == "fp32" else f"{self.down} / {self.up}"
+        wire = self.up if self.down == "fp32" else f"{self.down} / {self.up}"
+        if self.submodel is None:
+            return wire
+        is_plain = self.down == self.up == "fp32"
+        return self.submodel if is_plain else f"{self.submodel}, {wire}"

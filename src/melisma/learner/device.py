@@ -28,9 +28,12 @@ from melisma.learning.parameters import (
     staying_of,
     trained,
 )
-from melisma.learning.samples import Transform
+from melisma.learning.samples import Samples, Transform
 from melisma.learning.settings import Precision, Training
 from melisma.learning.shards import Cache, Shard, check_fetched
+from melisma.learning.submodels.making import Made
+from melisma.learning.submodels.part import Part
+from melisma.learning.way import Way
 from melisma.learning.wire import Packed, Sender, Wire, seed_of
 from melisma.maths.arrays import Bytes
 
@@ -65,6 +68,15 @@ class Device:
         return self.own
 
 
+@dataclass(frozen=True, slots=True)
+class WarmPart:
+    """A part of a task's model, which is kept between cycles."""
+
+    part: Part
+    step: float  #: operations of a sample, of the whole model's
+    made: Parameters  #: buffers that stay here, as they were made
+
+
 @dataclass(slots=True)
 class WarmTask:
     """A task that is ready to train: its model and speed are kept between cycles."""
@@ -82,6 +94,7 @@ class WarmTask:
     fits: int | None = None  #: samples of a batch for which memory suffices, once tried
     made: Parameters = field(init=False)  #: buffers that stay here, as they were made
     wire: Wire = field(init=False)
+    parts: dict[str, WarmPart] = field(init=False, default_factory=dict)
     #: Of what training changes, from cycle to cycle, by whatever codec.
     sender: Sender = field(init=False, default_factory=Sender)
 
@@ -89,47 +102,83 @@ class WarmTask:
         self.made = staying_of(self.model)
         self.wire = Wire.of(self.spec.down, self.spec.up)
 
-    def way_of(self, request: TrainRequest) -> "Way":
-        """Return how an order's model and update travel."""
+    def make_parts(self, samples: Samples) -> None:
+        """Make the parts of the model that orders may name; ConfigError if none is.
+
+        Once: of samples the shape alone matters.
+        """
+        written = self.spec.submodels
+        if written and not self.parts:
+            made = Made(written, self.model, samples, self.training)
+            self.parts = {
+                name: WarmPart(part, made.steps[part], staying_of(part.model))
+                for name, part in made.parts.items()
+            }
+
+    def travel_of(self, request: TrainRequest) -> "Travel":
+        """Return what an order trains, and how it travels.
+
+        ConfigError for a part that was not made, before any benchmark.
+        """
         if not request.up:
             size_bytes = self.speed.model_bytes
-            wire = None if self.wire.is_plain else self.wire
-            return Way(wire, size_bytes, size_bytes)
-        wire = Wire.of(request.down, request.up)
-        like = parameters_of(self.model)
-        return Way(wire, *wire.size_bytes(like, trained(self.model)))
+            way = None if self.wire.is_plain else Way(self.wire)
+            return Travel(way, size_bytes, size_bytes)
+        if request.submodel and request.submodel not in self.parts:
+            raise ConfigError(f"no {request.submodel!r} was made: call measure first")
+        warm = self.parts[request.submodel] if request.submodel else None
+        part = None if warm is None else warm.part
+        way = Way(Wire.of(request.down, request.up), part)
+        sizes = way.size_bytes(parameters_of(self.model), trained(self.model))
+        return Travel(way, *sizes, warm)
 
-    def load(self, parameters: Parameters, cycle: int, *, anew: bool = False) -> None:
-        """Put the parameters of a cycle into the model.
+    def load(
+        self,
+        parameters: Parameters,
+        cycle: int,
+        warm: WarmPart | None = None,
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Put the parameters of a cycle into the model, or into a part of it.
 
         Buffers that stay here are kept from the cycle before where they are local.
         Otherwise, and at the beginning of a run, they are as they were made.
         """
         is_first = anew or cycle == 1
-        if is_first or not buffers_are_local(self.model):
-            put(self.made, self.model)
-        put(parameters, self.model)
+        for part in self.parts.values() if is_first else ():
+            put(part.made, part.part.model)
+        model, made = (
+            (self.model, self.made) if warm is None else (warm.part.model, warm.made)
+        )
+        if is_first or not buffers_are_local(model):
+            put(made, model)
+        put(parameters, model)
         self.loaded = None
         if is_first:  # of a new run, to which nothing is owed
             self.sender = Sender()
 
     def update(
-        self, cycle: int, name: str, way: "Way", arrived: Parameters
+        self, cycle: int, name: str, way: Way | None, arrived: Parameters
     ) -> tuple[Parameters, Packed | None]:
         """Return what training made of what arrived, as it travels: one of the two."""
-        model = sendable(self.model)
-        if way.wire is None:
-            return model, None
-        seed, moving = seed_of(self.spec.seed, cycle, name), trained(self.model)
-        return {}, self.sender.update(model, arrived, moving, seed, way.wire.up)
+        part = None if way is None else way.part
+        model = self.model if part is None else part.model
+        after, moving = sendable(model), trained(model)
+        if way is None:
+            return after, None
+        seed = seed_of(self.spec.seed, cycle, name)
+        update = self.sender.update(after, arrived, moving, seed, way.wire.up, part)
+        return {}, update
 
 
-class Way(NamedTuple):
-    """How an order's model and update travel."""
+class Travel(NamedTuple):
+    """What an order trains, and how it travels."""
 
-    wire: Wire | None  #: None: as they are
+    way: Way | None  #: None: the model as it is
     down_bytes: int
     up_bytes: int
+    warm: WarmPart | None = None  #: where it is a part of the model
 
 
 class Link:
@@ -162,11 +211,11 @@ class Link:
         return self._device.background.throttle(self._task)
 
     def parameters(
-        self, cycle: int, within_s: float | None = None, wire: Wire | None = None
+        self, cycle: int, within_s: float | None = None, way: Way | None = None
     ) -> Parameters:
         """Fetch the model of a cycle; CallTimeout if that takes too long."""
-        self._complete(within_s)
-        if wire is None:
+        self.complete(within_s)
+        if way is None:
             return self._timed(
                 lambda: self._source.parameters(self._task, cycle, within_s),
                 lambda model: check_of(self._model, model),
@@ -174,7 +223,7 @@ class Link:
         like, model = parameters_of(self._model), Parameters()
 
         def check(sent: object) -> None:
-            model.update(wire.arrived(sent, like, trained(self._model)))
+            model.update(way.arrived(sent, like, trained(self._model)))
 
         self._timed(lambda: self._source.parameters(self._task, cycle, within_s), check)
         return model
@@ -188,7 +237,7 @@ class Link:
             lambda correction: check_of(self._model, correction),
         )
 
-    def _complete(self, within_s: float | None) -> None:
+    def complete(self, within_s: float | None = None) -> None:
         """Fetch the frozen part of the model, unless it is here."""
         base = self._warm.spec.base
         if base and not self._warm.complete:

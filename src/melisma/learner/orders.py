@@ -34,6 +34,7 @@ from melisma.learning.settings import (
     Schedule,
     Training,
 )
+from melisma.learning.submodels import submodel_of
 from melisma.learning.wire import Wire
 from melisma.rpc.address import Address
 from melisma.rpc.tokens import check_name
@@ -46,6 +47,8 @@ MOST_BATCH = MOST_SHARD = 1 << 24
 MOST_KEYS, MOST_CHARACTERS = 1 << 20, 255
 #: Devices that a device of a fog sends to, and that send to it.
 MOST_NEIGHBOURS = 4096
+#: Parts of a task's model, each of which a learner keeps a model for.
+MOST_SUBMODELS = 16
 #: Longest deadline of a cycle or slot.
 LONGEST_S = 30 * 86_400.0
 #: Share of cycles that a learner may be told to be late in, at most.
@@ -89,6 +92,11 @@ def check_spec(spec: object) -> None:
     for name in ("down", "up"):
         _check_text(name, getattr(spec, name))
         codec_of(getattr(spec, name))
+    if not isinstance(spec.submodels, list) or len(spec.submodels) > MOST_SUBMODELS:
+        raise ConfigError(f"submodels: give a list of up to {MOST_SUBMODELS}")
+    for written in spec.submodels:
+        _check_text("submodel", written)
+        submodel_of(written)
     _check_whole("benchmarked", spec.benchmarked, 1, MOST_KEYS)
     _check_whole("sizes", spec.sizes, 1, 2)
     _check_whole("repeats", spec.repeats, 1, MOST_REPEATS)
@@ -150,6 +158,10 @@ def check_train(request: TrainRequest, spec: TaskSpec, own: int | None) -> None:
         _check_text("down", request.down)
         _check_text("up", request.up)
         Wire.of(request.down, request.up)
+    if request.submodel != "" and (
+        request.submodel not in spec.submodels or not request.up
+    ):
+        raise ConfigError(f"submodel {_shown(request.submodel)} is none of its task's")
     _check_whole("steps", request.steps, 1, MOST_PASSES)
     _check_number("deadline_s", request.deadline_s, most=LONGEST_S)
     if request.late not in list(Late):

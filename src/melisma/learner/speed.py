@@ -89,8 +89,11 @@ class Speed:
             predicted_s = sum(self.link.seconds(size) for size in sizes_bytes)
             self.link_drift.see(predicted_s, took_s)
 
-    def trained(self, samples: int, took_s: float) -> None:
-        """Correct the benchmark by the seconds that training took."""
+    def trained(self, samples: float, took_s: float) -> None:
+        """Correct the benchmark by the seconds that training took.
+
+        A sample of a part of the model counts as far as it computes.
+        """
         if self.compute and samples:
             self.compute_drift.see(self.compute.seconds(samples), took_s)
 

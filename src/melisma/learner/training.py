@@ -45,8 +45,12 @@ class LocalTraining:
         if request.corrected and caller.corrections is None:
             raise ConfigError("gradients cannot be corrected here: there is no source")
         self._corrections = caller.corrections if request.corrected else None
-        self._session = Session(task.model, task.training.at(request.cycle))
-        self._way, self._arrived = task.way_of(request), Parameters()
+        self._travel, self._arrived = task.travel_of(request), Parameters()
+        warm = self._travel.warm
+        model = task.model if warm is None else warm.part.model
+        # Of what the benchmark's model computes: the device's drift is beside that.
+        self._step = 1.0 if warm is None else warm.step
+        self._session = Session(model, task.training.at(request.cycle))
         self._training_s = 0.0
         self._fetched_bytes: list[int] = []
         self._fetching_s = 0.0
@@ -56,12 +60,12 @@ class LocalTraining:
     def fetch_model(self) -> None:
         """Load the model of the request's cycle."""
         cycle, size_bytes = self.request.cycle, self._task.speed.model_bytes
-        wire = self._way.wire
+        way, warm = self._travel.way, self._travel.warm
         self._arrived = self._fetch(
-            lambda within_s: self._link.parameters(cycle, within_s, wire),
-            self._way.down_bytes,
+            lambda within_s: self._link.parameters(cycle, within_s, way),
+            self._travel.down_bytes,
         )
-        self._task.load(self._arrived, cycle, anew=self.request.anew)
+        self._task.load(self._arrived, cycle, warm, anew=self.request.anew)
         if (source := self._corrections) is not None:
             correction = self._fetch(
                 lambda within_s: self._link.correction(source, cycle, within_s),
@@ -103,10 +107,10 @@ class LocalTraining:
         with told_if_short(self._task, examples):
             self._session.train(examples, plan, halt)
         passes, took_s = self._session.passes - before, self._clock() - began
-        self._task.speed.trained(passes, took_s)
+        self._task.speed.trained(passes * self._step, took_s)
         self._training_s += took_s
         if (compute := self._task.speed.compute) and self._session.passes:
-            benchmarked_s = compute.seconds(self._session.passes)
+            benchmarked_s = compute.seconds(self._session.passes * self._step)
             self._compute_ratio = self._training_s / benchmarked_s
         return passes
 
@@ -145,7 +149,7 @@ class LocalTraining:
         trained_s, private = self.took_s, self._task.spec.private
         self.kept(late=self._session.trained().halted)
         parameters, packed = self._task.update(
-            self.request.cycle, self._device.name, self._way, self._arrived
+            self.request.cycle, self._device.name, self._travel.way, self._arrived
         )
         update = Update(
             **self._session.trained().fields(),
@@ -188,7 +192,7 @@ class LocalTraining:
     def _halt(self, sizes: Ints) -> Callable[[], bool]:
         """Return a function for each batch: whether its result would be too late."""
         request = self.request
-        upload_s = self._task.speed.upload_s(self._way.up_bytes)
+        upload_s = self._task.speed.upload_s(self._travel.up_bytes)
         end = self._began + safely(request.deadline_s) - upload_s
         over, every = self._began + request.deadline_s, self._task.spec.look_every
         start, batches = self._clock(), 0

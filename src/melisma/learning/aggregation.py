@@ -123,14 +123,14 @@ class CappedMean:
     """
 
     def __init__(self, most_share: float) -> None:
-        self._share, self._others = most_share, WeightedMean()
+        self.most_share, self._others = most_share, WeightedMean()
         self._heaviest: Parameters = {}  # a stack of one
-        self._heaviest_weight, self._updates = 0.0, 0
+        self.heaviest_weight, self.updates = 0.0, 0
 
     @property
     def weight(self) -> float:
         """Σ wₖ of the updates that count, before any limit."""
-        return self._others.weight + self._heaviest_weight
+        return self._others.weight + self.heaviest_weight
 
     def add(self, stack: Parameters, weights: Sequence[float]) -> list[int]:
         """Add one update per row of ``stack``; return the rows that are refused."""
@@ -139,24 +139,26 @@ class CappedMean:
         counted = _representable_rows(stack, rows)
         for row in _places(counted & (rows > 0)):
             one, weight = {n: v[row : row + 1] for n, v in stack.items()}, weights[row]
-            self._updates += 1
-            if weight > self._heaviest_weight:
+            self.updates += 1
+            if weight > self.heaviest_weight:
                 # A copy: the row alone, not the stack that it is in.
                 held = {name: values.clone() for name, values in one.items()}
                 one, self._heaviest = self._heaviest, held
-                weight, self._heaviest_weight = self._heaviest_weight, float(weight)
+                weight, self.heaviest_weight = self.heaviest_weight, float(weight)
             if one:
                 self._others.add(one, [weight])
         return _places(~counted)
 
     def result(self) -> Parameters:
         """Return the mean; ValueError if nothing of any weight was added."""
-        if not self._updates:
+        if not self.updates:
             raise ValueError(_NOTHING)
-        weight, others = self._heaviest_weight, self._others
-        if self._updates > 2:
+        weight, others = self.heaviest_weight, self._others
+        if self.updates > 2:
             # w / (w + others) ≤ share
-            weight = min(weight, others.weight * self._share / (1 - self._share))
+            weight = min(
+                weight, others.weight * self.most_share / (1 - self.most_share)
+            )
         parts, _ = _weighted_sum(self._heaviest, [weight])
         if not others.weight:
             return {name: (part / weight).float() for name, part in parts.items()}
@@ -165,6 +167,15 @@ class CappedMean:
             name: ((others.sum_of(name) + p) / total).float()
             for name, p in parts.items()
         }
+
+    def heaviest_of(self, name: str) -> Tensor:
+        """Return one parameter of the heaviest update, in double precision."""
+        return self._heaviest[name][0].double()
+
+    def sum_of(self, name: str) -> Tensor:
+        """Return Σ wₖ·θₖ of one parameter, before any limit, in double precision."""
+        held = self.heaviest_weight * self.heaviest_of(name)
+        return held + self._others.sum_of(name) if self._others.weight else held
 
 
 class _Sorted:

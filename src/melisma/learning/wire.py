@@ -11,7 +11,7 @@ learner's next change, by whichever codec that travels.
 """
 
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -20,6 +20,7 @@ import numpy as np
 from melisma.errors import ConfigError, DataError
 from melisma.learning.codecs import Codec, Encoded, Feedback, Fp32, codec_of
 from melisma.learning.parameters import Parameters, packed, unpacked
+from melisma.learning.submodels.part import Part
 from melisma.system.streams import Stream
 
 #: Before what a learner's feedback keeps, in a checkpoint.
@@ -109,11 +110,13 @@ class Sender:
         moving: Collection[str],
         seed: int,
         codec: Codec | None = None,
+        part: Part | None = None,
     ) -> Packed:
         """Return what training changed, as it travels; by another codec from now on.
 
-        The seed of the update before asks for the same cycle again: an orchestrator
-        that was killed goes on from its checkpoint, and has not counted that update.
+        It is of a part of the model, or of all of it. The seed of the update before
+        asks for the same cycle again: an orchestrator that was killed goes on from its
+        checkpoint, and has not counted that update.
         """
         if seed == self._seed:
             self._feedback.undo()
@@ -124,9 +127,10 @@ class Sender:
         some, rest = _apart(changed, moving)
         self._feedback.codec = codec or self._feedback.codec
         if self._feedback.codec.feeds_back:
-            encoded = self._feedback.encode(some, seed)
+            encoded = self._feedback.encode(some, seed, part)
         else:
-            encoded = self._feedback.codec.encode(self._feedback.settle(some), seed)
+            settled = self._feedback.settle(some, part)
+            encoded = self._feedback.codec.encode(settled, seed)
         return Packed(encoded=encoded, rest=rest)
 
     def state(self) -> Parameters:
@@ -152,17 +156,11 @@ class Senders:
         """Return what all of them keep, for a checkpoint."""
         return packed(PREFIX, {name: one.state() for name, one in self._made.items()})
 
-    def restore(
-        self,
-        saved: Parameters,
-        like: Parameters,
-        is_here: Callable[[str], bool] = lambda name: True,
-    ) -> None:
-        """Go on with what those here keep; DataError if it is of another model."""
+    def restore(self, saved: Parameters, like: Parameters) -> None:
+        """Go on with what all of them keep; DataError if it is of another model."""
         self._made = {}
         for name, own in unpacked(PREFIX, saved).items():
-            if is_here(name):
-                self[name].restore(own, like)
+            self[name].restore(own, like)
 
 
 def seed_of(seed: int, cycle: int, name: str = "") -> int:

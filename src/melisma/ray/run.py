@@ -36,10 +36,10 @@ def run_on_ray(
             f"scheme {job.scheme!r} moves data between devices, which nodes of a "
             "cluster do not: run it by `melisma serve`"
         )
-    if job.options:
+    if job.options or any(group.submodel for group in job.learners):
         raise ConfigError(
-            "[[options]], while all nodes of a cluster fetch one model: run it by "
-            "`melisma serve`, or give one [wire] for all"
+            "[[options]] and submodel, while all nodes of a cluster fetch one model: "
+            "run it by `melisma serve`, or give one [wire] for all"
         )
     if job.mode == Mode.FEDERATED and data is None:
         raise ConfigError(

@@ -61,18 +61,19 @@ def csa_options(
     *,
     least_steps: int = 1,
     staleness: int | None = None,
-    least_coverage: float | Floats = 0.0,
+    least_coverage: float | Floats | None = None,
 ) -> MenuAllocation:
     """Samples, steps and options of most value, no staler than `csa`; certified.
 
     ``problem`` is that of option 0. ``menu`` replaces its own; without any, learners
-    take part as now. ``staleness`` replaces csa's own; and ``least_coverage`` is ρ, one
-    number or one for each block. Raises InfeasibleError if someone would not get
-    ``least_steps`` done by any option, or if a block cannot be covered so much.
+    take part as now. ``staleness`` replaces csa's own, and ``least_coverage`` the ρ of
+    the menu, one number or one for each block. Raises InfeasibleError if someone would
+    not get ``least_steps`` done by any option, or a block cannot be covered so much.
     """
     menu = menu or problem.menu or Menu.of([problem], [1.0])
     problem = replace(problem, menu=menu)
-    rho = _checked(menu, least_steps, staleness, least_coverage)
+    least = menu.least_coverage if least_coverage is None else least_coverage
+    rho = _checked(menu, least_steps, staleness, least)
     plain = _plain(problem, menu, least_steps)
     if staleness is None:
         staleness = 1 if plain is None else max(1, max_staleness(plain.steps))
@@ -104,12 +105,14 @@ def csa_with_options(problem: Problem) -> MenuAllocation:
     `csa_options` chooses the options. Of plans by these, csa's was as good or better to
     learn from than that of most value, which is within a few per cent of it in Σ v·τ·d
     (docs/options.md); and where options make no difference, it is csa. That of most
-    value stands where csa's would be staler.
+    value stands where csa's would be staler, or leave a block of the model short.
     """
     found = csa_options(problem)
     menu = problem.menu or Menu.of([problem], [1.0])
     plan = csa(_by(problem, menu.law_of(found.options)))
-    if max_staleness(plan.steps) > max(1, max_staleness(found.steps)):
+    shares = menu.coverage(plan.samples, found.options)
+    is_short = bool((shares < menu.least_coverage - coverage.SHORT).any())
+    if is_short or max_staleness(plan.steps) > max(1, max_staleness(found.steps)):
         return found
     value = menu.worth(plan.samples, plan.steps, found.options)
     return replace(found, samples=plan.samples, steps=plan.steps, value=value)

@@ -152,14 +152,6 @@ class DelayLaw:
             fixed_s=self.fixed_s * network + overhead_s,
         )
 
-    def part(self, *, step: float, fixed: float) -> "DelayLaw":
-        """Return the law of a part of the model: so much of C² and of C⁰ is left."""
-        return DelayLaw(
-            step_s=self.step_s * step,
-            sample_s=self.sample_s,
-            fixed_s=self.fixed_s * fixed,
-        )
-
     def measured(
         self, *, shards: int, noise: float, rng: np.random.Generator
     ) -> "DelayLaw":

@@ -32,6 +32,8 @@ class Menu:
     allowed: Bools | None = None  #: which options a learner may take; None: all
     #: Share of each block of the model that an option trains, options × blocks.
     blocks: Floats | None = None
+    #: ρ, of all samples, that train each block at least.
+    least_coverage: float | Floats = 0.0
 
     def __post_init__(self) -> None:
         shape = self.law.step_s.shape
@@ -109,6 +111,7 @@ class Menu:
             value=self.value[learners],
             allowed=self.may[learners],
             blocks=self.blocks,
+            least_coverage=self.least_coverage,
         )
 
     def law_of(self, options: Ints) -> DelayLaw:

@@ -5,11 +5,11 @@ Option m takes Sₘ bytes to a learner and back in a cycle, and is worth vₘ:
     C⁰ₖₘ = o + (C⁰ₖ − o)·Sₘ/S₀        C¹ₖₘ = C¹ₖ        C²ₖₘ = cₘ·C²ₖ
 
 with o the overhead of a cycle, which has nothing to do with bytes. A codec has cₘ = 1;
-a part of the model that is trained alone would have less.
+a part of the model that is trained alone has less, and trains only some blocks of it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,9 @@ class Options:
     value: Floats  #: vₘ, above 0
     compute: Floats | float = 1.0  #: cₘ
     overhead_s: float = 0.0  #: o
+    #: Share of each block of the model that an option trains, options × blocks.
+    blocks: Floats | None = None
+    least_coverage: float = 0.0  #: ρ, of all samples, that train each block
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -63,7 +66,8 @@ class Options:
         if len(self) == 1:
             return None
         each = [np.full(law.step_s.shape, m) for m in range(len(self))]
-        return Menu.of([planned(self.law(law, m)) for m in each], self.value)
+        menu = Menu.of([planned(self.law(law, m)) for m in each], self.value)
+        return replace(menu, blocks=self.blocks, least_coverage=self.least_coverage)
 
     def saved_bytes(self, option: int) -> int:
         """Return how much less travels than by the first."""

@@ -18,8 +18,9 @@ from melisma.learning.kernels import fast_kernels
 from melisma.learning.losses import checked
 from melisma.learning.parameters import parameters_of, trained
 from melisma.learning.samples import length
-from melisma.learning.submodels.part import Part, everything
+from melisma.learning.submodels.part import Part, everything, shapes_in
 from melisma.learning.submodels.submodel import Example
+from melisma.learning.way import Way
 from melisma.learning.wire import Wire
 
 
@@ -49,17 +50,17 @@ class Cost:
 
 def whole_of(model: nn.Module) -> Part:
     """Return the part that is all of a model."""
-    places = everything(parameters_of(model))
-    return Part("whole", model, places, places)
+    like = parameters_of(model)
+    places = everything(like)
+    return Part("whole", model, places, places, shapes_in(like))
 
 
 def cost_of(
     part: Part, model: nn.Module, example: Example, wire: Wire | None = None
 ) -> Cost:
     """Return what a part of a model costs, whose tensors travel by this wire."""
-    wire, parameters = wire or Wire(), parameters_of(model)
-    down, _ = wire.size_bytes(part.sent(parameters), trained(model))
-    _, up = wire.size_bytes(part.kept(parameters), part.moving())
+    way = Way(wire or Wire(), part)
+    down, up = way.size_bytes(parameters_of(model), trained(model))
     return Cost(
         parameters=sum(p.numel() for p in part.moving().values()),
         down_bytes=down,

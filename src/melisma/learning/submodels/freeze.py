@@ -20,8 +20,14 @@ from torch import nn
 
 from melisma.errors import ConfigError
 from melisma.learning.parameters import parameters_of, trained
-from melisma.learning.submodels.part import Part, everything
-from melisma.learning.submodels.submodel import Example, Submodel, share_of, tried
+from melisma.learning.submodels.part import Part, everything, shapes_in
+from melisma.learning.submodels.submodel import (
+    Example,
+    Submodel,
+    share_of,
+    tried,
+    written,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ class Freeze(Submodel):
         return cls(share_of(setting, cls.example, below=True))
 
     def __str__(self) -> str:
-        return f"freeze {self.share:g}"
+        return f"freeze {written(self.share)}"
 
     def part(self, model: nn.Module, example: Example) -> Part:
         """Return the model with its first layers frozen; ConfigError if it has one."""
@@ -53,9 +59,10 @@ class Freeze(Submodel):
         small = copy.deepcopy(model)
         for name, parameter in trained(small).items():
             parameter.requires_grad_(name in still)
-        all_places = everything(parameters_of(model))
+        like = parameters_of(model)
+        all_places = everything(like)
         kept = {name: all_places[name] for name in parameters_of(small)}
-        part = Part(str(self), small, all_places, kept)
+        part = Part(str(self), small, all_places, kept, shapes_in(like))
         example.check(part)
         return part
 

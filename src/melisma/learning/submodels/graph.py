@@ -8,6 +8,7 @@ any other function stays whole, which is always right, if not as small as could 
 import inspect
 import math
 import operator
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,9 @@ from melisma.learning.submodels.channels import (
 from melisma.learning.submodels.cuts import Cuts, Value
 from melisma.learning.submodels.layers import RULES, unknown_layer
 from melisma.learning.submodels.submodel import Call
+
+#: One thread at a time: patches of torch.fx undo one another.
+_TRACING = threading.Lock()
 
 
 class Misfit(ConfigError):
@@ -145,6 +149,26 @@ class Followed:
         return out.cut_at(axis, pieces)
 
 
+class _Tracer(fx.Tracer):
+    """Traces in one thread: while it does, torch.fx has patched modules of all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: Any) -> Any:
+        if threading.get_ident() != self._thread:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
+
 def _traced(model: nn.Module, call: Call) -> fx.Graph:
     """Return the graph of a model for a call; ConfigError if it cannot be traced."""
     try:
@@ -153,7 +177,8 @@ def _traced(model: nn.Module, call: Call) -> fx.Graph:
         bound.apply_defaults()
         usual = {n: v for n, v in bound.arguments.items() if n not in given}
         usual = {n: v for n, v in usual.items() if v not in ((), {})}
-        return fx.Tracer().trace(model, usual or None)
+        with _TRACING:
+            return _Tracer().trace(model, usual or None)
     except Exception as error:  # the user's own code may raise anything
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(

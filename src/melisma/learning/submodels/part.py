@@ -29,6 +29,7 @@ class Part:
     model: nn.Module
     down: Mapping[str, Places]  #: what travels to a learner
     up: Mapping[str, Places]  #: what it trains and sends back
+    shapes: Mapping[str, tuple[int, ...]]  #: of the whole model's tensors
 
     def sent(self, parameters: Parameters) -> Parameters:
         """Return copies of what travels to a learner, of the whole model's."""
@@ -37,6 +38,25 @@ class Part:
     def kept(self, parameters: Parameters) -> Parameters:
         """Return copies of what a learner trains, of the whole model's."""
         return {n: _taken(parameters[n], at) for n, at in self.up.items()}
+
+    def owned(self, tensors: Parameters) -> Parameters:
+        """Return copies of the part's entries of those of the whole's that there are.
+
+        Names of a part that have none are left out.
+        """
+        return {n: _taken(t, self.up[n]) for n, t in tensors.items() if n in self.up}
+
+    def renewed(self, values: Parameters, tensors: Parameters) -> Parameters:
+        """Return tensors of the whole with the part's entries put in their places.
+
+        Those that there are not yet are 0 elsewhere; all others stay.
+        """
+        found = dict(tensors)
+        for name, value in values.items():
+            whole = tensors.get(name, value.new_zeros(self.shapes[name])).clone()
+            whole[_grid(self.up[name])] = value.to(whole)
+            found[name] = whole
+        return found
 
     def spread(self, update: Parameters, before: Parameters) -> Parameters:
         """Return the whole model with an update put in; all else is as before.
@@ -68,12 +88,29 @@ class Part:
 
     def add(self, values: Mapping[str, Tensor | float], into: Parameters) -> None:
         """Add the part's values, or the same for all of a tensor, to the whole's."""
-        for name, at in self.up.items():
-            into[name][_grid(at)] += values[name]
+        for name in self.up:
+            into[name][self.at(name)] += values[name]
+
+    @property
+    def travels_whole(self) -> bool:
+        """Whether all of the model travels to a learner."""
+        return all(
+            tuple(map(len, self.down.get(name, ()))) == shape
+            for name, shape in self.shapes.items()
+        )
+
+    def at(self, name: str) -> Places:
+        """Return the index of its entries in a tensor of the whole model."""
+        return _grid(self.up[name])
 
     def moving(self) -> dict[str, nn.Parameter]:
         """Return what a learner trains, without buffers."""
         return trained(self.model)
+
+
+def shapes_in(like: Parameters) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of tensors."""
+    return {name: tuple(tensor.shape) for name, tensor in like.items()}
 
 
 def everything(like: Parameters) -> dict[str, Places]:

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from melisma.errors import ConfigError
 from melisma.learning.parameters import parameters_of
-from melisma.learning.submodels.part import Part, Places, cut_out
+from melisma.learning.submodels.part import Part, Places, cut_out, shapes_in
 from melisma.learning.submodels.submodel import Example, Submodel
 
 #: Attribute of an adapter, with the axis of each parameter along which its ranks are.
@@ -75,8 +75,10 @@ class Rank(Submodel):
             )
 
         tensors = dict(model.named_parameters()) | dict(model.named_buffers())
-        places = {name: at(tensors[name]) for name in parameters_of(model)}
-        part = Part(str(self), cut_out(model, at), places, places)
+        like = parameters_of(model)
+        places = {name: at(tensors[name]) for name in like}
+        small = cut_out(model, at)
+        part = Part(str(self), small, places, places, shapes_in(like))
         example.check(part)
         return part
 

@@ -94,6 +94,15 @@ class Submodel(ABC):
         """Return its part of a model; ConfigError if that has none."""
 
 
+def written(share: float) -> str:
+    """Return a share as a job writes it, exactly.
+
+    >>> written(0.5), written(1.0)
+    ('0.5', '1')
+    """
+    return repr(share).removesuffix(".0")
+
+
 def share_of(setting: str, example: str, *, below: bool) -> float:
     """Return the share that a job writes; ConfigError unless from 0 to 1.
 

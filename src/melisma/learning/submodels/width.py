@@ -33,8 +33,14 @@ from melisma.errors import ConfigError
 from melisma.learning.parameters import parameters_of
 from melisma.learning.submodels.graph import Followed, Misfit
 from melisma.learning.submodels.layers import refit
-from melisma.learning.submodels.part import Part, cut_out
-from melisma.learning.submodels.submodel import Call, Example, Submodel, share_of
+from melisma.learning.submodels.part import Part, cut_out, shapes_in
+from melisma.learning.submodels.submodel import (
+    Call,
+    Example,
+    Submodel,
+    share_of,
+    written,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ class Width(Submodel):
         return cls(share_of(setting, cls.example, below=False))
 
     def __str__(self) -> str:
-        return f"width {self.share:g}"
+        return f"width {written(self.share)}"
 
     def part(self, model: nn.Module, example: Example) -> Part:
         """Return the narrow model; ConfigError if it is not smaller, or cannot be."""
@@ -62,11 +68,9 @@ class Width(Submodel):
         except Misfit:
             followed, small = self._tried(probe, call, sizes=True)
         tensors = dict(probe.named_parameters()) | dict(probe.named_buffers())
-        places = {
-            name: followed.cuts.places(tensors[name], self.share)
-            for name in parameters_of(model)
-        }
-        part = Part(str(self), small, places, places)
+        like = parameters_of(model)
+        places = {n: followed.cuts.places(tensors[n], self.share) for n in like}
+        part = Part(str(self), small, places, places, shapes_in(like))
         example.check(part)
         sizes = [sum(t.numel() for t in m.parameters()) for m in (small, model)]
         if sizes[0] == sizes[1] and self.share < 1:
