@@ -13,14 +13,13 @@ from melisma.jobs.building import task_of, workload_of
 from melisma.jobs.families import family_of
 from melisma.jobs.options import wire_of
 from melisma.jobs.schema import Job, WorkloadTable
-from melisma.jobs.wire_table import OptionTable, WireTable
+from melisma.jobs.wire_table import WireTable
 from melisma.launch import build
 from melisma.learning.settings import Late
 from melisma.runs import records
 from melisma.units import Bytes, Deadline
 
 SMALLER = WireTable(down="fp16", up="int8")
-OPTIONS = (OptionTable(value=1.0), OptionTable(up="int8", value=0.9))
 SHORT = Deadline(0.5)  #: so that some are late
 
 
@@ -103,8 +102,6 @@ def test_a_model_is_not_sent_in_parts() -> None:
     ("job", "why"),
     [
         (Job(scheme="coded", wire=SMALLER), "whose updates are averaged: leave it out"),
-        (Job(scheme="async:fedbuff", options=OPTIONS), "is chosen from in cycles"),
-        (small(late=Late.CARRY, options=OPTIONS), "not with late = 'carry'"),
         (small(checks=0.1, wire=SMALLER), "leave one of them out"),
     ],
 )
