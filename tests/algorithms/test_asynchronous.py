@@ -160,8 +160,16 @@ CASES: dict[
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("wire", [None, ("int8", "int8"), ("fp16", "top-k 25 %")])
+@pytest.mark.parametrize(
+    ("name", "wire"),
+    [
+        *((name, None) for name in CASES),
+        ("fedasync", ("int8", "int8")),
+        ("ringmaster", ("fp16", "top-k 25 %")),
+        pytest.param("fedbuff", ("int8", "top-k 25 %"), marks=pytest.mark.slow),
+        pytest.param("fedbuff", ("bf16", "int4"), marks=pytest.mark.slow),
+    ],
+)
 def test_models_times_and_ages_are_those_of_a_plain_queue(
     name: str, wire: tuple[str, str] | None
 ) -> None:

@@ -1,8 +1,10 @@
 """Jobs in which what travels is made smaller."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.algorithms.resuming import whole_and_resumed
 from tests.jobs.small import small
@@ -13,14 +15,13 @@ from melisma.jobs.building import task_of, workload_of
 from melisma.jobs.families import family_of
 from melisma.jobs.options import wire_of
 from melisma.jobs.schema import Job, WorkloadTable
-from melisma.jobs.wire_table import OptionTable, WireTable
+from melisma.jobs.wire_table import WireTable
 from melisma.launch import build
 from melisma.learning.settings import Late
 from melisma.runs import records
 from melisma.units import Bytes, Deadline
 
 SMALLER = WireTable(down="fp16", up="int8")
-OPTIONS = (OptionTable(value=1.0), OptionTable(up="int8", value=0.9))
 SHORT = Deadline(0.5)  #: so that some are late
 
 
@@ -43,6 +44,15 @@ def test_a_cycle_is_planned_by_what_travels() -> None:
     # Two bytes down and one up, with a scale a block, in place of four and four.
     assert bits[0] == 8e6
     assert bits[1] / bits[0] == pytest.approx(3 / 8, rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{"late": Late.CARRY}, {"scheme": "async:fedbuff"}])
+def test_an_order_takes_as_long_as_what_travels(changes: dict[str, Any]) -> None:
+    jobs = (small(wire=wire, **changes) for wire in (WireTable(), SMALLER))
+    plain, smaller = (asyncio.run(build(job).built.crew.law()) for job in jobs)
+    assert smaller.fixed_s == pytest.approx(3 / 8 * plain.fixed_s, rel=0.02)
+    assert np.array_equal(smaller.step_s, plain.step_s)
 
 
 def test_models_are_made_smaller_and_still_learn() -> None:
@@ -103,8 +113,6 @@ def test_a_model_is_not_sent_in_parts() -> None:
     ("job", "why"),
     [
         (Job(scheme="coded", wire=SMALLER), "whose updates are averaged: leave it out"),
-        (Job(scheme="async:fedbuff", options=OPTIONS), "is chosen from in cycles"),
-        (small(late=Late.CARRY, options=OPTIONS), "not with late = 'carry'"),
         (small(checks=0.1, wire=SMALLER), "leave one of them out"),
     ],
 )

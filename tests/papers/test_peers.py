@@ -18,6 +18,7 @@ from papers.peers_runs import (
     _Clocks,
     _score,
     _tuned,
+    _watched,
     raced,
     reached_s,
     run_league,
@@ -36,12 +37,16 @@ from papers.peers_views import (
 )
 
 from melisma.algorithms.allocating import allocate
-from melisma.jobs import Job
+from melisma.jobs import Job, LearnersTable
 from melisma.jobs.families import family_of
+from melisma.jobs.options import wire_of
+from melisma.jobs.wire_table import WireTable
 from melisma.launch import build
+from melisma.learning.parameters import parameters_of, trained
 from melisma.runs import records
-from melisma.system import DelayLaw, Problem
+from melisma.system import DelayLaw, Mode, Problem
 from melisma.system.menu import Menu
+from melisma.units import BytesPerSecond, SamplesPerSecond
 
 STUDIES = {one.name: one for one in PAPER.exhibits}
 
@@ -125,6 +130,20 @@ def test_clocks_add_up_what_learners_do() -> None:
     see(records.Allocated, 11.0, **order, option="int8", saved_bytes=150)
     see(records.Downloaded, 12.0)
     assert clocks.transfers == 2.25  # 50 bytes of 200 go both ways
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"scheme": "async:fedbuff"}])
+def test_bytes_are_those_that_codecs_send(changes: dict[str, Any]) -> None:
+    group = LearnersTable(
+        name="x", count=3, rate=SamplesPerSecond(1e4), bandwidth=BytesPerSecond(1e6)
+    )
+    study, wire = small("testbed"), WireTable(down="int8", up="top-k 1 %")
+    job = Job(mode=Mode.FEDERATED, cycles=2, learners=(group,), wire=wire, **changes)
+    model = build(job).built.task.model
+    sizes = wire_of(job).size_bytes(parameters_of(model), trained(model))
+    sent = _watched(job, study, to_target=False).sent_bytes
+    assert sent == pytest.approx(6 * sum(sizes))  # of three learners, twice
 
 
 def test_updates_of_bcrs_travel_as_long_as_the_slowest_made_small() -> None:

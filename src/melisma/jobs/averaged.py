@@ -114,8 +114,8 @@ def _check_wire(job: Job, *, averages: bool) -> None:
         )
     if job.options and (not averages or job.late == Late.CARRY):
         raise ConfigError(
-            "[[options]] is chosen from in cycles, and not with late = 'carry': leave "
-            "it out, or give one [wire] for all"
+            "[[options]] is for one task whose updates are averaged in cycles, and not "
+            "with late = 'carry': leave it out, or give one [wire] for all"
         )
     if job.checks:
         raise ConfigError(

@@ -5,6 +5,7 @@
 
 A learner trains from θ̂, the model as it arrived, and what it learnt is added to θ, the
 model as it is: what a codec takes away on the way down is lost for a cycle and no more.
+Where learners work in their own time, each order is a cycle of its own in this.
 Codecs are for what is trained; buffers, such as the statistics of batch norm, are small
 and travel as they are. What `top-k`, `random-k` and `powersgd` leave out is added to a
 learner's next change, by whichever codec that travels.
