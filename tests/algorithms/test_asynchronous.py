@@ -25,6 +25,7 @@ from melisma.algorithms.state import RunState
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.fleets.flow import SimulatedFlow
 from melisma.fleets.protocols import NOT_FINITE, Report
+from melisma.fleets.ways import Ways
 from melisma.jobs.asynchronous_checks import ASYNCHRONOUS, FEDCOMPASS, RINGLEADER
 from melisma.jobs.asynchronous_table import AsynchronousTable
 from melisma.jobs.families import family_of
@@ -43,6 +44,7 @@ from melisma.learning.parameters import Parameters, parameters_of, put, trained
 from melisma.learning.servers import server_for
 from melisma.learning.settings import Late, Merging, Rule, Training
 from melisma.learning.training import batch_plan, train
+from melisma.learning.way import Way
 from melisma.learning.wire import Wire, seed_of
 from melisma.runs import records
 from melisma.runs.records import Record
@@ -182,7 +184,7 @@ def test_models_times_and_ages_are_those_of_a_plain_queue(
         training=TRAINING,
         seed=0,
         own_rows=OWN,
-        wires=[Wire.of(*wire or ("fp32", "fp32"))],
+        ways=Ways(each=[Way(Wire.of(*wire or ("fp32", "fp32")))]),
     )
     task = task_of(
         "async:test",
