@@ -13,12 +13,12 @@ from tests.fleets.test_federated import owner
 
 from melisma.errors import ConfigError
 from melisma.fleets.batches import batch_order, batches_of
-from melisma.fleets.messages import TrainRequest, Update
+from melisma.fleets.messages import Speeds, TrainRequest, Update
 from melisma.jobs.building import task_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job, LearnersTable
 from melisma.jobs.ways import ways_of
-from melisma.jobs.wire_table import WireTable
+from melisma.jobs.wire_table import OptionTable, WireTable
 from melisma.learner import orders
 from melisma.learner.source import Caller
 from melisma.learner.speed import Speed
@@ -77,7 +77,7 @@ def by_loops(job: Job, given: list[tuple[str, TrainRequest]]) -> Parameters:
         for name, request in given:
             if request.cycle != cycle:
                 continue
-            part = ways.of(name).part
+            part = {way.submodel: way.part for way in ways.each}[request.submodel]
             own = copy.deepcopy(task.model if part is None else part.model)
             put(model if part is None else part.sent(model), own)
             plan = batches_of(
@@ -215,6 +215,44 @@ def test_a_device_sees_itself_as_the_benchmark_does(
     options = ways_of(job, task_of(job)).options
     step = np.asarray(options.compute)[options.names.index("width 0.5")]
     assert seen == pytest.approx([request.samples * request.steps * step])
+
+
+class Far(Watched):
+    """Behind a link that takes most of a cycle for the whole model."""
+
+    def speeds(self, task: str, drifted: bool) -> Speeds:
+        return Speeds(step_s=0.01, sample_s=0.001, fixed_s=26.0)
+
+
+@pytest.mark.slow
+def test_the_scheme_chooses_who_trains_which_part(tmp_path: Path) -> None:
+    options = (
+        OptionTable(),
+        OptionTable(submodel="width 0.5", value=0.8),
+        OptionTable(submodel="freeze 0.4", value=0.7),
+    )
+    job = changed(scheme="csa-options", options=options, coverage=0.2)
+    near, given = watched("ab")
+    far = Far(name="far")
+    far.given = given
+    happened = live(job, tmp_path, [*near, far])
+    assert not of(records.Dropped, happened)
+    allocated = of(records.Allocated, happened)
+    assert {r.option for r in allocated if r.learner == "far"} == {"width 0.5"}
+    task = task_of(job)
+    shares = [
+        way.share(parameters_of(task.model), ()) for way in ways_of(job, task).each
+    ]
+    (saved,) = {r.saved_bytes for r in allocated if r.learner == "far"}
+    whole = 2 * sum(t.nbytes for t in parameters_of(task.model).values())
+    assert saved == pytest.approx(whole * (1 - shares[1]), abs=1)
+    for cycle in (1, 2):
+        those = [r for r in allocated if r.cycle == cycle]
+        all_of_it = sum(r.samples for r in those if r.option == "fp32")
+        assert all_of_it >= 0.2 * sum(r.samples for r in those)
+    expected = by_loops(job, given)
+    for name, tensor in load(tmp_path / MODEL).items():
+        torch.testing.assert_close(tensor, expected[name], atol=1e-5, rtol=1e-4)
 
 
 def test_no_other_part_is_made_for_an_orchestrator() -> None:

@@ -256,6 +256,36 @@ def test_the_scheme_gives_csas_plan_by_the_best_options(seed: int) -> None:
         assert found.gap >= best.gap
 
 
+@pytest.mark.slow
+def test_the_scheme_covers_what_the_menu_asks_for() -> None:
+    stood = 0
+    for problem, menu, rho in small_menus(2, 60):
+        if not rho.any():
+            continue
+        offered = replace(problem, menu=replace(menu, least_coverage=rho))
+        try:
+            best = csa_options(problem, menu, least_coverage=rho)
+        except InfeasibleError:
+            with pytest.raises(InfeasibleError):
+                csa_with_options(offered)
+            continue
+        found = csa_with_options(offered)
+        assert found.options.tolist() == best.options.tolist()
+        assert (menu.coverage(found.samples, found.options) >= rho - 1e-9).all()
+        law = menu.law_of(found.options)
+        assert (law.seconds(found.samples, found.steps) <= problem.deadline_s).all()
+        plan = csa(
+            replace(
+                problem, step_s=law.step_s, sample_s=law.sample_s, fixed_s=law.fixed_s
+            )
+        )
+        covers = (menu.coverage(plan.samples, best.options) >= rho - 1e-9).all()
+        if not covers:
+            stood += 1
+            assert found.samples.tolist() == best.samples.tolist()
+    assert stood  # the solver's own plan, since csa's would not cover
+
+
 def test_the_scheme_is_csa_where_options_make_no_difference() -> None:
     problem = heterogeneous(3)
     offered = replace(problem, menu=Menu.of([problem, problem], [1.0, 1.0]))

@@ -31,10 +31,13 @@ class Throttle:
         self._sample_s, self._byte_s = 1 / samples_per_s, 1 / bytes_per_s
         self._clock, self._sleep = clock, sleep
         self._own_sample_s = math.inf  # of the machine itself, the fastest so far
-        self._batch: tuple[float, int] | None = None
+        self._batch: tuple[float, float] | None = None
 
-    def batch(self, samples: int) -> None:
-        """Sleep, before a batch, as much longer as a slow device would take for it."""
+    def batch(self, samples: float) -> None:
+        """Sleep, before a batch, as much longer as a slow device would take for it.
+
+        A sample of a part of the model counts as far as it computes.
+        """
         if not self._sample_s:
             return
         if self._batch:

@@ -200,7 +200,7 @@ class LocalTraining:
         def halt() -> bool:
             nonlocal batches, end
             if batches < len(sizes):
-                self._link.throttle.batch(int(sizes[batches]))
+                self._link.throttle.batch(float(sizes[batches]) * self._step)
             now = self._clock()
             batch_s = (now - start) / batches if batches else 0.0
             trained, batches = batches, batches + 1
