@@ -178,7 +178,6 @@ def test_a_job_with_power_is_written_and_read_back() -> None:
     [
         ({"scheme": "csa", "energy": "5 J"}, "energy under 'csa', which does not plan"),
         ({"scheme": "csa", "per": "run"}, "per under 'csa'"),
-        ({"energy": "5 J", "carbon": "1 g"}, "energy and carbon are given"),
         ({"energy": "0 J"}, "energy is 0.0: give a number above 0"),
         ({"deadline": "auto"}, "deadline = 'auto' and learners_at_most are not for"),
         ({"late": "carry"}, r"\[learners.power\] is for one task"),
