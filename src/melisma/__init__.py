@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         Stopped,
         Trained,
         Uploaded,
+        Waited,
     )
     from melisma.schemes import SCHEMES, scheme
     from melisma.system.cell import cell
@@ -107,6 +108,7 @@ __all__ = [
     "Trained",
     "TrainingError",
     "Uploaded",
+    "Waited",
     "cell",
     "compare",
     "compare_async",
@@ -139,7 +141,7 @@ offer(
     learning__task="Task task",
     runs__records="Aggregated Allocated Carried Checked Downloaded Dropped Evaluated "
     "Expelled GoesOn Halted Joined Left Metrics Moved Refused Steered Stopped Trained "
-    "Uploaded",
+    "Uploaded Waited",
     schemes="SCHEMES scheme",
     system__cell="cell",
     system__problem="Allocation Problem",

@@ -1,7 +1,6 @@
 """Energy, money and carbon of a job: within limits, recorded, and as predicted."""
 
 import tomllib
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -9,44 +8,21 @@ import msgspec
 import numpy as np
 import pytest
 from tests.algorithms.resuming import whole_and_resumed
+from tests.jobs.powered import FRUGAL, HUNGRY, SLOW, powered, sums
 from tests.jobs.small import small
 
 from melisma.errors import ConfigError, InfeasibleError
 from melisma.jobs.energy_table import PowerTable
 from melisma.jobs.families import family_of
 from melisma.jobs.files import dump, job_of, load
-from melisma.jobs.schema import Job, WorkloadTable
+from melisma.jobs.schema import WorkloadTable
 from melisma.jobs.wire_table import OptionTable
 from melisma.launch.simulate import simulate
-from melisma.runs.records import Allocated, Halted, Record, Trained, Uploaded
+from melisma.runs.records import Allocated, Halted, Trained, Uploaded, Waited
 from melisma.units import Bytes
 from melisma.views.ledger import learner_cycles, totals
 
 ROOT = Path(__file__).parents[2]
-HUNGRY = {"computing": "60 W", "sending": "10 W", "waking": "0.5 J"}
-FRUGAL = {"computing": "10 W", "sending": "5 W"}
-SLOW = {"computing": "3.5 W", "sending": "3 W"}
-
-
-def powered(*powers: dict[str, Any], **changes: Any) -> Job:
-    """The small demo, whose laptops, jetsons and pis draw what is given."""
-    job = small()
-    tables = [PowerTable(**power) for power in powers or (HUNGRY, FRUGAL, SLOW)]
-    learners = tuple(
-        msgspec.structs.replace(group, power=table)
-        for group, table in zip(job.learners, tables, strict=True)
-    )
-    usual: dict[str, Any] = {"scheme": "energy-most", "cycles": 4, "steps": 2}
-    return small(**(usual | {"learners": learners} | changes))
-
-
-def sums(records: list[Record], field: str, kind: type = Allocated) -> list[float]:
-    """Return a field of all learners, for each cycle."""
-    found: defaultdict[int, float] = defaultdict(float)
-    for record in records:
-        if isinstance(record, kind):
-            found[record.cycle] += getattr(record, field)
-    return [found[cycle] for cycle in sorted(found)]
 
 
 def test_each_cycle_keeps_within_its_energy_and_wastes_little_of_it() -> None:
@@ -178,7 +154,6 @@ def test_a_job_with_power_is_written_and_read_back() -> None:
     [
         ({"scheme": "csa", "energy": "5 J"}, "energy under 'csa', which does not plan"),
         ({"scheme": "csa", "per": "run"}, "per under 'csa'"),
-        ({"energy": "5 J", "carbon": "1 g"}, "energy and carbon are given"),
         ({"energy": "0 J"}, "energy is 0.0: give a number above 0"),
         ({"deadline": "auto"}, "deadline = 'auto' and learners_at_most are not for"),
         ({"late": "carry"}, r"\[learners.power\] is for one task"),
@@ -223,6 +198,76 @@ def test_power_that_cannot_be_is_refused(power: dict[str, Any], message: str) ->
 def test_an_energy_that_pays_for_nobody_says_what_would() -> None:
     with pytest.raises(InfeasibleError, match="pays for nobody's least; learner"):
         simulate(powered(energy=1e-6))
+
+
+@pytest.mark.slow
+def test_several_limits_are_kept_at_once() -> None:
+    # Joules, money and carbon are dear for one group each.
+    powers = (
+        {"computing": "60 W", "per_second": 0.01, "carbon": "10 g/kWh"},
+        {"computing": "5 W", "per_second": 0.5, "carbon": "10 g/kWh"},
+        {"computing": "5 W", "per_second": 0.01, "carbon": "900 g/kWh"},
+    )
+    limits: dict[str, Any] = {"energy": "30 J", "budget": 0.3, "carbon": "0.5 mg"}
+    grams = {"laptop": 10 / 3.6e6, "jetson": 10 / 3.6e6, "pi": 900 / 3.6e6}
+    for per, cycles in (("cycle", 1), ("run", 3)):
+        job = powered(*powers, cycles=cycles, per=per, **limits)
+        records = simulate(job)
+        orders = [r for r in records if isinstance(r, Allocated)]
+        spent = np.array(
+            [
+                sum(sums(records, "predicted_j")),
+                sum(sums(records, "cost")),
+                sum(
+                    (r.predicted_j or 0.0) * grams[r.learner.partition("-")[0]]
+                    for r in orders
+                ),
+            ]
+        )
+        used = spent / [30.0, 0.3, 5e-4]
+        assert (used <= 1 + 1e-9).all()
+        assert (used > 0.9).sum() >= 2
+        for key in limits:  # which binds or not, beside each other
+            alone = powered(*powers, cycles=cycles, per=per, **{key: limits[key]})
+            assert sum(sums(simulate(alone), "samples")) >= sum(
+                sums(records, "samples")
+            )
+
+
+@pytest.mark.slow
+def test_a_cycle_waits_until_batteries_suffice(tmp_path: Path) -> None:
+    phone = FRUGAL | {"battery": "9 J", "start": "1 J", "harvest": "0.5 W"}
+    job = powered(phone, phone, phone, scheme="energy-least", cycles=3, noise=0.1)
+    whole, resumed = whole_and_resumed(job, tmp_path, after=2)
+    assert resumed == whole
+    records = simulate(job)
+    waited = {r.cycle: r for r in records if isinstance(r, Waited)}
+    assert 1 in waited
+    assert "and batteries" in waited[1].reason
+    assert sums(records, "samples") == [400] * 3
+    began_s = {r.cycle: r.time_s for r in records if isinstance(r, Allocated)}
+    # Ten batteries with 1 J each, and 5 W that fill them: just as long as it takes.
+    needed_j = sums(records, "predicted_j")[0]
+    assert began_s[1] >= (needed_j - 10.0) / 5.0
+    sooner = FRUGAL | {"battery": "9 J", "harvest": "0.5 W"}
+    enough_j = 1.0 + 0.5 * began_s[1]
+    for share, works in ((1.0, True), (0.98, False)):
+        power = sooner | {"start": enough_j * share, "harvest": "0 W"}
+        job = powered(power, power, power, scheme="energy-least", cycles=1)
+        if works:
+            simulate(job)
+        else:
+            with pytest.raises(InfeasibleError, match="and batteries"):
+                simulate(job)
+
+
+def test_a_cycle_does_not_wait_for_what_no_battery_can_hold() -> None:
+    tiny = FRUGAL | {"battery": "1 mWh", "start": "1 J", "harvest": "1 W"}
+    with pytest.raises(InfeasibleError, match=r"the budget is 0\.001"):
+        simulate(powered(scheme="energy-least", energy=0.001))
+    job = powered(tiny, tiny, tiny, scheme="energy-least", steps=20, deadline="9 s")
+    with pytest.raises(InfeasibleError, match="and batteries"):
+        simulate(job)
 
 
 def test_a_run_that_was_cut_short_goes_on_with_what_is_left(tmp_path: Path) -> None:

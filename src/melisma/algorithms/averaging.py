@@ -115,8 +115,10 @@ class Averaging:
                     continue
                 more_s = await self._more_at_s(log, settings)
                 if more_s < math.inf and waits < WAITS:
+                    if not waits:
+                        log.waits(str(error))
                     waits += 1
-                    await self._wait(log, more_s, str(error))
+                    await self._wait(log, more_s, error)
                     continue
                 if crew.now_s() >= until_s:
                     raise
@@ -138,10 +140,10 @@ class Averaging:
             more_s = min(more_s, await self._spender.affordable_s(planned, crew))
         return more_s
 
-    async def _wait(self, log: CycleLog, until_s: float, reason: str) -> None:
+    async def _wait(self, log: CycleLog, until_s: float, why: InfeasibleError) -> None:
         """Wait until then; live, no longer than a while, since others may join."""
         wait_s = until_s - self._crew.now_s()
-        self._say("waiting", f"cycle {log.cycle} waits {wait_s:.6g} s: {reason}")
+        self._say("waiting", f"cycle {log.cycle} waits {wait_s:.6g} s: {why}")
         if isinstance(self._crew, Jumps):
             self._crew.wait_until(until_s)
         else:

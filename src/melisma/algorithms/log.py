@@ -68,6 +68,10 @@ class CycleLog:
         self.task = replace(self.task, deadline_s=deadline_s)
         self._cycle_wide(records.Steered, deadline_s=deadline_s, **facts)
 
+    def waits(self, reason: str) -> None:
+        """Record that the cycle cannot be planned yet."""
+        self._cycle_wide(records.Waited, reason=reason)
+
     def roster(
         self, began_s: float | None = None, names: Sequence[str] | None = None
     ) -> None:

@@ -5,7 +5,7 @@ the whole run, what is left of it, evenly over the cycles that are left. All of 
 follows from the records, so that a run that was cut short goes on with it.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -19,7 +19,7 @@ from melisma.errors import InfeasibleError
 from melisma.fleets.protocols import Trains
 from melisma.maths.arrays import Bools, Floats
 from melisma.schemes import DECENTRALISED, SPENDING
-from melisma.system.energy import EnergyLaw, PowerProfile, Spending
+from melisma.system.energy import Budget, EnergyLaw, PowerProfile, Spending
 from melisma.system.law import DelayLaw
 from melisma.system.promise import Promises
 
@@ -41,11 +41,15 @@ class Spent(StrEnum):
 class Limit:
     """What learners may spend together."""
 
-    what: Spent = Spent.ENERGY
-    most: float = np.inf
+    most: Mapping[Spent, float]  #: of each kind; the first is what is to be least
     of_run: bool = False  #: else of each cycle
     sample_bytes: float = 0.0  #: that travel, where bytes cost money
     model_bytes: float = 0.0
+
+    @property
+    def what(self) -> Spent:
+        """What is to be least."""
+        return next(iter(self.most))
 
 
 class Spender:
@@ -97,13 +101,19 @@ class Spender:
         if task.scheme in DECENTRALISED:  # where nobody says how fast it is
             return replace(await planned(among=among), power=power)
         law, levels, spending = await crew.law(), self._levels(power, crew), None
-        cost = self._cost(power, law)
+        cost = self._cost(self._limit.what, power, law)
         if spends:
+            first, *others = (
+                Budget(self._cost(what, power, law), self._budget(what, task, cycle))
+                for what in self._limit.most
+            )
             spending = Spending(
-                cost=cost,
-                budget=self._budget(task, cycle),
+                cost=first.law,
+                budget=first.most,
                 energy=power.energy(law),
                 battery_j=levels,
+                hazard=power.hazard,
+                others=tuple(others),
             )
         plan = await planned(among=among, spending=spending)
         work = plan.allocation.samples * task.shard, plan.allocation.steps
@@ -115,6 +125,7 @@ class Spender:
             plan,
             predicted_j=joules,
             battery_j=np.maximum(levels - joules, 0.0),
+            risk=risk_of(power, plan),
             cost=cost.joules(*work) if has_price else plan.cost,
             power=power,
             why=[text if is_known else UNKNOWN for text, is_known in why],
@@ -125,8 +136,8 @@ class Spender:
         places = [self._places.get(name, 0) for name in crew.learners]
         return self._power.only(np.array(places))
 
-    def _cost(self, power: PowerProfile, law: DelayLaw) -> EnergyLaw:
-        match self._limit.what:
+    def _cost(self, what: Spent, power: PowerProfile, law: DelayLaw) -> EnergyLaw:
+        match what:
             case Spent.ENERGY:
                 return power.energy(law)
             case Spent.CARBON:
@@ -138,13 +149,19 @@ class Spender:
                     model_bytes=self._limit.model_bytes,
                 )
 
-    def _budget(self, task: ScheduledTask, cycle: int) -> float:
-        """Return what this cycle may spend."""
-        limit, state = self._limit, self.state
-        if not limit.of_run:
-            return limit.most
-        spent = state.spent_j if limit.what == Spent.ENERGY else state.cost
-        return max(limit.most - spent, 0.0) / (task.cycles - cycle + 1)
+    def _budget(self, what: Spent, task: ScheduledTask, cycle: int) -> float:
+        """Return what this cycle may spend, of one kind."""
+        most, state = self._limit.most[what], self.state
+        if not self._limit.of_run:
+            return most
+        if what == Spent.ENERGY:
+            spent = state.spent_j
+        elif what == self._limit.what:
+            spent = state.cost
+        else:  # grams, which records do not have beside money
+            grams = zip(self._places, self._power.carbon_g.tolist(), strict=True)
+            spent = sum(state.joules[name] * each_g for name, each_g in grams)
+        return max(most - spent, 0.0) / (task.cycles - cycle + 1)
 
     def _levels(self, power: PowerProfile, crew: Trains) -> Floats:
         """Return what is in each battery now, or then; inf: the mains."""
@@ -183,6 +200,14 @@ class Spender:
             else:
                 low_s = middle_s
         return crew.now_s() + high_s
+
+
+def risk_of(power: PowerProfile, plan: Plan) -> Floats | None:
+    """Return each learner's chance to be reclaimed before it is done, where it may."""
+    if plan.predicted_s is None or np.isinf(power.reclaim_s).all():
+        return None
+    chance = -np.expm1(-power.hazard * plan.predicted_s)
+    return np.where(np.isfinite(power.reclaim_s), chance, np.nan)
 
 
 def _of_known(known: Bools, crew: Trains) -> Bools:

@@ -1,6 +1,6 @@
 """The state of a run, restored from its records alone."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from melisma.runs import records
@@ -30,6 +30,7 @@ class RunState:
         self.broken = False  #: the model's loss was not finite after the last cycle
         self.seen: dict[str, Seen] = {}  #: what learners have shown, by name
         self.spent_j = self.cost = 0.0  #: of all learners, measured where it is known
+        self.joules = defaultdict[str, float](float)  #: the same of each learner
         self.batteries: dict[str, tuple[float, float]] = {}  #: last time and joules
         self._predicted_j: dict[str, float] = {}  # of each learner's last cycle
         self._orders: dict[str, records.Allocated] = {}  # the last of each learner
@@ -82,6 +83,7 @@ class RunState:
         """Count what an order is predicted to spend."""
         self.cost += order.cost or 0.0
         self.spent_j += order.predicted_j or 0.0
+        self.joules[order.learner] += order.predicted_j or 0.0
         self._predicted_j[order.learner] = order.predicted_j or 0.0
         if order.battery_j is not None:
             self.batteries[order.learner] = order.time_s, order.battery_j
@@ -104,6 +106,7 @@ class RunState:
         """Count joules in place of those that an order was predicted to spend."""
         more_j = spent_j - self._predicted_j.pop(name, spent_j)
         self.spent_j += more_j
+        self.joules[name] += more_j
         if name in self.batteries:
             time_s, level_j = self.batteries[name]
             self.batteries[name] = time_s, max(0.0, level_j - more_j)

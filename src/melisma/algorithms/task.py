@@ -20,6 +20,8 @@ from melisma.system.options import AS_NOW, Options
 from melisma.system.problem import Allocation
 
 MEAN, TRAINING = Merging(), Training()
+#: What of a plan is in the records, where it is known.
+FACTS = ("predicted_s", "cost", "planned_s", "predicted_j", "battery_j", "risk")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,6 +134,7 @@ class Plan:
     predicted_j: Floats | None = None  #: where it is known what learners draw
     battery_j: Floats | None = None  #: left once that is spent; inf: the mains
     power: PowerProfile | None = None  #: what they draw
+    risk: Floats | None = None  #: chance of each to be reclaimed at work; NaN: none
 
     @property
     def has_work(self) -> bool:
@@ -141,10 +144,7 @@ class Plan:
     def facts(self, k: int, task: ScheduledTask) -> dict[str, Any]:
         """Return what a record says of one learner's part."""
         work = self.allocation
-        facts: dict[str, Any] = {
-            name: _at(getattr(self, name), k)
-            for name in ("predicted_s", "cost", "planned_s", "predicted_j", "battery_j")
-        }
+        facts: dict[str, Any] = {name: _at(getattr(self, name), k) for name in FACTS}
         if work.options is not None and work.samples[k]:
             m = int(work.options[k])
             facts["option"] = task.options.names[m]

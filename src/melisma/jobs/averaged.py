@@ -155,8 +155,6 @@ def _check_planned_by(job: Job, limits: list[str], *, is_known: bool) -> None:
             f"{', '.join(limits)} is given, and not what learners draw: give "
             "[learners.power]"
         )
-    if len(limits) > 1:
-        raise ConfigError(f"{' and '.join(limits)} are given: give one of them")
     for key in limits:
         if not 0 < getattr(job, key) < math.inf:
             raise ConfigError(f"{key} is {getattr(job, key)}: give a number above 0")

@@ -310,7 +310,7 @@ class Job(Table, frozen=True, kw_only=True):
     benchmark: BenchmarkTable = BenchmarkTable()
     tasks: tuple[TaskTable, ...] = ()  #: several that share the learners
     budget: float | None = None  #: money: of all learners, or tasks, for a cycle
-    energy: Joules | None = None  #: of all learners; then neither budget nor carbon
+    energy: Joules | None = None  #: of all learners
     carbon: Grams | None = None  #: of all learners
     per: Per = Per.CYCLE  #: what energy, budget and carbon are of
     learners: tuple[LearnersTable, ...] = DEMO_LEARNERS

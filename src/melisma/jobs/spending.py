@@ -65,17 +65,13 @@ def limit_of(job: Job, model: Model, dataset: Dataset) -> Limit:
     workload = workload_of(job, model, dataset)
     is_sent = job.mode == Mode.PARALLEL
     given = {
-        Spent.CARBON: job.carbon,
         Spent.MONEY: job.budget,
+        Spent.CARBON: job.carbon,
         Spent.ENERGY: job.energy,
     }
-    what = next(
-        (kind for kind, most in given.items() if most is not None), Spent.ENERGY
-    )
-    most = given[what]
+    most = {what: float(most) for what, most in given.items() if most is not None}
     return Limit(
-        what=what,
-        most=math.inf if most is None else float(most),
+        most=most or {Spent.ENERGY: math.inf},
         of_run=job.per == Per.RUN,
         sample_bytes=workload.sample_bits / 8 if is_sent else 0.0,
         model_bytes=workload.model_bits / 8,

@@ -69,6 +69,12 @@ class Stopped(Event, frozen=True, kw_only=True, tag="stopped"):
     reason: str
 
 
+class Waited(Event, frozen=True, kw_only=True, tag="waited"):
+    """A cycle waits to be planned: for learners that come back, or for batteries."""
+
+    reason: str  #: why it cannot be planned yet
+
+
 class Allocated(
     LearnerEvent, frozen=True, kw_only=True, tag="allocated", omit_defaults=True
 ):
@@ -84,6 +90,7 @@ class Allocated(
     saved_bytes: int = 0  #: that travel less than by the first of them
     predicted_j: float | None = None  #: where it is known what the learner draws
     battery_j: float | None = None  #: left once that is spent, where it has a battery
+    risk: float | None = None  #: chance that it is reclaimed before it is done
 
 
 class Downloaded(LearnerEvent, frozen=True, kw_only=True, tag="downloaded"):
@@ -235,6 +242,7 @@ Record = (
     | Expelled
     | Steered
     | Stopped
+    | Waited
     | Allocated
     | Downloaded
     | Moved

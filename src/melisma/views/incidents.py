@@ -14,6 +14,7 @@ from melisma.runs.records import (
     Refused,
     Steered,
     Stopped,
+    Waited,
 )
 
 
@@ -31,12 +32,14 @@ class Incident:
 #: Kinds of incident, the gravest first.
 GRAVITY = (
     *("expelled", "refused", "stopped", "dropped"),
-    *("left", "joined", "steered", "checked"),
+    *("waited", "left", "joined", "steered", "checked"),
 )
 
 
 #: Records that may be incidents: others are skipped by a look at their type.
-_NOTABLE = {Joined, Left, Dropped, Checked, Expelled, Refused, Steered, Stopped}
+_NOTABLE = {
+    *(Joined, Left, Dropped, Checked, Expelled, Refused, Steered, Stopped, Waited),
+}
 
 
 def incidents(records: Iterable[Record]) -> list[Incident]:
@@ -65,6 +68,8 @@ def incident_of(record: Record) -> Incident | None:
             what = "refused"
         case Stopped(reason=detail):
             what = "stopped"
+        case Waited(reason=detail):
+            what = "waited"
         case Steered(deadline_s=deadline_s, why=""):  # by hand
             what, detail = "steered", f"deadline {deadline_s:g} s"
         case _:
