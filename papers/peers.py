@@ -258,9 +258,8 @@ PAPER = Paper(
         "and may all be trusted, take `async:ringmaster`. auto waits until nearly all "
         "have time for two batches, which is far too long here.",
         "Slow links: BCRS without its overlap-weighted mean, shares of 1 to 100 %; "
-        "HeteroFL's widths by who is slower, and its bytes counted as if all models "
-        "were whole. csa-options has six codecs to choose from, and T* of models in "
-        "eight bits.",
+        "HeteroFL's widths by who is slower. csa-options has six codecs to choose "
+        "from, and T* of models in eight bits.",
         "In the race of NVFlare's devices csa had to give out all samples, which only "
         "its longer deadline had time for, and neither csa nor dab could choose "
         "FedNova's weights.",

@@ -1,5 +1,6 @@
 """Jobs in which some learners train a part of the model."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from melisma.jobs.files import load
 from melisma.jobs.schema import AggregationTable, Job, LearnersTable, TrainingTable
 from melisma.jobs.wire_table import WireTable
 from melisma.launch import build
+from melisma.learning.losses import loss_of
+from melisma.learning.parameters import parameters_of, trained
 from melisma.learning.settings import (
     HERE,
     Buffers,
@@ -27,6 +30,8 @@ from melisma.learning.settings import (
     ServerRule,
     Weights,
 )
+from melisma.learning.submodels import Example, submodel_of
+from melisma.learning.way import Way
 from melisma.runs import records
 from melisma.system.law import Mode
 from melisma.units import Hertz, Metres
@@ -93,6 +98,24 @@ def test_a_cycle_is_planned_by_what_a_part_computes_and_sends() -> None:
     assert fixed[2:5] == pytest.approx((1 + (1200 + 30) / sizes[0]) / 2)
     assert fixed[5:] == pytest.approx(sizes[1] / sizes[0])
     assert law.sample_s.tolist() == whole.sample_s.tolist()
+
+
+def test_records_name_a_part_and_the_bytes_that_it_saves() -> None:
+    job, seen = with_parts(None, None, "width 0.5", cycles=1), list[Any]()
+    simulation = build(job)
+    simulation.run(None, seen.append)
+    orders = [one for one in seen if isinstance(one, records.Allocated) and one.samples]
+    task = simulation.built.task
+    like, moving = parameters_of(task.model), trained(task.model)
+    example = Example(loss_of(task.training), task.taken.train[:4])
+    part = submodel_of("width 0.5").part(copy.deepcopy(task.model), example)
+    whole, half = (way.size_bytes(like, moving) for way in (Way(), Way(part=part)))
+    saved = sum(whole) - sum(half)
+    assert saved > 0
+    assert {(one.learner[:2], one.option, one.saved_bytes) for one in orders} >= {
+        ("pi", "width 0.5", saved)
+    }
+    assert all(one.learner.startswith("pi") for one in orders if one.option)
 
 
 def test_overhead_is_the_same_for_a_part() -> None:

@@ -108,7 +108,10 @@ class CycleLog:
         self._seconds = np.zeros(len(self._crew.learners))
         self._power = plan.power
         for k, name in enumerate(self._crew.learners):
-            self._learner(records.Allocated, name, 0.0, **plan.facts(k, self.task))
+            facts = plan.facts(k, self.task)
+            if facts["samples"]:
+                facts |= self.task.fixed_ways.get(name, {})
+            self._learner(records.Allocated, name, 0.0, **facts)
 
     def moved(self, name: str, **facts: Any) -> None:
         """Record what a fog device did with its data in the slot that ended."""

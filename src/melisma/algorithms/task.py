@@ -1,7 +1,7 @@
 """A task as the orchestrator schedules it, and the plan of a cycle."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,8 @@ class ScheduledTask:
     federated: bool = False  #: learners train on data of their own
     stop: Stop = NEVER  #: before the last cycle
     options: Options = AS_NOW  #: of learners, from which the scheme may choose
+    #: What records say of learners that take part in a way of their own, by name.
+    fixed_ways: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("cycles", "shard", "steps"):

@@ -6,6 +6,7 @@ its orders name, and laws of it are those of its way.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,15 @@ class Ways:
     def choice(self) -> Options:
         """What a scheme may choose from: nothing, where ways are fixed."""
         return AS_NOW if self.fixed else self.options
+
+    @property
+    def told(self) -> dict[str, dict[str, Any]]:
+        """What records say of learners whose way is fixed, by name."""
+        names, saved = self.options.names, self.options.saved_bytes
+        return {
+            learner: {"option": names[m], "saved_bytes": saved(m)}
+            for learner, m in self.fixed.items()
+        }
 
     @property
     def differ(self) -> bool:

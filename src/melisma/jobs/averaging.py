@@ -156,7 +156,7 @@ def learners_of(
     """Return one task and its simulated learners."""
     task = task_on(hardware, job)
     ways = ways_of(job, task)
-    task = replace(task, options=ways.choice)
+    task = replace(task, options=ways.choice, fixed_ways=ways.told)
     names, workload = names_of(job), workload_of(job, task.model, task.data)
     if cell := cell_of(job, workload):
         true = known = cell.law(1, 0.0, np.arange(len(names)))

@@ -47,7 +47,7 @@ class LiveTask:
         """Load and build a task at its run's checkpoint; ConfigError or DataError."""
         task = task_of(job)
         ways = ways_of(job, task)
-        task = replace(task, options=ways.choice)
+        task = replace(task, options=ways.choice, fixed_ways=ways.told)
         if job.aggregation.most_share is None:
             task = replace(task, merging=replace(task.merging, most_share=MOST_SHARE))
         run.restore(task.model)
