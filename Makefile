@@ -73,6 +73,7 @@ bench: .venv-bench/ready  ## run the benchmarks beside their peers
 	test -z "$$failed" || { echo "broke off, or missed a bar:$$failed"; exit 1; }
 
 papers: .venv/runs  ## regenerate the papers' figures and claims, quick variants
+	$(BIN)/melisma papers run axon --quick
 	$(BIN)/melisma papers run csa --quick
 	$(BIN)/melisma papers run dab --quick
 	$(BIN)/melisma papers run med --quick

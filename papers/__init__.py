@@ -12,6 +12,7 @@ from .kit import Paper
 
 #: Modules that have a ``PAPER``, by the key that the command takes.
 KEYS = (
+    "axon",
     "csa",
     "dab",
     "med",
