@@ -26,6 +26,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from typing import NamedTuple
 
 from numpy.typing import ArrayLike
@@ -122,7 +123,7 @@ class Rule:
         """Whether a number lies in the weaker range, or in the range itself."""
         own, weaker = self._parts
         if weaker.startswith("±"):  # around the same number
-            weaker = f"{own.split()[0]} {weaker}"
+            weaker = f"{own.removeprefix('= ').split()[0]} {weaker}"
         wider = weaker and _range(weaker)._replace(is_open=True).has(value)
         return bool(wider) or self.holds.has(value)
 
@@ -139,6 +140,7 @@ class Rule:
         return found if borne_out else Verdict.OPEN
 
 
+@cache
 def _range(text: str) -> Range:
     """Read "≥ 41", "< 7", "= 1" or "7 ± 2"; ValueError if it is none of them."""
     match text.split():

@@ -47,8 +47,9 @@ def regenerate(
             store.take(folder, trials, exhibit.run, study)
         study = available(exhibit, own, folder)
         found = store.result(folder, exhibit.run, study, engine, begin)
-        store.ship(folder, trials, exhibit.run, study)
-        where = store.made(folder, exhibit.run, study)
+        file = store.file_of(folder, exhibit.run, study)
+        store.ship(file, trials)
+        where = store.made(file)
         made[exhibit.label] = _outcome(paper, exhibit, own, study, found, where, docs)
         # Read again, since others may have written, and kept at once, since the next
         # may take an hour.
@@ -83,16 +84,17 @@ def judge(paper: Paper, docs: Path = DOCS) -> Path:
 def _judged(
     exhibit: Exhibit[Any], outcome: pages.Outcome, docs: Path, key: str
 ) -> pages.Outcome:
-    file = store.shipped(trials_of(docs, key), outcome.mark)
-    if file is None:
+    file = trials_of(docs, key) / f"{outcome.mark}.npz"
+    if not file.exists():
         rows = [row.judged() for row in outcome.claims]
         return msgspec.structs.replace(outcome, claims=rows, trials=None)
     data = store.read(file)
     return msgspec.structs.replace(
         outcome,
+        made=store.made(file) or outcome.made,
         table=exhibit.table(data) if exhibit.table else [],
         claims=[pages.Row.of(claim) for claim in exhibit.claims(data)],
-        trials=str(file.relative_to(docs)),
+        trials=file.relative_to(docs).as_posix(),
     )
 
 
@@ -125,8 +127,8 @@ def _outcome(
     made: str,
     docs: Path,
 ) -> pages.Outcome:
-    told, mark = store.fields(study), store.mark(exhibit.run, study)
-    file = store.shipped(trials_of(docs, paper.key), mark)
+    told = store.fields(study)
+    file = store.file_of(trials_of(docs, paper.key), exhibit.run, study)
     picture = None
     if (draw := exhibit.draw) is not None:
         ending = "" if variant == Variant.QUICK else f"_{variant}"
@@ -134,12 +136,12 @@ def _outcome(
         (docs / paper.key).mkdir(parents=True, exist_ok=True)
         plots.save(docs / picture, lambda drawing: draw(drawing, found))
     return pages.Outcome(
-        mark=mark,
+        mark=store.mark(exhibit.run, study),
         made=made,
         study=told,
         caption=exhibit.caption.format(**{k: _said(v) for k, v in told.items()}),
         picture=picture,
-        trials=str(file.relative_to(docs)) if file else None,
+        trials=file.relative_to(docs).as_posix() if file.exists() else None,
         table=exhibit.table(found) if exhibit.table else [],
         claims=[pages.Row.of(claim) for claim in exhibit.claims(found)],
     )

@@ -59,22 +59,20 @@ def mark(run: Run, study: object) -> str:
 SMALL_BYTES = 200_000
 
 
-def shipped(folder: Path, name: str) -> Path | None:
-    """The file of a run that is shipped in a folder, if it is."""
-    file = folder / f"{name}.npz"
-    return file if file.exists() else None
+def file_of(folder: Path, run: Run, study: object) -> Path:
+    """Where the arrays of a run are, once it was done."""
+    return folder / f"{mark(run, study)}.npz"
 
 
 def take(folder: Path, trials: Path, run: Run, study: object) -> None:
     """Take a run that is shipped for one that was done here, unless one was."""
-    file = shipped(trials, mark(run, study))
-    if file and not kept(folder, run, study):
+    file = file_of(trials, run, study)
+    if file.exists() and not kept(folder, run, study):
         _copy(file, folder)
 
 
-def ship(folder: Path, trials: Path, run: Run, study: object) -> None:
+def ship(file: Path, trials: Path) -> None:
     """Put a run into the repository, if it is small."""
-    file = folder / f"{mark(run, study)}.npz"
     if file.stat().st_size <= SMALL_BYTES:
         _copy(file, trials)
 
@@ -82,19 +80,19 @@ def ship(folder: Path, trials: Path, run: Run, study: object) -> None:
 def _copy(file: Path, to: Path) -> None:
     to.mkdir(parents=True, exist_ok=True)
     for one in (file.with_suffix(".json"), file):  # last, what says that it is there
-        if one.exists() and not (to / one.name).exists():
+        if one.exists():
             shutil.copyfile(one, to / one.name)
 
 
 def kept(folder: Path, run: Run, study: object) -> bool:
     """Whether that was run before."""
-    return (folder / f"{mark(run, study)}.npz").exists()
+    return file_of(folder, run, study).exists()
 
 
-def made(folder: Path, run: Run, study: object) -> str:
-    """Return on which commit and CPU a kept run was made, and when; "" if not known."""
+def made(file: Path) -> str:
+    """Return on which commit and CPU a run was made, and when; "" if not known."""
     try:
-        about = (folder / f"{mark(run, study)}.json").read_bytes()
+        about = file.with_suffix(".json").read_bytes()
         return msgspec.json.decode(about, type=_About).made
     except (OSError, msgspec.MsgspecError):
         return ""
@@ -115,7 +113,7 @@ def result(
 
     A run that was stopped goes on with the trials that are missing.
     """
-    file = folder / f"{mark(run, study)}.npz"
+    file = file_of(folder, run, study)
     if file.exists():
         return read(file)
     parts = file.with_suffix(".parts")
