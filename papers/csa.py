@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 from scipy.stats import spearmanr
@@ -93,8 +94,8 @@ def draw_staleness(drawing: Figure, data: Data) -> None:
     drawing.set_size_inches(9.6, 3.6)
     deadlines = data["deadlines_s"]
     panels = drawing.subplots(1, len(deadlines), sharey=True)
+    ends: dict[Axes, list[tuple[str, str, float]]] = {ax: [] for ax in panels}
     for ax, deadline_s in zip(panels, deadlines, strict=True):
-        ends: list[tuple[str, str, float]] = []
         for name, (scheme, look) in CURVES.items():
             for what, text, style in (("max", "largest", "-"), ("mean", "mean", "--")):
                 values = data[f"{scheme}/{deadline_s:g}/{what}"]
@@ -106,13 +107,14 @@ def draw_staleness(drawing: Figure, data: Data) -> None:
                     marker=marker,
                     linestyle=style,
                 )
-                ends.append((f"{name} {text}", look.colour, float(values[-1])))
+                ends[ax].append((f"{name} {text}", look.colour, float(values[-1])))
             if deadline_s == deadlines[0] and name in PRINTED_STALENESS:
                 for printed in PRINTED_STALENESS[name]:
                     ax.plot(20, printed, "X", color=look.colour, ms=9, mec="black")
-        plots.label_ends(ax, ends)
         ax.set(title=f"T = {deadline_s:g} s", xlabel="learners K")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for ax in panels:  # whose heights are the same only now
+        plots.label_ends(ax, ends[ax])
     drawing.axes[0].set_ylabel("staleness (steps)")
 
 
