@@ -262,7 +262,7 @@ def _comparisons(data: Data) -> list[Claim]:
             rule=by(46.0),
             unit="%",
             digits=0,
-            why="where even the cheapest device is dear, little is to be saved",
+            why=WHY_COSTS,
         ),
         Claim(
             what="Unit cost of C less that of B: minor changes",

@@ -37,18 +37,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, claim: Claim) -> "Row":
-        """Write a claim down."""
-        return cls(
+        """Write a claim down, to nine digits: CPUs differ in the last of sixteen."""
+        value, half = claim.ours
+        row = cls(
             what=claim.what,
             printed=claim.printed,
             ours=claim.shown,
-            value=claim.ours.value,
-            half=claim.ours.half,
+            value=float(f"{value:.9g}"),
+            half=None if half is None else float(f"{half:.9g}"),
             kind=claim.kind,
             holds_if=claim.rule.text,
             verdict=claim.verdict,
             why=claim.why,
         )
+        return row.judged()
 
     def judged(self) -> "Row":
         """Judge it again, by what is kept of it."""
@@ -217,6 +219,8 @@ before the quick.
 def index_lines(every: Sequence[Results]) -> Iterable[str]:
     """Lines of the index: main claims of all papers, then how all rows came out."""
     yield INDEX
+    yield from table(_main_counts(every))
+    yield ""
     for results in every:
         if results.main:
             yield f"## [{results.title}]({results.key}.md)\n"
@@ -225,6 +229,18 @@ def index_lines(every: Sequence[Results]) -> Iterable[str]:
     yield VERDICTS
     yield "## All rows\n"
     yield from table(_counts(every))
+
+
+def _main_counts(every: Sequence[Results]) -> list[list[str]]:
+    """How many main claims of each paper came out how."""
+    rows = [["main claims of", *(f"{verdict}" for verdict in Verdict)]]
+    for results in every:
+        judging = [row for one in results.main if (row := results.judging(one))]
+        count = Counter(row.verdict for row in judging)
+        if judging:
+            link = f"[{results.title}](#{_anchor(results.title)})"
+            rows.append([link, *(str(count[verdict]) for verdict in Verdict)])
+    return rows
 
 
 def _main_rows(results: Results, *, own_page: bool = False) -> list[list[str]]:
@@ -238,13 +254,20 @@ def _main_rows(results: Results, *, own_page: bool = False) -> list[list[str]]:
         else:
             link = f"[{row.verdict}]({page}#{_anchor(claim.label, claim.row)})"
             given = " (given)" if row.kind == Kind.GIVEN else ""
-            rows.append([claim.says, row.printed, row.ours, link + given, row.reason])
+            why = row.reason if own_page else _short(row.reason)
+            rows.append([claim.says, row.printed, row.ours, link + given, why])
     return rows
 
 
-def _anchor(label: str, row: str) -> str:
-    """The place of a row on its page."""
-    return re.sub(r"[^a-z0-9]+", "-", f"{label} {row}".lower()).strip("-")
+def _short(why: str) -> str:
+    """A reason up to the first pause of its own, after what the mean alone says."""
+    found = re.match(r"(of the mean alone: [a-z ]+; )?.*?(?=[;.] |$)", why)
+    return found.group() if found else why
+
+
+def _anchor(*names: str) -> str:
+    """The place of a row on its page, or of a heading, as its link has it."""
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(names).lower()).strip("-")
 
 
 def _counts(every: Sequence[Results]) -> list[list[str]]:

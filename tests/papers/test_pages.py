@@ -110,6 +110,15 @@ def test_main_claims_have_rows_of_the_paper(key: str) -> None:
         assert row.kind != Kind.OWN, claim.row
 
 
+@pytest.mark.parametrize("key", KEYS)
+def test_every_link_to_a_row_has_its_place(key: str) -> None:
+    page = (DOCS / f"{key}.md").read_text("utf-8")
+    index = (DOCS / "README.md").read_text("utf-8")
+    places = re.findall(r'<a id="(.*?)">', page)
+    assert len(set(places)) == len(places) == len(results_of(key).main)
+    assert set(re.findall(rf"\({key}\.md#(.*?)\)", index)) == set(places)
+
+
 def test_the_league_has_no_claims_of_the_papers() -> None:
     assert {row.kind for row in rows_of("peers")} == {Kind.OWN}
 
