@@ -339,7 +339,7 @@ def test_a_gradient_that_lacks_an_answer_is_another() -> None:
     assert np.linalg.norm(decoded(model, data, rows, lacking) - whole) > 0.01
 
 
-def test_the_target_is_reached_when_the_evaluation_has_ended() -> None:
+def test_the_target_is_reached_between_two_evaluations() -> None:
     data: Data = {
         "every": np.array([2.0]),
         "target": np.array([0.5, 0.9]),
@@ -347,7 +347,9 @@ def test_the_target_is_reached_when_the_evaluation_has_ended() -> None:
         "1/CR/accuracy": np.array([[0.4, 0.6], [0.4, 0.6]]),
     }
     assert clock(data, 1, "CR").tolist() == [[3.0, 10.0], [2.0, 4.0]]
-    assert np.array_equal(time_to_target(data, 1, "CR"), [10.0, np.nan], equal_nan=True)
+    # Half of the way from 0.4 at 3 to 0.6 at 10.
+    found = time_to_target(data, 1, "CR")
+    np.testing.assert_allclose(found, [6.5, np.nan])
 
 
 @pytest.mark.slow
