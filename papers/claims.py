@@ -1,17 +1,32 @@
 """Claims: what is printed, what we find, and whether the one bears out the other.
 
-The verdict is never typed. A rule, stated beside each claim, makes it from our number
-and its 95 % interval, and from nothing else:
+The verdict is never typed. A rule, stated beside each claim, makes it from our mean and
+its 95 % interval, and from nothing else. The rule names a range, and may name a wider,
+weaker one: of "41 % less", that it is less at all. The mean proposes a verdict, and the
+interval bears it out or withdraws it:
 
-    holds           the interval lies in the range of the claim, or reaches into it
-                    and lies in the weaker range
-    holds weaker    the whole interval lies in the weaker range
-    does not hold   otherwise
+    verdict          the mean lies          and the interval
+    holds            in the range           lies in the weaker range
+    holds weaker     in the weaker range    lies in it, and misses the range
+    does not hold    in neither             misses the range
+    not decided      otherwise: more trials must tell
+
+So a verdict that was made is that of the mean alone, whatever the interval: an interval
+that shrinks decides what was open, and overturns nothing. Without a weaker range, the
+range is its own. *Weaker* is the statement, not the effect: who saves 75 % where 46 are
+printed saves, but not as printed. A gain "by 46 %" or "by up to 46 %", then at the best
+point, has two sides (``by``); "over", "within", "at most" and "only" have one.
+
+Rows have a kind, and are counted by it: a claim of the paper; a row of our own, which
+is no statement of the paper (another reading of it, a prototype, theory, the league); a
+row that is given, because the setting was built or calibrated to show it.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from typing import NamedTuple
 
 from numpy.typing import ArrayLike
@@ -25,6 +40,15 @@ class Verdict(StrEnum):
     HOLDS = "holds"
     WEAKER = "holds weaker"
     FAILS = "does not hold"
+    OPEN = "not decided"
+
+
+class Kind(StrEnum):
+    """Whose statement a row is."""
+
+    PAPER = "paper"
+    OWN = "ours"  #: another reading, a prototype, theory, or the league
+    GIVEN = "given"  #: by construction, or by what was calibrated to it
 
 
 class Measured(NamedTuple):
@@ -55,23 +79,80 @@ def mean_of(values: ArrayLike) -> Measured:
     return Measured(float(mean), float(half))
 
 
+class Range(NamedTuple):
+    """Numbers from one to another; the ends belong to it unless it is open."""
+
+    low: float
+    high: float
+    is_open: bool = False
+
+    def has(self, value: float) -> bool:
+        """Whether a number lies in it."""
+        if self.is_open:
+            return self.low < value < self.high
+        return self.low <= value <= self.high
+
+    def misses(self, ours: Measured) -> bool:
+        """Whether no number of an interval lies in it."""
+        if self.is_open:
+            return ours.high <= self.low or ours.low >= self.high
+        return ours.high < self.low or ours.low > self.high
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The range of a claim, and a wider one in which it holds weaker."""
+    """The range of a claim and its weaker one, as a text that says all of it.
 
-    text: str
-    holds: tuple[float, float]
-    weaker: tuple[float, float]
+    >>> Rule("46 ± 11.5; weaker: > 0").holds
+    Range(low=34.5, high=57.5, is_open=False)
+    """
+
+    text: str  #: "≥ 41; weaker: > 0", as pages show it and results keep it
+
+    @property
+    def holds(self) -> Range:
+        """Where the claim holds."""
+        return _range(self._parts[0])
+
+    @property
+    def _parts(self) -> tuple[str, str]:
+        own, _, weaker = self.text.partition("; weaker: ")
+        return own, weaker
+
+    def _is_weaker(self, value: float) -> bool:
+        """Whether a number lies in the weaker range, or in the range itself."""
+        own, weaker = self._parts
+        if weaker.startswith("±"):  # around the same number
+            weaker = f"{own.removeprefix('= ').split()[0]} {weaker}"
+        wider = weaker and _range(weaker)._replace(is_open=True).has(value)
+        return bool(wider) or self.holds.has(value)
 
     def verdict(self, ours: Measured) -> Verdict:
         """Judge our number."""
-        least, most = self.holds
-        if least <= ours.low and ours.high <= most:
-            return Verdict.HOLDS
-        if not self.weaker[0] < ours.low <= ours.high < self.weaker[1]:
-            return Verdict.FAILS
-        reached = least <= ours.high and ours.low <= most
-        return Verdict.HOLDS if reached else Verdict.WEAKER
+        inside = self._is_weaker(ours.low) and self._is_weaker(ours.high)
+        misses = self.holds.misses(ours)
+        if self.holds.has(ours.value):
+            found, borne_out = Verdict.HOLDS, inside
+        elif self._is_weaker(ours.value):
+            found, borne_out = Verdict.WEAKER, inside and misses
+        else:
+            found, borne_out = Verdict.FAILS, misses
+        return found if borne_out else Verdict.OPEN
+
+
+@cache
+def _range(text: str) -> Range:
+    """Read "≥ 41", "< 7", "= 1" or "7 ± 2"; ValueError if it is none of them."""
+    match text.split():
+        case [number, "±", half]:
+            return Range(float(number) - float(half), float(number) + float(half))
+        case ["=", number]:
+            return Range(float(number), float(number))
+        case ["≥" | ">" as sign, number]:
+            return Range(float(number), math.inf, sign == ">")
+        case ["≤" | "<" as sign, number]:
+            return Range(-math.inf, float(number), sign == "<")
+    raise ValueError(f"{text!r} is no range")
 
 
 def at_least(bar: float, weaker: float | None = None) -> Rule:
@@ -80,26 +161,32 @@ def at_least(bar: float, weaker: float | None = None) -> Rule:
     >>> at_least(40.0, weaker=0.0).verdict(Measured(25.0, 10.0))
     <Verdict.WEAKER: 'holds weaker'>
     """
-    text = f"≥ {bar:g}" + ("" if weaker is None else f"; weaker: > {weaker:g}")
-    least = bar if weaker is None else weaker
-    return Rule(text, (bar, math.inf), (least, math.inf))
+    return Rule(f"≥ {bar:g}" + ("" if weaker is None else f"; weaker: > {weaker:g}"))
 
 
 def at_most(bar: float, weaker: float | None = None) -> Rule:
     """As little as ``bar``; still less than ``weaker``."""
-    text = f"≤ {bar:g}" + ("" if weaker is None else f"; weaker: < {weaker:g}")
-    most = bar if weaker is None else weaker
-    return Rule(text, (-math.inf, bar), (-math.inf, most))
+    return Rule(f"≤ {bar:g}" + ("" if weaker is None else f"; weaker: < {weaker:g}"))
+
+
+def above(bar: float) -> Rule:
+    """More than ``bar``, by however little."""
+    return Rule(f"> {bar:g}")
 
 
 def near(printed: float, within: float, weaker: float | None = None) -> Rule:
     """As far from ``printed`` as ``within``; still no farther than ``weaker``."""
-    far = within if weaker is None else weaker
     text = f"{printed:g} ± {within:g}" if within else f"= {printed:g}"
-    text += "" if weaker is None else f"; weaker: ± {weaker:g}"
-    return Rule(
-        text, (printed - within, printed + within), (printed - far, printed + far)
-    )
+    return Rule(text + ("" if weaker is None else f"; weaker: ± {weaker:g}"))
+
+
+def by(printed: float) -> Rule:
+    """By as much as ``printed``, give or take a quarter of it; still by something.
+
+    >>> by(46.0).text
+    '46 ± 11.5; weaker: > 0'
+    """
+    return Rule(f"{near(printed, printed / 4).text}; weaker: > 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +197,7 @@ class Claim:
     printed: str
     ours: Measured
     rule: Rule  #: in the unit in which ours is shown
+    kind: Kind = Kind.PAPER
     unit: str = ""
     digits: int = 2
     why: str = "unexplained"  #: where the verdict is not "holds"
@@ -124,18 +212,26 @@ class Claim:
         return self.rule.verdict(self.ours)
 
     @property
-    def reason(self) -> str:
-        """Why it does not hold, or not as printed; empty if it does."""
-        if self.verdict == Verdict.HOLDS:
-            return ""
-        alone = self.rule.verdict(exact(self.ours.value))
-        doubt = f"of the mean alone: {alone}; more trials would tell. "
-        return (doubt if alone != self.verdict else "") + self.why
-
-    @property
     def shown(self) -> str:
         """Our number with its interval and unit."""
         text = f"{self.ours.value:.{self.digits}f}"
         if self.ours.half is not None:
             text += f" ± {self.ours.half:.{self.digits}f}"
         return f"{text} {self.unit}".rstrip()
+
+
+def of_kind(kind: Kind, claims: Iterable[Claim]) -> list[Claim]:
+    """The same claims as rows of a kind."""
+    return [replace(claim, kind=kind) for claim in claims]
+
+
+def reason(rule: Rule, ours: Measured, why: str) -> str:
+    """Why a claim does not hold, or not as printed; empty if it does."""
+    match rule.verdict(ours), rule.verdict(exact(ours.value)):
+        case Verdict.HOLDS, _:
+            return ""
+        case Verdict.OPEN, Verdict.HOLDS:
+            return "of the mean alone: holds"
+        case Verdict.OPEN, alone:
+            return f"of the mean alone: {alone}; {why}"
+    return why

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 from scipy.stats import spearmanr
@@ -26,7 +27,8 @@ from melisma.system import CSA_WORKLOAD, Problem, cell, max_staleness, mean_stal
 from melisma.units import Bytes, Deadline, Hertz, Metres
 from melisma.views import plots
 
-from .claims import Claim, at_least, at_most, exact, mean_of, near
+from .claims import Claim, Kind, at_least, at_most, by, exact, mean_of, near, of_kind
+from .crossings import crossing
 from .csa_divergence import (
     DivergenceStudy,
     claims_of_divergence,
@@ -34,7 +36,7 @@ from .csa_divergence import (
     run_divergence,
     table_of_divergence,
 )
-from .kit import Data, Exhibit, Paper, Spread, in_order
+from .kit import Data, Exhibit, Main, Paper, Spread, in_order
 
 SCHEMES_SHOWN = ("csa", "sync", "eta")
 
@@ -46,7 +48,7 @@ class StalenessStudy:
     learners: tuple[int, ...] = tuple(range(5, 21))
     deadlines_s: tuple[float, ...] = (7.5, 15.0)
     samples: int = 60_000
-    schemes: tuple[str, ...] = ("csa", "csa-sai", "csa-strict", "eta")
+    schemes: tuple[str, ...] = ("csa", "csa-sai", "csa-relaxed", "csa-strict", "eta")
 
 
 def run_staleness(study: StalenessStudy, spread: Spread = in_order) -> Data:
@@ -77,26 +79,42 @@ def _staleness(scheme: str, problem: Problem) -> tuple[float, float]:
     return max_staleness(found.steps), mean_staleness(found.steps)
 
 
+#: The curves of Fig. 2: the paper's names and our schemes, apart where they coincide.
+CURVES = {
+    "HU": ("eta", plots.LOOKS["eta"]),
+    "HA-SAI": ("csa-sai", plots.LOOKS["csa-sai"]),
+    "HA-NUM": ("csa-relaxed", plots.LOOKS["csa-relaxed"]),
+}
+#: Printed for K = 20 at 7.5 s: largest and mean staleness of HU and of HA.
+PRINTED_STALENESS = {"HU": (4.0, 1.5), "HA-SAI": (1.0, 0.5)}
+
+
 def draw_staleness(drawing: Figure, data: Data) -> None:
-    """Draw one panel per deadline: max solid, mean dashed."""
+    """Draw one panel per deadline: largest solid, mean dashed, printed as crosses."""
+    drawing.set_size_inches(9.6, 3.6)
     deadlines = data["deadlines_s"]
     panels = drawing.subplots(1, len(deadlines), sharey=True)
+    ends: dict[Axes, list[tuple[str, str, float]]] = {ax: [] for ax in panels}
     for ax, deadline_s in zip(panels, deadlines, strict=True):
-        ends: list[tuple[str, str, float]] = []
-        for scheme in ("eta", "csa"):
-            look = plots.LOOKS[scheme]
-            greatest, mean = (
-                data[f"{scheme}/{deadline_s:g}/{what}"] for what in ("max", "mean")
-            )
-            ax.plot(data["learners"], greatest, color=look.colour, marker=look.marker)
-            ax.plot(data["learners"], mean, color=look.colour, linestyle="--")
-            ends += [
-                (f"{scheme} max", look.colour, float(greatest[-1])),
-                (f"{scheme} mean", look.colour, float(mean[-1])),
-            ]
-        plots.label_ends(ax, ends)
+        for name, (scheme, look) in CURVES.items():
+            for what, text, style in (("max", "largest", "-"), ("mean", "mean", "--")):
+                values = data[f"{scheme}/{deadline_s:g}/{what}"]
+                marker = look.marker if what == "max" else ""
+                ax.plot(
+                    data["learners"],
+                    values,
+                    color=look.colour,
+                    marker=marker,
+                    linestyle=style,
+                )
+                ends[ax].append((f"{name} {text}", look.colour, float(values[-1])))
+            if deadline_s == deadlines[0] and name in PRINTED_STALENESS:
+                for printed in PRINTED_STALENESS[name]:
+                    ax.plot(20, printed, "X", color=look.colour, ms=9, mec="black")
         ax.set(title=f"T = {deadline_s:g} s", xlabel="learners K")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for ax in panels:  # whose heights are the same only now
+        plots.label_ends(ax, ends[ax])
     drawing.axes[0].set_ylabel("staleness (steps)")
 
 
@@ -110,23 +128,21 @@ def claims_of_staleness(data: Data) -> list[Claim]:
     most, mean = at("csa", 20, 7.5, "max"), at("csa", 20, 7.5, "mean")
     eta_most, eta_mean = at("eta", 20, 7.5, "max"), at("eta", 20, 7.5, "mean")
     between = np.abs(data["csa/7.5/mean"] - 0.5) <= 0.1
-    apart = [
-        np.abs(data[f"csa/{T:g}/max"] - data[f"csa-sai/{T:g}/max"])
-        for T in data["deadlines_s"]
-    ]
+
+    def apart(one: str, other: str) -> float:
+        """Steps by which the largest staleness differs, at most."""
+        pairs = [
+            data[f"{one}/{T:g}/max"] - data[f"{other}/{T:g}/max"]
+            for T in data["deadlines_s"]
+        ]
+        return float(np.nanmax(np.abs(pairs)))
+
     half = "1.5 needs 5 fast learners of 20, or 15; Table I says half"
     return [
         _claim("HA's largest staleness, K = 20, T = 7.5 s", "1", most, 0),
         _claim("HA's mean staleness, K = 20, T = 7.5 s", "0.5", mean, 0.05),
         _claim("HU's largest staleness, K = 20, T = 7.5 s", "4", eta_most, 0),
         _claim("HU's mean staleness, K = 20, T = 7.5 s", "1.5", eta_mean, 0.1, half),
-        _claim("HU's largest over HA's, K = 20, T = 7.5 s", "4", eta_most / most, 0.2),
-        Claim(
-            what="HU's mean over HA's, K = 20, T = 7.5 s",
-            printed="3",
-            ours=exact(eta_mean / mean),
-            rule=at_least(3.0, weaker=1.0),
-        ),
         Claim(
             what="HA's largest staleness over all K, T = 7.5 s",
             printed="about 1",
@@ -154,20 +170,42 @@ def claims_of_staleness(data: Data) -> list[Claim]:
             "0",
             at("csa", 14, 15.0, "max"),
             0,
-            "zero is to be had, and csa-strict has it, but only by idling: no split of "
+            "zero is to be had, and HA-NUM has it, but only by idling: no split of "
             "fast and slow learners makes it zero with everyone busy",
         ),
         _claim(
-            "The same by csa-strict, which may idle",
+            "HA-NUM's largest staleness, K = 14, T = 15 s",
             "0",
-            at("csa-strict", 14, 15.0, "max"),
+            at("csa-relaxed", 14, 15.0, "max"),
             0,
         ),
+        *of_kind(
+            Kind.OWN,
+            [
+                _claim(
+                    "The same by csa-strict, its exact optimum",
+                    "0",
+                    at("csa-strict", 14, 15.0, "max"),
+                    0,
+                )
+            ],
+        ),
         Claim(
-            what="Largest staleness of suggest-and-improve against the exact one",
+            what="Largest staleness of HA-SAI against that of HA-NUM",
             printed="similar",
-            ours=exact(float(np.nanmax(apart))),
+            ours=exact(apart("csa-sai", "csa-relaxed")),
             rule=at_most(0.0),
+            unit="steps apart at most",
+            digits=0,
+            why="the relaxed program, solved to its optimum and floored, lets learners "
+            "idle, and has no staleness at nearly every K",
+        ),
+        Claim(
+            what="Largest staleness of HA-SAI against that of csa, the exact optimum",
+            printed="similar",
+            ours=exact(apart("csa-sai", "csa")),
+            rule=at_most(0.0),
+            kind=Kind.OWN,
             unit="steps apart at most",
             digits=0,
         ),
@@ -270,13 +308,16 @@ def run_learning(study: LearningStudy, spread: Spread = in_order) -> Data:
 def updates(accuracy: Floats, target: float) -> Floats:
     """Cycles until the target is reached, along the last axis; one more if never.
 
-    >>> updates(np.array([[0.5, 0.95, 0.9], [0.1, 0.2, 0.3]]), 0.95).tolist()
-    [2.0, 4.0]
+    Interpolated between the accuracies before and after; whoever has it after the first
+    cycle has it at 1.
+
+    >>> updates(np.array([[0.5, 0.9, 0.99], [0.1, 0.2, 0.3]]), 0.7).tolist()
+    [1.5, 4.0]
     """
-    reached = accuracy >= target
-    never = accuracy.shape[-1]
-    first: Floats = np.where(reached.any(axis=-1), reached.argmax(axis=-1), never) + 1.0
-    return first
+    cycles = np.arange(1.0, accuracy.shape[-1] + 1)
+    return np.apply_along_axis(
+        lambda row: crossing(cycles, row, target, cycles[-1] + 1), -1, accuracy
+    )
 
 
 def draw_learning(drawing: Figure, data: Data) -> None:
@@ -356,7 +397,8 @@ WHY_UPDATES = (
     "learning rate and batch are not printed, and the table shows how much they decide"
 )
 WHY_GAIN = (
-    "csa does 14 to 20 % more steps than sync, which is what it can gain; "
+    "csa does 20, 11 and 14 % more steps than sync with 10, 15 and 20 learners, and "
+    "10.6, 5.3 and 12.3 % more epochs of a sample, which is what it can gain; "
     "averaging by samples leaves little of eta's staleness"
 )
 
@@ -378,7 +420,8 @@ def claims_of_learning(data: Data) -> list[Claim]:
             what=f"K = {K}: updates of {scheme} to {target_text(which)}",
             printed=str(printed),
             ours=mean_of(reached(scheme, K, which)),
-            rule=near(float(printed), 1.0, weaker=2.5),
+            # Whole updates are printed: the crossing lies in the one before.
+            rule=near(printed - 0.5, 1.0, weaker=2.5),
             digits=1,
             why=WHY_UPDATES,
         )
@@ -391,7 +434,7 @@ def claims_of_learning(data: Data) -> list[Claim]:
             ours=mean_of(
                 100.0 * (1.0 - reached("csa", K, which) / reached(rival, K, which))
             ),
-            rule=at_least(gain, weaker=0.0),
+            rule=by(gain),
             unit="%",
             digits=0,
             why=WHY_GAIN,
@@ -419,8 +462,9 @@ PAPER = Paper(
     'Parallelized Mobile Edge Learning", arXiv:1905.01656.',
     differences=(
         "`csa` is the exact integer optimum; the paper's curves are a relaxed program, "
-        "floored, and suggest-and-improve. HA is `csa`, HU (ETA) is `eta`, HA-Sync is "
-        "`sync`.",
+        "floored (HA-NUM, `csa-relaxed`), and suggest-and-improve (HA-SAI, `csa-sai`), "
+        "which finds what `csa` does. HA is `csa`, HU (ETA) is `eta`, HA-Sync is "
+        "`sync`. What the paper says of HA is judged by `csa`.",
         "With K = 5 and 6 at 7.5 s not everyone can do a whole step; zero steps are "
         "allowed there, as the paper must have done.",
         "The attenuation 7 + 2.1 log₁₀ R dB is taken literally, pixels have 8 bit, "
@@ -432,11 +476,46 @@ PAPER = Paper(
         "of 0.1 csa needs 2 and 4 updates, at 0.01 about 12 and more.",
         "In the quick study of Figure 3 a sample stands for ten and takes as long as "
         "they do: steps per cycle are the paper's, data per cycle a tenth.",
-        "An accuracy that is not reached in the cycles of the study is counted as "
-        "reached one cycle after.",
+        "When an accuracy is reached is interpolated between cycles, where the paper "
+        "counts whole ones: its *4* is held against 3.5. Results of Figure 3 that are "
+        "shown were judged before that, by whole cycles, and against whole ones. An "
+        "accuracy that is not reached in the cycles of the study is counted as reached "
+        "one cycle after.",
         "The full study of Figure 3 was trained on a GPU (`MELISMA_DEVICE=cuda`), in "
         "three minutes on an H200. By what single runs take, two cores of a CPU would "
         "need about an hour.",
+    ),
+    main=(
+        Main(
+            "With 20 learners at 7.5 s it keeps staleness at one step",
+            "Figure 2",
+            "HA's largest staleness, K = 20, T = 7.5 s",
+        ),
+        Main(
+            "Equal allocation has four steps there",
+            "Figure 2",
+            "HU's largest staleness, K = 20, T = 7.5 s",
+        ),
+        Main(
+            "It has 95 % after half the updates of the synchronous scheme, 10 learners",
+            "Figure 3",
+            "K = 10: updates that csa saves on sync to 95 %",
+        ),
+        Main(
+            "It has 97 % sooner than equal allocation, 20 learners",
+            "Figure 3",
+            "K = 20: updates that csa saves on eta to 97 %",
+        ),
+        Main(
+            "Equal allocation never has 95 %, 10 learners",
+            "Figure 3",
+            "K = 10: best accuracy of eta; it never reaches 95 %",
+        ),
+        Main(
+            "Staleness drives models apart (Appendix A)",
+            "Figure A",
+            "Data unlike, 5 steps: growth of divergence for two steps of staleness",
+        ),
     ),
     exhibits=(
         Exhibit(
@@ -444,7 +523,9 @@ PAPER = Paper(
             title="staleness against the number of learners",
             file="fig2_staleness",
             caption="{samples:,} samples. Solid: largest difference of steps between "
-            "two learners; dashed: its mean over pairs. No chance is involved.",
+            "two learners; dashed: its mean over pairs; crosses: printed for K = 20. "
+            "HU is eta, HA-SAI csa-sai, with which csa coincides, HA-NUM csa-relaxed. "
+            "No chance is involved.",
             quick=StalenessStudy(),
             full=StalenessStudy(),
             run=run_staleness,

@@ -4,7 +4,7 @@ import numpy as np
 
 from melisma.maths import Floats
 
-from .claims import Claim, Rule, at_least, at_most, mean_of, near
+from .claims import Claim, Kind, Rule, at_least, at_most, by, mean_of, near
 from .dab_runs import SCHEMES
 from .kit import Data
 
@@ -20,21 +20,23 @@ def _claim(
     *,
     unit: str = "%",
     digits: int = 1,
+    kind: Kind = Kind.PAPER,
 ) -> Claim:
     return Claim(
         what=what,
         printed=printed,
         ours=mean_of(values),
         rule=rule,
+        kind=kind,
         unit=unit,
         digits=digits,
         why=why,
     )
 
 
-def _put_in(data: Data) -> str:
-    """What is to be said of a level that a simulator was calibrated to."""
-    return "" if data["testbed"].all() else " (calibrated to it)"
+def _put_in(data: Data) -> Kind:
+    """What a row is whose level the simulator was calibrated to."""
+    return Kind.PAPER if data["testbed"].all() else Kind.GIVEN
 
 
 def of_benchmark(data: Data) -> list[Claim]:
@@ -46,12 +48,13 @@ def of_benchmark(data: Data) -> list[Claim]:
     found = [
         _claim(
             "Error that SB saves on FLOPS, at its best size",
-            f"up to 83 %{_put_in(data)}",
+            "up to 83 %",
             100.0 * (by_flops - best) / by_flops.mean(),
-            at_least(83.0, weaker=0.0),
+            by(83.0),
             "a quota slows matrix products and training alike, so FLOPS, read the "
             "right way, misses less here than on unlike hardware",
             digits=0,
+            kind=_put_in(data),
         ),
         _claim(
             "Error of SB falls from 2 to 8 shards, by",
@@ -77,9 +80,10 @@ def of_benchmark(data: Data) -> list[Claim]:
                 "The same as the first, FLOPS upside down as in the author's code",
                 "up to 83 %",
                 100.0 * (upside_down - best) / upside_down.mean(),
-                at_least(83.0, weaker=0.0),
+                by(83.0),
                 "SB's own error is larger here than on devices that do nothing else",
                 digits=0,
+                kind=Kind.OWN,
             )
         )
     return found
@@ -99,10 +103,11 @@ def of_download(data: Data) -> list[Claim]:
         *(
             _claim(
                 f"Error of the download time over {link}, {size} shards",
-                f"{printed} %{_put_in(data)}",
+                f"{printed} %",
                 error[sizes.index(size)],
                 near(printed, printed / 4, weaker=printed / 2),
                 why,
+                kind=_put_in(data),
             )
             for link, error, size, printed in (
                 ("Ethernet", ethernet, 2, 16),
@@ -115,7 +120,7 @@ def of_download(data: Data) -> list[Claim]:
             "Error over WiFi below that over Ethernet, 6 shards",
             "30 %",
             100.0 * (ethernet[six] - wifi[six]) / ethernet[six].mean(),
-            at_least(30.0, weaker=0.0),
+            by(30.0),
             why,
             digits=0,
         ),
@@ -132,19 +137,21 @@ def of_download(data: Data) -> list[Claim]:
         ),
         _claim(
             "Error over WiFi above that over Ethernet, 2 shards",
-            f"16 points{_put_in(data)}",
+            "16 points",
             wifi[two] - ethernet[two],
-            at_least(16.0, weaker=0.0),
+            by(16.0),
             why,
             unit="points",
+            kind=_put_in(data),
         ),
         _claim(
             "Error over WiFi below that over Ethernet, 8 shards",
-            f"4 points{_put_in(data)}",
+            "4 points",
             ethernet[eight] - wifi[eight],
-            at_least(4.0, weaker=0.0),
+            by(4.0),
             why,
             unit="points",
+            kind=_put_in(data),
         ),
     ]
 
@@ -187,7 +194,7 @@ def of_loss(data: Data) -> list[Claim]:
             "4 devices: DAB's loss below CSA's after the first update",
             "up to 12 %",
             -four[:, 0],
-            at_least(12.0, weaker=0.0),
+            by(12.0),
         ),
         (
             "4 devices: DAB's loss above CSA's after the last update",
@@ -211,6 +218,8 @@ def of_loss(data: Data) -> list[Claim]:
                 "the devices' rates are not printed",
                 unit="",
                 digits=0,
+                # Simulated rates were chosen so; the paper says nothing of shards.
+                kind=Kind.OWN if data["testbed"].all() else Kind.GIVEN,
             )
             for devices, printed, rule in explained
         ),
@@ -258,7 +267,7 @@ def of_accuracy(data: Data) -> list[Claim]:
             "4 devices: DAB's accuracy above CSA's after the first update",
             "up to 26 %",
             four[:, 0],
-            at_least(26.0, weaker=0.0),
+            by(26.0),
             WHY_ORDER,
         ),
         (
@@ -294,17 +303,19 @@ def of_time(data: Data) -> list[Claim]:
     return [
         _claim(
             "DAB's time at the tightest deadline, in % of it",
-            f"107 %, 112 s of 105 s{_put_in(data)}",
+            "107 %, 112 s of 105 s",
             followed[0],
             near(107.0, 4.0, weaker=10.0),
             "how much it overruns is how much the benchmark promised too much",
+            kind=_put_in(data),
         ),
         _claim(
             "CSA's time at the tightest deadline, in % of it",
-            f"164 %, 172 s of 105 s{_put_in(data)}",
+            "164 %, 172 s of 105 s",
             100.0 * other[0] / deadlines_s[0],
             near(164.0, 8.0, weaker=30.0),
             WHY_FAST,
+            kind=_put_in(data),
         ),
         _claim(
             "How much longer CSA takes than DAB, at most",
@@ -312,6 +323,7 @@ def of_time(data: Data) -> list[Claim]:
             longer[longer.mean(axis=1).argmax()],
             near(53.0, 8.0, weaker=25.0),
             "both of the ratios above are in it",
+            kind=_put_in(data),
         ),
         _claim(
             "CSA's longest time over its shortest, over deadlines, more by",
@@ -331,30 +343,17 @@ def of_time(data: Data) -> list[Claim]:
 
 
 def of_truancy(data: Data) -> list[Claim]:
-    """Section 3.4.2.3, Figure 3.7."""
+    """Section 3.4.2.3, Figure 3.7; both schemes' times are judged in Figure 3.6."""
     dab, other = (truancy(data, scheme)[0] for scheme in SCHEMES)
     return [
-        _claim(
-            "DAB's truancy at the tightest deadline",
-            f"only 7 %{_put_in(data)}",
-            dab,
-            at_most(7.0, weaker=14.0),
-            "the benchmark promised more than the cycles could keep",
-        ),
-        _claim(
-            "CSA's truancy at the tightest deadline",
-            f"63 %{_put_in(data)}",
-            other,
-            near(63.0, 8.0, weaker=30.0),
-            WHY_FAST,
-        ),
         _claim(
             "CSA is further past the deadline than DAB, by",
             "56 %",
             other - dab,
-            at_least(56.0, weaker=0.0),
-            "as above",
+            by(56.0),
+            WHY_FAST,
             unit="points",
+            kind=_put_in(data),
         ),
         _claim(
             "DAB's largest staleness",
@@ -363,6 +362,7 @@ def of_truancy(data: Data) -> list[Claim]:
             at_most(0.0),
             unit="steps",
             digits=0,
+            kind=Kind.GIVEN,  # all do as many passes, as the job says
         ),
     ]
 

@@ -42,6 +42,7 @@ PAPER = replace(
         "makes without saying which.",
         *LINEAR.differences,
     ),
+    main=(),
     exhibits=tuple(
         convex(exhibit)
         for exhibit in LINEAR.exhibits

@@ -23,7 +23,7 @@ from melisma.learning import data as datasets
 from melisma.learning import models
 from melisma.maths import Floats, Ints, mean_interval
 
-from .claims import Claim, at_most, mean_of, near
+from .claims import Claim, mean_of, near
 from .kit import Data, Spread, in_order
 
 Rows = Sequence[int] | Ints | slice
@@ -124,11 +124,10 @@ def power(sizes: Floats, values: Floats) -> Floats:
 
 
 def claims_of_lemma(data: Data) -> list[Claim]:
-    """δ falls with 1/√G with one γ, before, in and after training; losses too."""
+    """δ falls with 1/√G, before, in and after training; losses too."""
     sizes, claims = data["sizes"], list[Claim]()
     for k, passes in enumerate(data["passes"]):
         delta, after = data["delta"][:, k], f"after {passes:g} passes"
-        gamma = delta * np.sqrt(sizes)
         claims += [
             Claim(
                 what=f"power of G in δ, {after}",
@@ -138,14 +137,6 @@ def claims_of_lemma(data: Data) -> list[Claim]:
                 digits=3,
                 why="not tested: gradients of few samples may have heavy tails, of "
                 "which the mean norm lies below the root of its mean square",
-            ),
-            Claim(
-                what=f"largest δ·√G over its smallest, {after}",
-                printed="γ does not depend on G",
-                ours=mean_of(gamma.max(axis=1) / gamma.min(axis=1)),
-                rule=at_most(1.25, weaker=2.0),
-                why="not tested: few draws of heavy tails; the largest over the "
-                "smallest of nine means is above 1 by chance alone",
             ),
             Claim(
                 what=f"power of G in |L(w_i) − L(v)| after τ steps, {after}",

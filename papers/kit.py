@@ -9,7 +9,7 @@ the only one that computes; its data are named arrays, which are kept on disk.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from matplotlib.figure import Figure
 
@@ -82,6 +82,14 @@ class Exhibit(Generic[Study]):
         return [self.quick, *([] if self.embedded is None else [self.embedded])]
 
 
+class Main(NamedTuple):
+    """One of the claims for which a paper would be read, for the index of all."""
+
+    says: str  #: in one line, as abstract or conclusion put it
+    exhibit: str  #: label of the exhibit that judges it
+    row: str  #: what the claim of that exhibit is called
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
     """A paper, and all of it that can be regenerated."""
@@ -91,6 +99,7 @@ class Paper:
     citation: str
     differences: tuple[str, ...]
     exhibits: tuple[Exhibit[Any], ...]
+    main: tuple[Main, ...] = ()
     #: Of its exhibits' tables by their titles, one for all; its heading first.
     summary: Callable[[dict[str, Cells]], Cells] | None = None
 

@@ -15,7 +15,7 @@ from melisma.views import plots
 
 from . import med_claims as claims
 from .claims import Claim
-from .kit import Data, Exhibit, Paper, Spread, in_order
+from .kit import Data, Exhibit, Main, Paper, Spread, in_order
 from .med_clusters import Study, trial
 from .med_held import NAMES
 from .med_stored import LEARNERS, TASKS, Axis
@@ -161,11 +161,13 @@ PAPER = Paper(
         "price are the same under all of them. MMTT-Ideal keeps the association of the "
         "first cycle, as in the author's program.",
         "The text defines the satisfaction ratio by tasks; the author's program plots "
-        "the share of learners' updates in time. Both are shown. The drop rate is 1 "
-        "less the fulfilment, by definition.",
+        "the share of learners' updates in time. Both are shown; the printed numbers "
+        "are the program's. The drop rate is 1 less the fulfilment, by definition: "
+        "what is said of both in points is judged of the fulfilment alone.",
         "“Up to” and “at most” are judged at the point that shows most, “all” at the "
         "one that shows least, with intervals that hold for all points together. Times "
-        "and drop rates are compared as ratios of means, shares in points. A gap to "
+        "and drop rates are compared as ratios of means, shares in points, but for "
+        "the 15 % of Figure 4.10, which are relative in the stored results. A gap to "
         "MMTT-Ideal is 1 less its value over MED's, which gives the printed 32 % from "
         "the stored results. After a first run three things were changed: no change is "
         "no rise, trends are judged scheme by scheme, and where a scheme drops nothing "
@@ -176,6 +178,38 @@ PAPER = Paper(
         "what was stored.",
         "Figure 4.6b is not in the thesis: a network ten times slower, chosen after "
         "Figure 4.6 was seen, to look for its times.",
+    ),
+    main=(
+        Main(
+            "MED saves up to 11 % of the training time",
+            "Figure 4.1",
+            "MED's time below MMTT-Uncertain's, at best",
+        ),
+        Main(
+            "MED drops up to 41 % less data",
+            "Figure 4.4",
+            "MED's drop rate below MMTT-Uncertain's, at best",
+        ),
+        Main(
+            "Up to 10 points more learners are in time",
+            "Figure 4.2",
+            "Learners in time: MED above MMTT-Uncertain, at best",
+        ),
+        Main(
+            "MED is within 32 % of the time of who knows all states",
+            "Figure 4.1",
+            "MMTT-Ideal's time below MED's, at most",
+        ),
+        Main(
+            "MED saves up to 16 % of the time, over numbers of tasks",
+            "Figure 4.6",
+            "MED's time below MMTT-Uncertain's, at best",
+        ),
+        Main(
+            "MED keeps learners busier at all numbers of tasks",
+            "Figure 4.10",
+            "MED above MMTT-Uncertain, at least",
+        ),
     ),
     exhibits=(
         exhibit("4.1", LEARNERS, "time of a cycle", ("time",), claims.time_by_learners),
@@ -203,7 +237,7 @@ PAPER = Paper(
             TASKS,
             "not in the thesis: time of a cycle in a slow network",
             ("time",),
-            claims.time_by_tasks,
+            claims.time_in_a_slow_network,
             megabytes_per_s=2.0,
         ),
         exhibit(

@@ -1,6 +1,6 @@
 """The claims of the thesis's chapter 4, figure by figure (4.1 to 4.10)."""
 
-from .claims import Claim, at_least, at_most, near
+from .claims import Claim, Kind, at_least, near, of_kind
 from .kit import Data
 from .med_held import ABOVE_ZERO, Held
 from .med_stored import LEARNERS, TASKS
@@ -44,35 +44,45 @@ def time_by_learners(data: Data) -> list[Claim]:
         held.as_stored("MED's time below MMTT-Uncertain's", gain, HANGS),
         held.within("MMTT-Ideal's time below MED's", 32.0, gap, IDEAL),
         held.always("MMTT-Ideal's time below MED's", gap, at_least(0.0), REACHES),
-        held.value("med", 10, "about 20 s", near(20.0, 2.0, weaker=5.0), IDEAL),
+        # The bandwidth was chosen by the times of this figure.
+        *of_kind(
+            Kind.GIVEN,
+            [held.value("med", 10, "about 20 s", near(20.0, 2.0, weaker=5.0), IDEAL)],
+        ),
     ]
+
+
+#: What the author's program plots, and what the text defines, which is a reading of
+#: our own: the printed numbers are the program's.
+SATISFACTION = (
+    ("learner_satisfaction", "learners in time", Kind.PAPER),
+    ("task_satisfaction", "tasks in time", Kind.OWN),
+)
 
 
 def satisfaction_by_learners(data: Data) -> list[Claim]:
     """Figure 4.2, by what the author plots and by what the text defines."""
-    found = []
-    for metric, whose in (
-        ("learner_satisfaction", "learners in time"),
-        ("task_satisfaction", "tasks in time"),
-    ):
+    found: list[Claim] = []
+    for metric, whose, kind in SATISFACTION:
         held = Held(LEARNERS, metric, data)
         gain, gap = held.above("med", "mmtt"), held.above("mmtt-ideal", "med")
         over = f"{whose.capitalize()}: MED above MMTT-Uncertain"
-        found += [
+        near_perfect = held.everywhere(
+            f"{whose.capitalize()}: MMTT-Ideal",
+            "mmtt-ideal",
+            "near perfect",
+            at_least(98.0, weaker=95.0),
+            NOISE,
+        )
+        gaps = f"{whose.capitalize()}: MMTT-Ideal above MED"
+        rows = [
             *held.changes(f"share of {whose}", 1, MORE, PERFECT),
-            held.everywhere(
-                f"{whose.capitalize()}: MMTT-Ideal",
-                "mmtt-ideal",
-                "near perfect",
-                at_least(98.0, weaker=95.0),
-                NOISE,
-            ),
-            held.within(
-                f"{whose.capitalize()}: MMTT-Ideal above MED", 10.0, gap, HANGS
-            ),
+            held.within(gaps, 10.0, gap, HANGS),
             held.up_to(over, 10.0, gain, HANGS),
-            held.as_stored(over, gain, HANGS),
         ]
+        found += of_kind(kind, rows)
+        found += of_kind(Kind.GIVEN, [near_perfect])  # by how its clusters are drawn
+        found.append(held.as_stored(over, gain, HANGS))
     return found
 
 
@@ -82,12 +92,17 @@ def fulfilment_by_learners(data: Data) -> list[Claim]:
     gain, gap = held.above("med", "mmtt"), held.above("mmtt-ideal", "med")
     return [
         *held.changes("fulfilment", 1, MORE, PERFECT),
-        held.everywhere(
-            "MMTT-Ideal",
-            "mmtt-ideal",
-            "near perfect",
-            at_least(98.0, weaker=95.0),
-            NOISE,
+        *of_kind(  # by how its clusters are drawn
+            Kind.GIVEN,
+            [
+                held.everywhere(
+                    "MMTT-Ideal",
+                    "mmtt-ideal",
+                    "near perfect",
+                    at_least(98.0, weaker=95.0),
+                    NOISE,
+                )
+            ],
         ),
         held.nears("MED comes nearer to MMTT-Ideal", "mmtt-ideal", "med", REACHES),
         held.largest("MMTT-Ideal above MED", 4, "mmtt-ideal", "med", REACHES),
@@ -98,15 +113,10 @@ def fulfilment_by_learners(data: Data) -> list[Claim]:
 
 
 def drop_by_learners(data: Data) -> list[Claim]:
-    """Figure 4.4."""
+    """Figure 4.4: what it says in points, Figure 4.3 says of the fulfilment."""
     held = Held(LEARNERS, "drop", data)
-    gain, gap = held.less("med", "mmtt"), held.above("med", "mmtt-ideal")
+    gain = held.less("med", "mmtt")
     return [
-        *held.changes("drop rate", -1, MORE, PERFECT),
-        held.everywhere(
-            "MMTT-Ideal", "mmtt-ideal", "nearly zero", at_most(1.0, weaker=3.0), NOISE
-        ),
-        held.within("MED's drop rate above MMTT-Ideal's", 5.0, gap, HANGS),
         held.always(
             "MED's drop rate below MMTT-Uncertain's", gain, ABOVE_ZERO, REACHES
         ),
@@ -149,26 +159,27 @@ def time_by_tasks(data: Data) -> list[Claim]:
     ]
 
 
+def time_in_a_slow_network(data: Data) -> list[Claim]:
+    """Figure 4.6b, which is not in the thesis."""
+    return of_kind(Kind.OWN, time_by_tasks(data))
+
+
 def satisfaction_by_tasks(data: Data) -> list[Claim]:
     """Figure 4.7, by what the author plots and by what the text defines."""
-    found = []
-    for metric, whose in (
-        ("learner_satisfaction", "learners in time"),
-        ("task_satisfaction", "tasks in time"),
-    ):
+    found: list[Claim] = []
+    for metric, whose, kind in SATISFACTION:
         held = Held(TASKS, metric, data)
         gain, gap = held.above("med", "mmtt"), held.above("mmtt-ideal", "med")
         over = f"{whose.capitalize()}: MED above MMTT-Uncertain"
-        found += [
+        gaps = f"{whose.capitalize()}: MMTT-Ideal above MED"
+        rows = [
             *held.changes(f"share of {whose}", -1, LIGHT, PERFECT),
-            held.always(
-                f"{whose.capitalize()}: MMTT-Ideal above MED", gap, at_least(0.0), LIGHT
-            ),
-            held.within(f"{whose.capitalize()}: MMTT-Ideal above MED", 6.0, gap, HANGS),
+            held.always(gaps, gap, at_least(0.0), LIGHT),
+            held.within(gaps, 6.0, gap, HANGS),
             held.always(over, gain, ABOVE_ZERO, LIGHT),
             held.up_to(over, 4.0, gain, f"{LIGHT}; {ADDED}"),
-            held.as_stored(over, gain, LIGHT),
         ]
+        found += [*of_kind(kind, rows), held.as_stored(over, gain, LIGHT)]
     return found
 
 
@@ -187,12 +198,10 @@ def fulfilment_by_tasks(data: Data) -> list[Claim]:
 
 
 def drop_by_tasks(data: Data) -> list[Claim]:
-    """Figure 4.9."""
+    """Figure 4.9: what it says in points, Figure 4.8 says of the fulfilment."""
     held = Held(TASKS, "drop", data)
     gain, gap = held.less("med", "mmtt"), held.less("mmtt-ideal", "med")
     return [
-        *held.changes("drop rate", 1, LIGHT, PERFECT),
-        held.always("MMTT-Ideal's drop rate below MED's", gap, at_least(0.0), LIGHT),
         held.within("MMTT-Ideal's drop rate below MED's", 58.0, gap, PERFECT),
         held.up_to("MED's drop rate below MMTT-Uncertain's", 32.0, gain, HANGS),
         held.as_stored("MED's drop rate below MMTT-Uncertain's", gain, HANGS),
@@ -207,7 +216,10 @@ def occupancy_by_tasks(data: Data) -> list[Claim]:
         *held.changes("occupancy", 1, REACHES),
         held.value("med", 4, "about 85 %", near(85.0, 3.0, weaker=8.0), TESTBED),
         held.always("MMTT-Ideal above MED", gap, at_least(0.0), REACHES),
-        held.within("MMTT-Ideal above MED", 15.0, gap, IDEAL),
+        # Relative: 1 − 65.2/76.8 of the stored results.
+        held.within(
+            "MED below MMTT-Ideal", 15.0, held.less("med", "mmtt-ideal"), IDEAL
+        ),
         held.largest("MMTT-Ideal above MED", 1, "mmtt-ideal", "med", REACHES),
         held.always("MED above MMTT-Uncertain", gain, ABOVE_ZERO, REACHES),
         held.as_stored("MED above MMTT-Uncertain", gain, HANGS),

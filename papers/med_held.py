@@ -5,20 +5,21 @@ least may be picked.
 """
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from melisma.maths import Floats, mean_interval
 
-from .claims import Claim, Measured, Rule, at_least, at_most, exact
+from .claims import Claim, Kind, Measured, Rule, above, at_most, by
 from .kit import Data
 from .med_stored import Axis
 
 NAMES = {"mmtt-ideal": "MMTT-Ideal", "med": "MED", "mmtt": "MMTT-Uncertain"}
 #: Times what is printed: a gap to MMTT-Ideal up to that still holds weaker.
 WIDER = 1.5
-ABOVE_ZERO = Rule("> 0", (np.nextafter(0.0, 1.0), np.inf), (0.0, np.inf))
+ABOVE_ZERO = above(0.0)
 
 
 def measured(values: Floats, level: float = 0.95) -> Measured:
@@ -45,10 +46,7 @@ def percent_less(ours: Floats, theirs: Floats, level: float = 0.95) -> Measured:
 def judged(
     what: str, printed: str, ours: Measured, rule: Rule, unit: str, why: str
 ) -> Claim:
-    """A claim; ``why`` says so where the interval alone decides against it."""
-    alone = rule.verdict(exact(ours.value))
-    if alone != rule.verdict(ours):
-        why = f"by its mean alone it {alone}, with its interval not; {why}"
+    """A claim with one digit, as all of these figures have."""
     return Claim(
         what=what, printed=printed, ours=ours, rule=rule, unit=unit, digits=1, why=why
     )
@@ -92,22 +90,19 @@ class Held:
         )
 
     def up_to(self, what: str, bar: float, apart: Apart, why: str) -> Claim:
-        """As far apart as printed where that shows best; weaker: apart somewhere.
+        """By as much as printed where that shows best; weaker: apart somewhere.
 
         A point at which nothing varies shows nothing: there, one scheme has none of it.
         """
         k = int(np.nanargmax([one.low if one.half else np.nan for one in apart.found]))
-        return self._at(
-            k, f"{what}, at best", bar, apart, at_least(bar, weaker=0.0), why
-        )
+        return self._at(k, f"{what}, at best", bar, apart, by(bar), why)
 
     def as_stored(self, what: str, apart: Apart, why: str) -> Claim:
-        """As far apart as was stored, at the point where that is farthest."""
+        """By as much as was stored, at the point where that is most."""
         k = int(apart.stored.argmax())
         bar = math.floor(10 * apart.stored[k] + 1e-9) / 10
-        rule = at_least(bar, weaker=0.0)
         what = f"{what}, by the stored results {self._where(k)}"
-        return self._at(k, what, bar, apart, rule, why)
+        return replace(self._at(k, what, bar, apart, by(bar), why), kind=Kind.OWN)
 
     def within(self, what: str, bar: float, apart: Apart, why: str) -> Claim:
         """No farther apart than printed at any point."""
@@ -186,7 +181,7 @@ class Held:
     ) -> Claim:
         """A scheme's own value at the point where it fits the rule least."""
         found = [measured(values, self._level) for values in self._of[scheme]]
-        floor = np.isfinite(rule.holds[0])
+        floor = np.isfinite(rule.holds.low)
         badness = [-one.low if floor else one.high for one in found]
         k = int(np.argmax(badness))
         return judged(

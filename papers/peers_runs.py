@@ -17,6 +17,7 @@ from melisma.maths import Floats
 from melisma.runs import Record, records
 from melisma.system import Mode
 
+from .crossings import crossing
 from .kit import Data, Spread, in_order
 from .peers_entrants import ENTRANTS, Point
 from .peers_settings import SETTINGS, LeagueStudy, Race
@@ -165,17 +166,9 @@ def reached_s(ran: Ran, study: LeagueStudy) -> float:
     >>> reached_s(Ran([1.0, 3.0], [0.4, 0.6], 0.0, 0.0, 0.0), study)
     2.0
     """
-    before_s, before = 0.0, -math.inf
-    for time_s, accuracy in zip(ran.time_s, ran.accuracy, strict=True):
-        if accuracy >= study.target:
-            if before == -math.inf:
-                return time_s if time_s < study.horizon_s else math.inf
-            share = (study.target - before) / (accuracy - before)
-            at_s = before_s + share * (time_s - before_s)
-            # A run's last cycle ends after the horizon.
-            return at_s if at_s < study.horizon_s else math.inf
-        before_s, before = time_s, accuracy
-    return math.inf
+    at_s = crossing(ran.time_s, ran.accuracy, study.target)
+    # A run's last cycle ends after the horizon.
+    return at_s if at_s < study.horizon_s else math.inf
 
 
 def _score(ran: Ran, study: LeagueStudy) -> float:

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from melisma.maths import Floats, mean_interval
 from melisma.views import plots
 
-from .claims import Claim, at_least, at_most, mean_of, near
+from .claims import Claim, Kind, at_least, at_most, mean_of, near
 from .kit import Cells, Data
 from .peers_entrants import ENTRANTS, Point
 
@@ -140,6 +140,7 @@ def claims_of_league(data: Data, why: str = "unexplained") -> list[Claim]:
             "target",
             printed="aim: 1 or less",
             ours=mean_of(ratio),
+            kind=Kind.OWN,
             rule=at_most(1.0),
             why=why,
         )
@@ -155,6 +156,7 @@ def claims_of_nvflare(data: Data) -> list[Claim]:
             what="accuracy that FedBuff gains over FedAvg by the end (points)",
             printed="50.30 − 47.92 = 2.38",
             ours=mean_of(end["FedBuff"] - end["FedAvg"]),
+            kind=Kind.OWN,
             rule=at_least(0.0, weaker=-1.0),
             why="20,000 images of 50,000; both are tuned here",
         ),
@@ -162,6 +164,7 @@ def claims_of_nvflare(data: Data) -> list[Claim]:
             what="time of the best of ours to the target, of the 82.2 min of FedAvg",
             printed="aim: 30 of 82.2 min = 0.365",
             ours=mean_of(times_s(data, best_of(data, ours=True)) / data["horizon_s"]),
+            kind=Kind.OWN,
             rule=at_most(0.365, weaker=1.0),
         ),
     ]
@@ -175,6 +178,7 @@ def claims_of_links(data: Data) -> list[Claim]:
             what="times as soon as csa, csa-options",
             printed="aim: 1.5 or more",
             ours=mean_of(times_s(data, "csa") / times_s(data, "csa-options")),
+            kind=Kind.OWN,
             rule=at_least(1.5, weaker=1.0),
             why="with two seeds, as the quick race has, the interval is wide",
         ),
@@ -190,6 +194,7 @@ def claims_of_fedprox(data: Data) -> list[Claim]:
             what="accuracy of partial work (FedAvg that halts) in the end",
             printed="0.75 to 0.80",
             ours=mean_of(end["FedAvg"]),
+            kind=Kind.OWN,
             rule=near(0.775, 0.05, weaker=0.1),
             why="all rates are tuned here, for the time to the target",
         ),
@@ -197,6 +202,7 @@ def claims_of_fedprox(data: Data) -> list[Claim]:
             what="accuracy of FedProx in the end",
             printed="0.85",
             ours=mean_of(end["FedProx"]),
+            kind=Kind.OWN,
             rule=near(0.85, 0.05, weaker=0.1),
             why="all rates are tuned here, for the time to the target",
         ),

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from melisma.comparison import Engine, in_turn
 from melisma.errors import DataError
 from melisma.learning import data
@@ -12,6 +14,9 @@ from melisma.views import plots
 from . import pages, store
 from .kit import Data, Exhibit, Paper, Study, Variant
 from .spread import Begin
+
+#: Where pages are written, from the folder in which the command is given.
+DOCS = Path("docs/papers")
 
 
 def regenerate(
@@ -22,7 +27,7 @@ def regenerate(
     engine: Engine = in_turn,
     begin: Begin = lambda trials: lambda: None,
     runs: Path = Path("runs"),
-    docs: Path = Path("docs/papers"),
+    docs: Path = DOCS,
     watch: Callable[[str], None] = lambda label: None,
 ) -> tuple[Path, dict[str, pages.Outcome]]:
     """Run what was not run before, draw all, write the page.
@@ -37,9 +42,14 @@ def regenerate(
         # What takes no time has one study, and is shown once.
         own = Variant.QUICK if exhibit.quick == exhibit.full else variant
         folder = runs / "papers" / paper.key
+        trials = trials_of(docs, paper.key)
+        for study in exhibit.studies(own):
+            store.take(folder, trials, exhibit.run, study)
         study = available(exhibit, own, folder)
         found = store.result(folder, exhibit.run, study, engine, begin)
-        where = store.made(folder, exhibit.run, study)
+        file = store.file_of(folder, exhibit.run, study)
+        store.ship(file, trials)
+        where = store.made(file)
         made[exhibit.label] = _outcome(paper, exhibit, own, study, found, where, docs)
         # Read again, since others may have written, and kept at once, since the next
         # may take an hour.
@@ -47,6 +57,45 @@ def regenerate(
         known.setdefault(exhibit.label, {})[own] = made[exhibit.label]
         page = pages.write(docs, _results(paper, known))
     return page, made
+
+
+def trials_of(docs: Path, key: str) -> Path:
+    """The folder of a paper's raw trials."""
+    return docs / key / "trials"
+
+
+def judge(paper: Paper, docs: Path = DOCS) -> Path:
+    """Judge again all that is known of a paper, without a run, and write its page.
+
+    From raw trials where they are shipped, else by the number, interval and rule of
+    each row. Nothing is drawn. DataError if nothing is known.
+    """
+    known = pages.kept(docs, paper)
+    if not known:
+        file = pages.results_file(docs, paper.key)
+        raise DataError(f"{file}: nothing is kept of {paper.key}: run it first")
+    for exhibit in paper.exhibits:
+        outcomes = known.get(exhibit.label, {})
+        for variant, outcome in outcomes.items():
+            outcomes[variant] = _judged(exhibit, outcome, docs, paper.key)
+    return pages.write(docs, _results(paper, known))
+
+
+def _judged(
+    exhibit: Exhibit[Any], outcome: pages.Outcome, docs: Path, key: str
+) -> pages.Outcome:
+    file = trials_of(docs, key) / f"{outcome.mark}.npz"
+    if not file.exists():
+        rows = [row.judged() for row in outcome.claims]
+        return msgspec.structs.replace(outcome, claims=rows, trials=None)
+    data = store.read(file)
+    return msgspec.structs.replace(
+        outcome,
+        made=store.made(file) or outcome.made,
+        table=exhibit.table(data) if exhibit.table else [],
+        claims=[pages.Row.of(claim) for claim in exhibit.claims(data)],
+        trials=file.relative_to(docs).as_posix(),
+    )
 
 
 def available(exhibit: Exhibit[Study], variant: Variant, folder: Path) -> Study:
@@ -79,6 +128,7 @@ def _outcome(
     docs: Path,
 ) -> pages.Outcome:
     told = store.fields(study)
+    file = store.file_of(trials_of(docs, paper.key), exhibit.run, study)
     picture = None
     if (draw := exhibit.draw) is not None:
         ending = "" if variant == Variant.QUICK else f"_{variant}"
@@ -91,6 +141,7 @@ def _outcome(
         study=told,
         caption=exhibit.caption.format(**{k: _said(v) for k, v in told.items()}),
         picture=picture,
+        trials=file.relative_to(docs).as_posix() if file.exists() else None,
         table=exhibit.table(found) if exhibit.table else [],
         claims=[pages.Row.of(claim) for claim in exhibit.claims(found)],
     )
@@ -132,5 +183,9 @@ def _results(paper: Paper, known: dict[str, dict[str, pages.Outcome]]) -> pages.
         citation=paper.citation,
         differences=list(paper.differences),
         shown=shown,
+        main=[
+            pages.MainClaim(says=one.says, label=one.exhibit, row=one.row)
+            for one in paper.main
+        ],
         summary=paper.summary(full) if paper.summary and full else [],
     )

@@ -1,7 +1,8 @@
 """What ``melisma papers run`` does and prints."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import (
@@ -16,9 +17,10 @@ from rich.table import Table
 
 from melisma.comparison import Engine
 
+from . import KEYS, find, pages, regenerate
 from .kit import Paper, Variant
 from .pages import Outcome
-from .regenerate import regenerate
+from .regenerate import DOCS
 from .spread import Begin
 
 
@@ -34,12 +36,19 @@ def report(
     """Regenerate a paper, and print its claims."""
     variant = Variant.FULL if full else Variant.QUICK
     with _bar(err) as (watch, begin):
-        page, made = regenerate(
+        page, made = regenerate.regenerate(
             paper, variant, figure=figure, engine=engine, begin=begin, watch=watch
         )
     for label, outcome in made.items():
         out.print(_table(f"{label}, {variant}", outcome))
     out.print(f"Written: {page}", highlight=False)
+
+
+def judge(keys: Sequence[str], *, out: Console, docs: Path = DOCS) -> None:
+    """Judge papers again from what is kept of them; all of which something is."""
+    every = [key for key in KEYS if pages.results_file(docs, key).exists()]
+    for paper in [find(key) for key in keys or every]:
+        out.print(f"Written: {regenerate.judge(paper, docs)}", highlight=False)
 
 
 @contextmanager
@@ -67,8 +76,14 @@ def _bar(err: Console) -> Iterator[tuple[Callable[[str], None], Begin]]:
 
 def _table(title: str, outcome: Outcome) -> Table:
     table = Table(
-        "claim", "printed", "ours", "verdict", title=title, title_justify="left"
+        "claim",
+        "whose",
+        "printed",
+        "ours",
+        "verdict",
+        title=title,
+        title_justify="left",
     )
     for row in outcome.claims:
-        table.add_row(row.what, row.printed, row.ours, row.verdict)
+        table.add_row(row.what, row.kind, row.printed, row.ours, row.verdict)
     return table

@@ -4,6 +4,9 @@
 name with ``.json`` the study, and on which commit and CPU it was run. Another number in
 the study is another file; to have a run done again, delete its file. While it is under
 way, the folder of the same name with ``.parts`` has the trials that have ended.
+
+Files that are small enough are copied to ``docs/papers/KEY/trials``, which is part of
+the repository: who has not run a study judges and draws it from there.
 """
 
 import hashlib
@@ -52,15 +55,44 @@ def mark(run: Run, study: object) -> str:
     return f"{run.__name__}-{hashlib.sha256(told).hexdigest()[:12]}"
 
 
+#: Files up to this size are shipped with the repository.
+SMALL_BYTES = 200_000
+
+
+def file_of(folder: Path, run: Run, study: object) -> Path:
+    """Where the arrays of a run are, once it was done."""
+    return folder / f"{mark(run, study)}.npz"
+
+
+def take(folder: Path, trials: Path, run: Run, study: object) -> None:
+    """Take a run that is shipped for one that was done here, unless one was."""
+    file = file_of(trials, run, study)
+    if file.exists() and not kept(folder, run, study):
+        _copy(file, folder)
+
+
+def ship(file: Path, trials: Path) -> None:
+    """Put a run into the repository, if it is small."""
+    if file.stat().st_size <= SMALL_BYTES:
+        _copy(file, trials)
+
+
+def _copy(file: Path, to: Path) -> None:
+    to.mkdir(parents=True, exist_ok=True)
+    for one in (file.with_suffix(".json"), file):  # last, what says that it is there
+        if one.exists():
+            shutil.copyfile(one, to / one.name)
+
+
 def kept(folder: Path, run: Run, study: object) -> bool:
     """Whether that was run before."""
-    return (folder / f"{mark(run, study)}.npz").exists()
+    return file_of(folder, run, study).exists()
 
 
-def made(folder: Path, run: Run, study: object) -> str:
-    """Return on which commit and CPU a kept run was made, and when; "" if not known."""
+def made(file: Path) -> str:
+    """Return on which commit and CPU a run was made, and when; "" if not known."""
     try:
-        about = (folder / f"{mark(run, study)}.json").read_bytes()
+        about = file.with_suffix(".json").read_bytes()
         return msgspec.json.decode(about, type=_About).made
     except (OSError, msgspec.MsgspecError):
         return ""
@@ -81,9 +113,9 @@ def result(
 
     A run that was stopped goes on with the trials that are missing.
     """
-    file = folder / f"{mark(run, study)}.npz"
+    file = file_of(folder, run, study)
     if file.exists():
-        return _read(file)
+        return read(file)
     parts = file.with_suffix(".parts")
     data = run(study, spread_over(engine, parts, begin))
     _write(file, study, data)
@@ -91,7 +123,8 @@ def result(
     return data
 
 
-def _read(file: Path) -> Data:
+def read(file: Path) -> Data:
+    """Read the arrays of a run; DataError if the file is damaged."""
     try:
         with np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}

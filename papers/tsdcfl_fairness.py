@@ -8,7 +8,7 @@ from melisma.maths import Floats, mean_interval
 from melisma.transmission import jain
 from melisma.views import plots
 
-from .claims import Claim, at_least, at_most, exact, mean_of, near
+from .claims import Claim, Kind, at_least, at_most, exact, mean_of, near, of_kind
 from .kit import Data
 from .tsdcfl_transmission import at
 
@@ -106,6 +106,7 @@ def claims_of_queues(data: Data) -> list[Claim]:
             printed="≥ 0 (C4)",
             ours=exact(float(data["least battery"].min())),
             rule=at_least(0.0),
+            kind=Kind.GIVEN,  # no more is taken than there is
             unit="J",
         ),
     ]
@@ -218,7 +219,7 @@ def claims_of_tradeoff(data: Data) -> list[Claim]:
             )
         )
         found.append(_backlog(data, V_of, backlog, setting))
-    return [*found, _backlog(data, 200.0, 291.0, setting)]
+    return of_kind(Kind.OWN, [*found, _backlog(data, 200.0, 291.0, setting)])
 
 
 def _backlog(data: Data, V: float, printed: float, why: str) -> Claim:
@@ -314,6 +315,7 @@ def claims_of_fairness(data: Data) -> list[Claim]:
             printed="the most",
             ours=mean_of(100.0 * (fair.sum(axis=1) / greedy.sum(axis=1) - 1.0)),
             rule=at_least(0.0),
+            kind=Kind.OWN,
             unit="%",
             digits=1,
         ),
@@ -322,6 +324,7 @@ def claims_of_fairness(data: Data) -> list[Claim]:
             printed="the most",
             ours=mean_of(100.0 * data["utility"][-1] / data["best"]),
             rule=at_least(99.0, weaker=90.0),
+            kind=Kind.OWN,
             unit="%",
         ),
         Claim(
@@ -329,6 +332,7 @@ def claims_of_fairness(data: Data) -> list[Claim]:
             printed="fairer",
             ours=mean_of(jain(fair) - jain(greedy)),
             rule=at_least(0.0),
+            kind=Kind.OWN,
             digits=3,
         ),
         Claim(
@@ -336,5 +340,6 @@ def claims_of_fairness(data: Data) -> list[Claim]:
             printed="fairer",
             ours=mean_of(fair.min(axis=1) / greedy.min(axis=1)),
             rule=at_least(1.0),
+            kind=Kind.OWN,
         ),
     ]

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import torch
 
-from .claims import Claim, at_least, at_most, exact
+from .claims import Claim, Kind, at_least, at_most, exact, of_kind
 from .kit import Cells, Data, Spread, in_order
 from .tsdcfl_training import Descending, TrainingStudy, plain_sum
 
@@ -45,7 +45,7 @@ def table_of_rounding(data: Data) -> Cells:
 
 def claims_of_rounding(data: Data) -> list[Claim]:
     """What is the code's doing, and what is not."""
-    return [
+    rows = [
         Claim(
             what="Model of plain descent apart from itself, if its gradients are "
             "summed in six pieces, in 10⁻¹² of its length, in float64",
@@ -63,3 +63,4 @@ def claims_of_rounding(data: Data) -> list[Claim]:
             why="no sample came near to the kink of a ReLU or a pool",
         ),
     ]
+    return of_kind(Kind.OWN, rows)

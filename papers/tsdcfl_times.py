@@ -9,7 +9,17 @@ from matplotlib.figure import Figure
 from melisma.coding import TwoStage, genie_s
 from melisma.maths import Floats, mean_interval
 
-from .claims import Claim, Measured, at_least, at_most, exact, mean_of, near
+from .claims import (
+    Claim,
+    Kind,
+    Measured,
+    at_least,
+    at_most,
+    exact,
+    mean_of,
+    near,
+    of_kind,
+)
 from .kit import Data, Spread, in_order
 from .tsdcfl_testbed import (
     ANEW,
@@ -174,16 +184,16 @@ def claims_of_times(data: Data) -> list[Claim]:
     for late, other in product((1, 2), ("CR", "FR")):
         found += [_busier(data, late, other), _less_work(data, late, other)]
     found += [_fewer_coded(data, late) for late in (1, 2)]
-    found.append(_not_triggered(data))
+    own = [_not_triggered(data)]
     for late in (1, 2):
-        found += [_never_below_hetero(data, late), _ours(data, late)]
+        own += [_never_below_hetero(data, late), _ours(data, late)]
         for name, other in product(("ours, told", OURS), SAVED):
-            found.append(_saved(data, late, name, other))
+            own.append(_saved(data, late, name, other))
     for name, values in PROTOTYPE.items():
         for late, printed in zip((1, 2), values, strict=True):
             if printed is not None:
-                found.append(_as_prototype(data, late, name, printed))
-    return found
+                own.append(_as_prototype(data, late, name, printed))
+    return [*found, *of_kind(Kind.OWN, own)]
 
 
 def _lower(data: Data, late: int, other: str, name: str = TSDCFL) -> Claim:
@@ -193,6 +203,7 @@ def _lower(data: Data, late: int, other: str, name: str = TSDCFL) -> Claim:
         printed="lower",
         ours=less(data[f"{late}/{name}/time"], data[f"{late}/{other}/time"]),
         rule=at_least(0.0),
+        kind=Kind.PAPER if name == TSDCFL else Kind.OWN,
         unit="%",
         digits=1,
         why=_why_predicted(data, late, other) if name == TSDCFL else waits,

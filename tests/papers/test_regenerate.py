@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from papers import pages, store
 from papers.kit import Data, Exhibit, Paper, Spread, Variant
-from papers.regenerate import available, regenerate
+from papers.regenerate import available, judge, regenerate
 from papers.spread import spread_over
 from papers.tsdcfl_testbed import BED, Scheme, planned
 from tests.papers import toy
@@ -189,12 +190,13 @@ def test_a_trial_that_is_lost_ends_the_run_and_keeps_the_others(tmp_path: Path) 
 def test_no_row_is_without_a_number(tmp_path: Path) -> None:
     page = made(toy.PAPER, QUICK, tmp_path)
     rows = [line.split(" | ") for line in page.splitlines() if " | quick | " in line]
-    assert len(rows) == 4
+    assert len(rows) == 6
     for row in rows:
-        number, half = row[3].removesuffix(" m").split(" ± ")
+        number, *half = row[4].removesuffix(" m").split(" ± ")
         assert float(number) > 0
-        assert float(half) > 0
-        assert row[4] in ("**holds**", "**holds weaker**")
+        assert all(float(one) > 0 for one in half)
+        assert row[5] in ("**holds**", "**holds weaker**")
+        assert row[1] in ("paper", "given")
 
 
 def test_the_page_names_command_differences_figures_and_study(tmp_path: Path) -> None:
@@ -217,7 +219,7 @@ def test_both_variants_are_shown_once_both_were_run(tmp_path: Path) -> None:
     page = made(toy.PAPER, QUICK, tmp_path)
     assert "toy/fig1.1_numbers.png" in page
     assert "toy/fig1.1_numbers_full.png" in page
-    assert page.count("| full |") == page.count("| quick |") == 4
+    assert page.count("| full |") == page.count("| quick |") == 6
 
 
 def test_what_a_changed_study_came_to_before_is_not_shown(tmp_path: Path) -> None:
@@ -225,7 +227,7 @@ def test_what_a_changed_study_came_to_before_is_not_shown(tmp_path: Path) -> Non
     changed = replace(toy.FIGURE, full=toy.Study(trials=9))
     page = made(replace(toy.PAPER, exhibits=(changed, toy.TABLE)), QUICK, tmp_path)
     assert "fig1.1_numbers_full.png" not in page
-    assert page.count("| full |") == 2
+    assert page.count("| full |") == 3
 
 
 def test_one_figure_alone_leaves_the_others_as_they_were(tmp_path: Path) -> None:
@@ -280,10 +282,71 @@ def test_what_was_run_is_drawn_again_without_its_data_set(tmp_path: Path) -> Non
 def test_the_gallery_shows_every_paper(tmp_path: Path) -> None:
     for key in ("toy", "game"):
         made(replace(toy.PAPER, key=key), QUICK, tmp_path)
-    gallery = (tmp_path / "docs/README.md").read_text()
+    gallery = (tmp_path / "docs/gallery.md").read_text()
     assert "[A toy](toy.md)" in gallery
     assert "![Figure 1.1](game/fig1.1_numbers.png)" in gallery
-    assert "Claims judged: 8 (holds 4, holds weaker 4, does not hold 0)." in gallery
+    assert (
+        "Claims of the papers: 8 (holds 4, holds weaker 4, does not hold 0, not "
+        "decided 0). Given by construction or calibration: 4 (holds 4, holds weaker 0, "
+        "does not hold 0, not decided 0)." in gallery
+    )
+
+
+def test_the_index_has_the_main_claims_and_leads_to_their_rows(tmp_path: Path) -> None:
+    page = made(toy.PAPER, QUICK, tmp_path)
+    index = (tmp_path / "docs/README.md").read_text()
+    (line,) = [line for line in index.splitlines() if "Much is drawn" in line]
+    assert "[holds weaker](toy.md#figure-1-1-much-of-it)" in line
+    assert "it is a toy" in line
+    assert page.count('<a id="figure-1-1-much-of-it"></a>much of it') == 1
+    assert "| [A toy](toy.md) | 2 | 2 | 0 | 0 | 0 of 0 | 2 of 2 |" in index
+
+
+def test_a_main_claim_that_was_not_run_is_said(tmp_path: Path) -> None:
+    made(toy.PAPER, QUICK, tmp_path, figure="II")
+    index = (tmp_path / "docs/README.md").read_text()
+    assert "| Much is drawn |  |  | not run |  |" in index
+
+
+def test_small_trials_are_shipped_and_judged_without_a_run(tmp_path: Path) -> None:
+    page = made(toy.PAPER, QUICK, tmp_path)
+    (file,) = (tmp_path / "docs/toy/trials").glob("*.npz")
+    assert f"raw trials are [kept](toy/trials/{file.name})" in page
+    shutil.rmtree(tmp_path / "runs")
+    # Another rule is another verdict, of the same trials.
+    stricter = replace(toy.FIGURE, claims=lambda data: toy.claims(data)[:1])
+    paper = replace(toy.PAPER, exhibits=(stricter, toy.TABLE))
+    again = judge(paper, tmp_path / "docs").read_text()
+    assert again.count("| quick |") == 4
+    assert judge(toy.PAPER, tmp_path / "docs").read_text() == page
+
+
+def test_trials_that_are_shipped_are_drawn_without_a_run(tmp_path: Path) -> None:
+    made(toy.PAPER, QUICK, tmp_path)
+    shutil.rmtree(tmp_path / "runs")
+    exhibit, seen = counted(toy.FIGURE)
+    made(replace(toy.PAPER, exhibits=(exhibit,)), QUICK, tmp_path)
+    assert not seen
+
+
+def test_large_trials_are_not_shipped_and_their_rows_judged_as_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "SMALL_BYTES", 10)
+    page = made(toy.PAPER, QUICK, tmp_path)
+    assert not (tmp_path / "docs/toy/trials").exists()
+    assert "raw trials are not kept" in page
+    file = pages.results_file(tmp_path / "docs", "toy")
+    good = file.read_text()
+    assert '"verdict": "holds weaker"' in good
+    file.write_text(good.replace('"verdict": "holds weaker"', '"verdict": "holds"'))
+    assert judge(toy.PAPER, tmp_path / "docs").read_text() == page
+    assert file.read_text() == good
+
+
+def test_nothing_is_judged_where_nothing_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nothing is kept of toy: run it first"):
+        judge(toy.PAPER, tmp_path)
 
 
 def test_a_damaged_page_is_named(tmp_path: Path) -> None:

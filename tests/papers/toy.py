@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.figure import Figure
-from papers.claims import Claim, at_least, mean_of
-from papers.kit import Data, Exhibit, Paper, Spread, in_order
+from papers.claims import Claim, Kind, at_least, exact, mean_of, near
+from papers.kit import Data, Exhibit, Main, Paper, Spread, in_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,13 @@ def claims(data: Data) -> list[Claim]:
             unit="m",
             why="it is a toy",
         ),
+        Claim(
+            what="that it is drawn",
+            printed="yes",
+            ours=exact(1.0),
+            rule=near(1.0, 0.0),
+            kind=Kind.GIVEN,
+        ),
     ]
 
 
@@ -76,5 +83,6 @@ PAPER = Paper(
     title="A toy",
     citation="Nobody.",
     differences=("It is no paper.",),
+    main=(Main("Much is drawn", "Figure 1.1", "much of it"),),
     exhibits=(FIGURE, TABLE),
 )

@@ -65,6 +65,21 @@ def run_paper(
         )
 
 
+@app.command("judge", cls=Command)
+def judge_papers(
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY...", help="The papers; all that are kept if none."),
+    ] = None,
+) -> None:
+    """Judge the claims of papers again, and write their pages, without a run.
+
+    From the raw trials that are kept in docs/papers/KEY/trials, and where there are
+    none from the number, interval and rule of each row in docs/papers/KEY/results.json.
+    """
+    _package("report").judge(keys or [], out=console())
+
+
 def _package(module: str = "") -> Any:
     """Return a module of the papers' package, which is no part of this one."""
     try:
