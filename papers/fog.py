@@ -59,7 +59,10 @@ def embedded(study: Study) -> Study:
     return replace(study, dataset="mnist-5k", passes=10)
 
 
-SETTINGS_QUICK, SETTINGS_FULL = FogStudy(seeds=15), FogStudy(seeds=50)
+#: Samples that Table III's totals over its unit costs come to.
+IMPLIED = 4_400
+SETTINGS_QUICK = FogStudy(collected=IMPLIED, passes=10, seeds=20)
+SETTINGS_FULL = replace(SETTINGS_QUICK, model="FogCNN", seeds=50)
 METHODS_QUICK = MethodsStudy(others=(1, 16), seeds=3)
 READINGS = ReadingsStudy(seeds=3)
 SIZES, PERIODS, DENSITIES = SizesStudy(), PeriodsStudy(), DensitiesStudy()
