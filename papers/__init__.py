@@ -17,7 +17,6 @@ KEYS = (
     "med",
     "tsdcfl",
     "fog",
-    "fog_convex",
     "peers",
 )
 
