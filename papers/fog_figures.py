@@ -7,7 +7,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
-from matplotlib.transforms import ScaledTranslation
 from scipy.stats import spearmanr
 
 from melisma.maths import Floats, mean_interval
@@ -60,26 +59,21 @@ def costs_of(data: Data, case: str) -> Floats:
     return np.stack([data[f"{case}/{name}"] for name in COSTS], axis=1)
 
 
-def line(
-    ax: Axes, x: Floats, values: Sequence[Floats], look: plots.Look, aside: float = 0.0
-) -> float:
-    """Draw means of shares in %, with intervals; return the last.
+def line(ax: Axes, x: Floats, values: Sequence[Floats], look: plots.Look) -> float:
+    """Draw means of shares in %, with intervals; return the last mean.
 
-    ``aside`` moves it by points, so that intervals of two lines do not hide each other.
     No interval reaches beyond what a share can be.
     """
     mean, half = mean_interval(np.stack(values, axis=1))
-    reach = np.minimum(half, mean), np.minimum(half, 100.0 - mean)
-    moved = ScaledTranslation(aside / 72.0, 0.0, ax.figure.dpi_scale_trans)
+    reach = np.minimum([half, half], [mean, 100.0 - mean]).clip(min=0.0)
     ax.errorbar(
         x,
         mean,
-        np.maximum(reach, 0.0),
+        reach,
         color=look.colour,
         marker=look.marker,
         capsize=2,
         elinewidth=1.0,
-        transform=ax.transData + moved,
     )
     return float(mean[-1])
 
@@ -89,9 +83,12 @@ def lines_by_error(
 ) -> None:
     """Draw a share of cases ``error/x`` in %, a line for each reading of the error."""
     ends = []
-    for (error, look), aside in zip(ERROR_LOOKS.items(), (-2.0, 2.0), strict=True):
+    aside = 0.008 * (x[-1] - x[0])  # else one interval may hide the other
+    for (error, look), place in zip(
+        ERROR_LOOKS.items(), (x - aside, x + aside), strict=True
+    ):
         values = [percent(data, f"{error}/{case}", what) for case in _keys(x)]
-        ends.append((error, look.colour, line(ax, x, values, look, aside)))
+        ends.append((error, look.colour, line(ax, place, values, look)))
     in_percent(ax, whole=whole)
     plots.label_ends(ax, ends)
 
@@ -208,23 +205,22 @@ def draw_periods(drawing: Figure, data: Data) -> None:
     """Draw costs and accuracies by either error, the linear one at two f."""
     drawing.set_size_inches(8.4, 5.4)
     panels = drawing.subplots(2, 2)
-    periods, label = data["periods"], "slots between aggregations τ"
-    ends, accuracy = [], panels[1, 1]
+    periods, label = _keys(data["periods"]), "slots between aggregations τ"
+    ends, accuracy, places = [], panels[1, 1], np.arange(float(len(periods)))
     looks = {**ERROR_LOOKS, "cheap": plots.LOOKS["fog:windows"]}
     for ax, way, aside in zip(
-        panels.flat, ("linear", "cheap", "convex"), (-3.0, 0.0, 3.0), strict=False
+        panels.flat, ("linear", "cheap", "convex"), (-0.05, 0.0, 0.05), strict=False
     ):
-        cases = [f"{way}/{case}" for case in _keys(periods)]
-        cost_bars(ax, _keys(periods), [costs_of(data, case) for case in cases])
+        cases = [f"{way}/{case}" for case in periods]
+        cost_bars(ax, periods, [costs_of(data, case) for case in cases])
         name = _way(data, way)
         ax.set(title=f"Cost, {name}", xlabel=label)
         values = [percent(data, case) for case in cases]
-        end = line(accuracy, periods, values, looks[way], aside)
+        end = line(accuracy, places + aside, values, looks[way])
         ends.append((name.replace(" error", ""), looks[way].colour, end))
     name_costs(panels[0, 0])
-    accuracy.set(title="Accuracy", xlabel=label, xscale="log")
-    accuracy.set_xticks(periods, _keys(periods))
-    accuracy.minorticks_off()
+    accuracy.set(title="Accuracy", xlabel=label)
+    accuracy.set_xticks(places, periods)
     in_percent(accuracy)
     plots.label_ends(accuracy, ends)
 
@@ -334,15 +330,27 @@ def draw_densities(drawing: Figure, data: Data) -> None:
         cases = [f"{error}/{case}" for case in _keys(rho)]
         cost_bars(ax, _keys(rho), [costs_of(data, case) for case in cases])
         ax.set(title=f"Cost, {error} error", xlabel=label)
-    units = panels[1, 1]
+    ends = []
     for error, look in ERROR_LOOKS.items():
         discard = np.stack([data[f"{error}/{case}/discard"] for case in _keys(rho)], 1)
         mean, half = mean_interval(discard)
-        units.errorbar(
-            rho, mean, half, color=look.colour, marker=look.marker, capsize=2
+        panels[1, 1].errorbar(
+            rho,
+            mean,
+            half,
+            color=look.colour,
+            marker=look.marker,
+            capsize=2,
+            elinewidth=1.0,
         )
-    units.set(title="Cost of discarding", xlabel=label, ylabel="per sample collected")
-    units.set_ylim(bottom=0.0)
+        ends.append((error, look.colour, float(mean[-1])))
+    panels[1, 1].set(
+        title="Cost of discarding",
+        xlabel=label,
+        ylabel="per sample collected",
+        ylim=(0.0, None),
+    )
+    plots.label_ends(panels[1, 1], ends)
     name_costs(panels[2, 0])
 
 
