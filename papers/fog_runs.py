@@ -4,8 +4,7 @@ A case is a row of a table or a point of a figure. Its arrays have names like
 ``B/accuracy``, with seeds on the first axis.
 """
 
-import copy
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
@@ -25,13 +24,13 @@ from melisma.jobs import (
     TrainingTable,
 )
 from melisma.launch import build
-from melisma.learning import Part, evaluate, loss_of, put
-from melisma.maths import Floats
+from melisma.learning import Part
 from melisma.runs import Record, evaluations
 from melisma.system import DelayLaw, Mode
 from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 from melisma.views import fog as moves
 
+from .fog_losses import WatchedDevices, local_losses
 from .kit import Data, Spread, in_order
 
 #: What is paid for, by the sample collected.
@@ -243,48 +242,6 @@ def run_with(crew: Any, simulation: Any, study: FogStudy) -> Data:
     simulation = replace(simulation, built=built._replace(algorithm=fog))
     simulation.run(watch=records.append)
     return told(records, problems[-1])
-
-
-class WatchedDevices:
-    """Simulated devices whose models are kept, as they are before each average."""
-
-    def __init__(self, crew: Any) -> None:
-        self._crew = crew
-        #: Of each cycle and device; who did not train has the model it was given.
-        self.models: list[list[Mapping[str, Any]]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._crew, name)
-
-    async def start(
-        self, parameters: Mapping[str, Any], slot: int, deadline_s: float
-    ) -> Any:
-        """Begin a cycle: every device is given this model."""
-        self.models.append([parameters] * len(self._crew.learners))
-        return await self._crew.start(parameters, slot, deadline_s)
-
-    async def finish(self, deadline_s: float) -> AsyncIterator[Any]:
-        """Yield the models of those that trained."""
-        async for updates in self._crew.finish(deadline_s):
-            for row, report in enumerate(updates.reports):
-                self.models[-1][report.learner] = {
-                    name: stack[row].clone()
-                    for name, stack in updates.parameters.items()
-                }
-            yield updates
-
-
-def local_losses(
-    models: Sequence[Sequence[Mapping[str, Any]]], task: Any, own: Sequence[Part]
-) -> Floats:
-    """L_i(w_i) of each device i on its own samples; cycles × devices."""
-    model, loss = copy.deepcopy(task.model), loss_of(task.training)
-
-    def local(parameters: Mapping[str, Any], samples: Part) -> float:
-        put(dict(parameters), model)
-        return evaluate(model, samples, loss, ()).loss
-
-    return np.array([list(map(local, cycle, own)) for cycle in models])
 
 
 def since_aggregation(problem: Movement, study: FogStudy) -> Movement:

@@ -319,9 +319,11 @@ def table_of_readings(data: Data) -> list[list[str]]:
     rows = [["reading", *SETTINGS]]
     for n, (batch, passes, collected) in enumerate(data["readings"]):
         step = f"batch {batch:g}" if batch < 1000 else "one gradient a slot, Eq. (3)"
-        amount = "" if np.isnan(collected) else f", {collected:,.0f} samples in all"
+        half = np.isnan(collected)
+        amount = "half of the training set" if half else f"{collected:,.0f} samples"
         cells = [shown(percent(data, f"{n}/{setting}"), 1) for setting in SETTINGS]
-        rows.append([f"accuracy (%): {step}, {passes:g} passes{amount}", *cells])
+        often = "once" if passes == 1 else f"{passes:g} times"
+        rows.append([f"accuracy (%): {step}, {often} over {amount}", *cells])
     rows.append(["accuracy (%): printed", *_printed(0)])
     for (s, lasting), (k, f) in product(
         enumerate(("once", "for each slot")), enumerate(data["discards"])

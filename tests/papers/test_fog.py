@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from papers import fog_tables
+from papers import fog_tables, store
 from papers.claims import Verdict
 from papers.fog import PAPER
 from papers.fog_figures import claims_of_media
@@ -21,6 +21,7 @@ from papers.fog_lemma import (
     claims_of_lemma,
     run_lemma,
 )
+from papers.fog_losses import WatchedDevices, local_losses
 from papers.fog_runs import (
     Case,
     FogStudy,
@@ -28,15 +29,14 @@ from papers.fog_runs import (
     Medium,
     SizesStudy,
     Trial,
-    WatchedDevices,
     by_error,
     gather,
     job_of,
-    local_losses,
     medium_costs,
     outcome,
     outcome_with_losses,
     run_media,
+    run_sizes,
     run_with,
     since_aggregation,
     told,
@@ -264,6 +264,8 @@ def test_figures_run_by_either_error() -> None:
     linear, convex = by_error(SizesStudy(convex=7.0)).values()
     assert (linear.gamma, convex.gamma) == (0.0, 7.0)
     assert replace(convex, gamma=0.0) == linear
+    assert "gamma" not in store.fields(linear)  # runs that were made keep their mark
+    assert store.mark(run_sizes, linear) != store.mark(run_sizes, convex)
     assert problem_of(replace(SMALL, gamma=10.0)).gamma.min() == 10.0
 
 
