@@ -345,7 +345,7 @@ def claims_of_readings(data: Data) -> list[Claim]:
         same = (data["readings"][:, :2] == (batch, passes)).all(axis=1)
         return int(np.flatnonzero(same & np.isnan(data["readings"][:, 2]))[0])
 
-    eq3, once, ten = reading(1000, 1), reading(10, 1), reading(10, 10)
+    eq3, judged, ten = reading(1000, 1), reading(10, 1), reading(10, 10)
     return [
         Claim(
             what="Larger samples make B's gradients better than A's: accuracy gained, "
@@ -361,7 +361,7 @@ def claims_of_readings(data: Data) -> list[Claim]:
         Claim(
             what="What is left of B's gain where A passes ten times, for as many steps",
             printed="7.35 points",
-            ours=mean_of(percent(data, f"{once}/B") - percent(data, f"{ten}/A")),
+            ours=mean_of(percent(data, f"{judged}/B") - percent(data, f"{ten}/A")),
             rule=at_least(7.35, weaker=0.0),
             unit="points",
             digits=1,
