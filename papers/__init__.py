@@ -18,7 +18,6 @@ KEYS = (
     "med",
     "tsdcfl",
     "fog",
-    "fog_convex",
     "peers",
 )
 

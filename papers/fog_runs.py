@@ -4,10 +4,10 @@ A case is a row of a table or a point of a figure. Its arrays have names like
 ``B/accuracy``, with seeds on the first axis.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,12 +24,13 @@ from melisma.jobs import (
     TrainingTable,
 )
 from melisma.launch import build
-from melisma.maths import Floats
+from melisma.learning import Part
 from melisma.runs import Record, evaluations
 from melisma.system import DelayLaw, Mode
 from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 from melisma.views import fog as moves
 
+from .fog_losses import WatchedDevices, local_losses
 from .kit import Data, Spread, in_order
 
 #: What is paid for, by the sample collected.
@@ -45,6 +46,8 @@ SETTINGS = {
 METHODS = {"central": "fog:central", "federated": "fog:federated", "aware": "B"}
 MEDIA = {"LTE": profiles.LTE, "WiFi": profiles.WIFI}
 TOPOLOGIES = ("social", "hierarchical", "full")
+#: Readings of the error in Figs. 5 to 7.
+ERRORS = ("linear", "convex")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,15 @@ class FogStudy:
 
 
 Study = TypeVar("Study", bound=FogStudy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorsStudy(FogStudy):
+    """Runs by two readings of the error: linear, and convex beside it."""
+
+    #: γ of the convex one: a device that trains on nothing in a slot then costs as much
+    #: as discarding five samples in the first.
+    convex: float = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,21 +113,20 @@ class ReadingsStudy(FogStudy):
         Reading(10, 10),
         Reading(1000, 1),
         Reading(1, 1, 4_400),
-        Reading(10, 10, 4_400),
     )
     discards: tuple[float, ...] = (0.5, 1.0, 2.0, 5.0, 20.0)
     draws: int = 10  #: of costs, without training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizesStudy(FogStudy):
+class SizesStudy(ErrorsStudy):
     """Every number that Fig. 5 depends on."""
 
     sizes: tuple[int, ...] = (5, 10, 20, 30, 50)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodsStudy(FogStudy):
+class PeriodsStudy(ErrorsStudy):
     """Every number that Fig. 6 depends on."""
 
     periods: tuple[int, ...] = (1, 5, 10, 20, 50)
@@ -124,7 +135,7 @@ class PeriodsStudy(FogStudy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DensitiesStudy(FogStudy):
+class DensitiesStudy(ErrorsStudy):
     """Every number that Fig. 7 depends on."""
 
     densities: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -140,7 +151,6 @@ class MediaStudy:
     most: float = 60.0  #: samples of a device in a slot
     discard: float = 1.0  #: f, the same in all slots
     seeds: int = 20
-    gamma: float = field(default=0.0, metadata={"added": True})  #: as of a FogStudy
 
 
 class Case(NamedTuple):
@@ -197,9 +207,27 @@ def job_of(study: FogStudy, setting: str, seed: int) -> Job:
 
 
 def outcome(trial: Trial) -> Data:
-    """Run a trial: accuracy, costs, where data went, losses."""
+    """Run a trial: accuracy, costs, where data went."""
     (study, setting), seed = trial
     simulation = build(job_of(study, setting, seed))
+    return run_with(simulation.built.crew, simulation, study)
+
+
+def outcome_with_losses(trial: Trial) -> Data:
+    """The same, and the loss of each device on its own data, cycle by cycle."""
+    (study, setting), seed = trial
+    simulation = build(job_of(study, setting, seed))
+    crew, task = WatchedDevices(simulation.built.crew), simulation.built.task
+    found = run_with(crew, simulation, study)
+    own = [
+        Part(task.taken.train, crew.own_rows[name][: int(collected)])
+        for name, collected in zip(crew.learners, found["own"], strict=True)
+    ]
+    return {**found, "loss": local_losses(crew.models, task, own)}
+
+
+def run_with(crew: Any, simulation: Any, study: FogStudy) -> Data:
+    """Simulate with these devices; what it comes to."""
     built, problems, records = simulation.built, list[Movement](), list[Record]()
     settings = built.algorithm.settings
 
@@ -210,10 +238,10 @@ def outcome(trial: Trial) -> Data:
         problems.append(since_aggregation(problem, study) if study.resets else problem)
         return problems[-1]
 
-    fog = Fog(built.crew, replace(settings, environment=environment))
+    fog = Fog(crew, replace(settings, environment=environment))
     simulation = replace(simulation, built=built._replace(algorithm=fog))
     simulation.run(watch=records.append)
-    return told(records, problems[-1], simulation.job.cycles)
+    return told(records, problems[-1])
 
 
 def since_aggregation(problem: Movement, study: FogStudy) -> Movement:
@@ -223,7 +251,7 @@ def since_aggregation(problem: Movement, study: FogStudy) -> Movement:
     return replace(problem, discard_cost=falls)
 
 
-def told(records: Sequence[Record], problem: Movement, cycles: int) -> Data:
+def told(records: Sequence[Record], problem: Movement) -> Data:
     """What a run comes to; costs and shares are per sample collected."""
     moved = [record for record in records if isinstance(record, mel.Moved)]
     sums = moves.total(moved)
@@ -244,26 +272,20 @@ def told(records: Sequence[Record], problem: Movement, cycles: int) -> Data:
     return {
         **{name: np.array(value) for name, value in values.items()},
         "sent_by_slot": sent / np.maximum(problem.data.sum(axis=1), 1.0),
-        "loss": losses(records, cycles),
+        "own": problem.data.sum(axis=0),
     }
 
 
-def losses(records: Sequence[Record], cycles: int) -> Floats:
-    """Mean loss of each device in each cycle, before its steps; NaN: did not train."""
-    names = sorted({r.learner for r in records if isinstance(r, mel.Moved)})
-    found = np.full((cycles, len(names)), np.nan)
-    for record in records:
-        if isinstance(record, mel.Trained) and record.loss is not None:
-            found[record.cycle - 1, names.index(record.learner)] = record.loss
-    return found
-
-
-def gather(cases: Mapping[str, tuple[Case, int]], spread: Spread) -> Data:
+def gather(
+    cases: Mapping[str, tuple[Case, int]],
+    spread: Spread,
+    trial: Callable[[Trial], Data] = outcome,
+) -> Data:
     """Run every case with so many seeds; arrays by case and name."""
     trials = [
         Trial(case, seed) for case, seeds in cases.values() for seed in range(seeds)
     ]
-    found = iter(spread(outcome, trials))
+    found = iter(spread(trial, trials))
     data: Data = {}
     for name, (_, seeds) in cases.items():
         rows = [next(found) for _ in range(seeds)]
@@ -275,7 +297,8 @@ def gather(cases: Mapping[str, tuple[Case, int]], spread: Spread) -> Data:
 
 def run_settings(study: FogStudy, spread: Spread = in_order) -> Data:
     """Table III and Fig. 4: settings A to D."""
-    return gather({name: (Case(study, name), study.seeds) for name in SETTINGS}, spread)
+    cases = {name: (Case(study, name), study.seeds) for name in SETTINGS}
+    return gather(cases, spread, outcome_with_losses)
 
 
 def run_methods(study: MethodsStudy, spread: Spread = in_order) -> Data:
@@ -308,7 +331,7 @@ def run_readings(study: ReadingsStudy, spread: Spread = in_order) -> Data:
     draws = [
         Draw(
             *(setting, study.devices, study.slots, study.windows),
-            *(discard, steady, seed, study.gamma),
+            *(discard, steady, seed),
         )
         for steady, discard, setting, seed in product(
             (True, False), study.discards, SETTINGS, range(study.draws)
@@ -335,7 +358,6 @@ class Draw(NamedTuple):
     discard: float
     steady: bool
     seed: int
-    gamma: float = 0.0
 
 
 def unit_cost(draw: Draw) -> float:
@@ -348,7 +370,6 @@ def unit_cost(draw: Draw) -> float:
         slots=draw.slots,
         discard=draw.discard,
         steady=draw.steady,
-        gamma=draw.gamma,
     )
     return float(sum(per_sample(problem, flows)))
 
@@ -359,24 +380,32 @@ def per_sample(problem: Movement, flows: Flows) -> tuple[float, float, float]:
     return paid.process / samples, paid.transfer / samples, paid.error / samples
 
 
+def by_error(study: ErrorsStudy) -> dict[str, ErrorsStudy]:
+    """The study by either reading of the error; names as in ERRORS."""
+    return {
+        error: replace(study, gamma=gamma)
+        for error, gamma in zip(ERRORS, (0.0, study.convex), strict=True)
+    }
+
+
 def run_sizes(study: SizesStudy, spread: Spread = in_order) -> Data:
-    """Fig. 5: setting B by the number of devices."""
+    """Fig. 5: setting B by the number of devices, ``error/devices``."""
     cases = {
-        str(n): (Case(replace(study, devices=n), "B"), study.seeds) for n in study.sizes
+        f"{error}/{n}": (Case(replace(one, devices=n), "B"), study.seeds)
+        for (error, one), n in product(by_error(study).items(), study.sizes)
     }
     return {"sizes": np.array(study.sizes, dtype=np.float64), **gather(cases, spread)}
 
 
 def run_periods(study: PeriodsStudy, spread: Spread = in_order) -> Data:
-    """Fig. 6: settings B and D by the slots between aggregations, B at two f."""
-    ways = {"B": ("B", study.discard), "D": ("D", study.discard)}
-    ways["cheap"] = "B", study.cheap
+    """Fig. 6: setting B by the slots between aggregations, the linear error at two f.
+
+    ``error/slots``, or ``cheap/slots`` of the other f.
+    """
+    ways = {**by_error(study), "cheap": replace(study, discard=study.cheap)}
     cases = {
-        f"{name}/{tau}": (
-            Case(replace(study, period=tau, discard=discard), setting),
-            study.seeds,
-        )
-        for (name, (setting, discard)), tau in product(ways.items(), study.periods)
+        f"{name}/{tau}": (Case(replace(one, period=tau), "B"), study.seeds)
+        for (name, one), tau in product(ways.items(), study.periods)
     }
     periods = np.array(study.periods, dtype=np.float64)
     discards = np.array([study.discard, study.cheap])
@@ -384,10 +413,10 @@ def run_periods(study: PeriodsStudy, spread: Spread = in_order) -> Data:
 
 
 def run_densities(study: DensitiesStudy, spread: Spread = in_order) -> Data:
-    """Fig. 7: setting B by the density of links."""
+    """Fig. 7: setting B by the density of links, ``error/density``."""
     cases = {
-        f"{rho:g}": (Case(replace(study, density=rho), "B"), study.seeds)
-        for rho in study.densities
+        f"{error}/{rho:g}": (Case(replace(one, density=rho), "B"), study.seeds)
+        for (error, one), rho in product(by_error(study).items(), study.densities)
     }
     return {"densities": np.array(study.densities), **gather(cases, spread)}
 
@@ -418,7 +447,6 @@ def medium_costs(one: Medium) -> tuple[float, float, float]:
         links=links,
         link_cost=profile.link_cost(links, rng),
         discard_cost=np.array(one.study.discard),
-        gamma=np.array(one.study.gamma),
     )
     return per_sample(problem, move(problem).flows)
 

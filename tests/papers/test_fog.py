@@ -1,14 +1,16 @@
 """The fog paper: what runs are counted for, and claims that take seconds."""
 
 import asyncio
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.figure import Figure
-from papers import fog_convex, fog_tables, store
+from papers import fog_tables, store
 from papers.claims import Verdict
 from papers.fog import PAPER
 from papers.fog_figures import claims_of_media
@@ -19,32 +21,37 @@ from papers.fog_lemma import (
     claims_of_lemma,
     run_lemma,
 )
+from papers.fog_losses import WatchedDevices, local_losses
 from papers.fog_runs import (
     Case,
-    Draw,
     FogStudy,
     MediaStudy,
     Medium,
+    SizesStudy,
     Trial,
+    by_error,
     gather,
     job_of,
-    losses,
     medium_costs,
     outcome,
+    outcome_with_losses,
     run_media,
-    run_readings,
+    run_sizes,
+    run_with,
     since_aggregation,
     told,
-    unit_cost,
 )
 from papers.kit import Exhibit, Variant, in_order
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
 
 from melisma.algorithms.fog import Environment
 from melisma.fog import Links, Movement, alone, cost, move
 from melisma.fog.profiles import WIFI
 from melisma.fog.topologies import full
 from melisma.launch.simulate import build
-from melisma.runs.records import Evaluated, Moved, Record, Trained
+from melisma.learning.samples import Part
+from melisma.runs.records import Evaluated, Moved, Record
 
 SMALL = FogStudy(dataset="mnist-5k", slots=20, windows=2, passes=3, seeds=2)
 
@@ -88,7 +95,7 @@ def test_costs_are_counted_by_the_sample_collected() -> None:
         moved("a", 3, 10, discarded=10, error_cost=3.0),
         Evaluated(cycle=2, time_s=2.0, task="fog", metrics={"accuracy": 0.5}, loss=1.0),
     ]
-    found = told(records, problem, 3)
+    found = told(records, problem)
     assert found["process"] == pytest.approx(6.0 / 20)
     assert found["transfer"] == pytest.approx(2.0 / 20)
     assert found["discard"] == pytest.approx((1.2 + 10 * 0.3) / 20)
@@ -99,12 +106,41 @@ def test_costs_are_counted_by_the_sample_collected() -> None:
     assert found["accuracy"] == 0.5
 
 
-def test_who_did_not_train_has_no_loss() -> None:
-    trained = Trained(
-        cycle=2, time_s=2.0, task="fog", learner="b", samples=4, batches=1, loss=2.5
+def test_each_device_is_judged_by_its_own_model_on_its_own_data() -> None:
+    study = replace(SMALL, slots=10, windows=1, passes=1)  # one cycle
+    simulation = build(job_of(study, "B", 0))
+    crew, task = WatchedDevices(simulation.built.crew), simulation.built.task
+    model = copy.deepcopy(task.model)  # as all devices are given it
+    found = run_with(crew, simulation, study)
+    parts = [
+        Part(task.taken.train, crew.own_rows[name][: int(samples)])
+        for name, samples in zip(crew.learners, found["own"], strict=True)
+    ]
+    # By torch's own mean over all samples of a device at once.
+    losses = [
+        float(
+            cross_entropy(functional_call(model, dict(w), part[:]["x"]), part[:]["y"])
+        )
+        for w, part in zip(crew.models[0], parts, strict=True)
+    ]
+    np.testing.assert_allclose(
+        local_losses(crew.models, task, parts), [losses], rtol=1e-5
     )
-    found = losses([moved("a", 1, 6), moved("b", 1, 4), trained], 2)
-    np.testing.assert_array_equal(found, [[np.nan, np.nan], [np.nan, 2.5]])
+    trained = [
+        not torch.equal(w[name], value)
+        for w in crew.models[0]
+        for name, value in list(model.state_dict().items())[:1]
+    ]
+    assert 0 < sum(trained) < study.devices  # in B few train
+    # Watching changes nothing.
+    plain = outcome(Trial(Case(study, "B"), 0))
+    assert all((plain[name] == found[name]).all() for name in plain)
+
+
+def test_losses_are_of_each_cycle_and_device() -> None:
+    found = outcome_with_losses(Trial(Case(replace(SMALL, passes=1), "A"), 0))
+    assert found["loss"].shape == (2, SMALL.devices)
+    assert (found["loss"][1] < found["loss"][0]).all()
 
 
 def test_in_a_everything_is_processed_where_it_is_collected() -> None:
@@ -199,6 +235,7 @@ def made_up(trial: Any, todo: Sequence[Any]) -> list[Any]:
         return {
             **{name: rng.random(()) for name in (*names, "accuracy", "collected")},
             "sent_by_slot": rng.random(study.slots),
+            "own": rng.random(study.devices),
             "loss": rng.random((study.slots // study.period, study.devices)),
         }
 
@@ -207,8 +244,8 @@ def made_up(trial: Any, todo: Sequence[Any]) -> list[Any]:
 
 @pytest.mark.parametrize(
     "exhibit",
-    [*PAPER.exhibits, *fog_convex.PAPER.exhibits],
-    ids=lambda exhibit: f"{exhibit.label} {exhibit.file}",
+    PAPER.exhibits,
+    ids=lambda exhibit: exhibit.label,
 )
 def test_every_study_has_all_its_claims(exhibit: Exhibit[Any]) -> None:
     for variant in Variant:
@@ -223,18 +260,12 @@ def test_every_study_has_all_its_claims(exhibit: Exhibit[Any]) -> None:
                 assert len({len(row) for row in exhibit.table(data)}) == 1
 
 
-def test_every_run_may_have_a_convex_error() -> None:
-    linear = {one.name: one for one in PAPER.exhibits}
-    assert {one.name for one in fog_convex.PAPER.exhibits} == linear.keys() - {
-        "Lemma-1"
-    }
-    for one in fog_convex.PAPER.exhibits:
-        mine, theirs = one.quick, linear[one.name].quick
-        assert replace(mine, gamma=0.0) == theirs
-        assert store.mark(one.run, mine) != store.mark(one.run, theirs)
-        assert "gamma" not in store.fields(
-            theirs
-        )  # runs that were made keep their mark
+def test_figures_run_by_either_error() -> None:
+    linear, convex = by_error(SizesStudy(convex=7.0)).values()
+    assert (linear.gamma, convex.gamma) == (0.0, 7.0)
+    assert replace(convex, gamma=0.0) == linear
+    assert "gamma" not in store.fields(linear)  # runs that were made keep their mark
+    assert store.mark(run_sizes, linear) != store.mark(run_sizes, convex)
     assert problem_of(replace(SMALL, gamma=10.0)).gamma.min() == 10.0
 
 
@@ -243,23 +274,6 @@ def test_a_convex_error_is_paid_for() -> None:
     convex = Case(replace(SMALL, passes=1, gamma=10.0), "A")
     one, two = (float(outcome(Trial(c, 0))["discard"]) for c in (case, convex))
     assert one == 0.0 < two
-    medium = Medium(MediaStudy(slots=4), "WiFi", "full", 5, 7)
-    dear = medium._replace(study=replace(medium.study, gamma=10.0))
-    assert sum(medium_costs(dear)) > sum(medium_costs(medium))
-
-
-def test_a_movement_without_training_may_have_a_convex_error_too() -> None:
-    draw = Draw("B", 4, 6, 2, 0.5, True, 0)
-    assert unit_cost(draw._replace(gamma=10.0)) > unit_cost(draw)
-    (exhibit,) = [one for one in fog_convex.PAPER.exhibits if one.run is run_readings]
-    drawn = list[Draw]()
-
-    def watch(trial: Any, todo: Sequence[Any]) -> list[Any]:
-        drawn.extend(one for one in todo if isinstance(one, Draw))
-        return made_up(trial, todo)
-
-    exhibit.run(exhibit.quick, watch)
-    assert {one.gamma for one in drawn} == {exhibit.quick.gamma}
 
 
 LEMMA = LemmaStudy(sizes=(1, 10, 100), passes=(0, 1), draws=4, seeds=3, steps=2)

@@ -40,7 +40,8 @@ class SimulatedDevices(VirtualCrew):
         super().__init__(names, law, [len(rows) for rows in own_rows])
         self._rng = np.random.default_rng([seed, Stream.FLEET])
         shuffled = [self._rng.permutation(rows) for rows in own_rows]
-        self._own = dict(zip(names, shuffled, strict=True))
+        #: Samples that lie on each device, in the order in which it collects them.
+        self.own_rows = dict(zip(names, shuffled, strict=True))
         self._steps, self._training = steps, training
         self._classroom = Classroom(model, samples, training, hardware)
         self._inbox: dict[str, list[Ints]] = {name: [] for name in names}
@@ -60,11 +61,11 @@ class SimulatedDevices(VirtualCrew):
         self, number: int, moves: Mapping[str, Move], slot_s: float
     ) -> dict[str, Done | Lost]:
         """Move samples; training on them waits until the cycle ends."""
-        inbox, done = {name: list[Ints]() for name in self._own}, {}
+        inbox, done = {name: list[Ints]() for name in self.own_rows}, {}
         for name in set(self.learners).difference(moves):  # it is gone, with its work
             self._plans[name], self._trained[name] = [], 0
         for name, move in moves.items():
-            rows = self._own[name][move.skipped : move.skipped + move.collected]
+            rows = self.own_rows[name][move.skipped : move.skipped + move.collected]
             parts = np.split(rows, np.cumsum([move.kept, *move.sent.values()]))
             for receiver, part in zip(move.sent, parts[1:-1], strict=True):
                 inbox[receiver].append(part)
