@@ -8,10 +8,12 @@ from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from safetensors.torch import load_file
 from tests.examples.own import BASE, Declared, job_of, learners_of, patient
+from torch import Tensor, nn
 
 from melisma import rpc
 from melisma.jobs.building import task_of
@@ -124,3 +126,30 @@ def test_a_device_that_has_the_code_alone_fetches_the_base_once(
 
     times = [ran(job, tmp_path / run, 1, join) for run in ("first", "second")]
     assert times == [1, 0]
+
+
+@pytest.mark.slow
+def test_who_trains_fewer_ranks_has_the_same_base(tmp_path: Path) -> None:
+    job, links = patient(job_of("lora", cycles=1, samples=100, deadline=HALF)), Links()
+    groups = [
+        msgspec.structs.replace(g, submodel="rank 2" if g.name == "pi" else None)
+        for g in job.learners
+    ]
+    job = msgspec.structs.replace(job, learners=tuple(groups))
+    learners = learners_of(job)
+    ran(job, tmp_path / "run", 3, joining(learners, links))
+    base = frozen_of(task_of(job).model)
+    assert base
+    for learner in learners[1:]:
+        part = learner._prepared(job.name).parts["rank 2"].part
+        assert all(t.equal(base[n]) for n, t in frozen_of(part.model).items())
+        ranks = {t.shape[axis] for n, t, axis in adapters(part.model)}
+        assert ranks == {2}
+
+
+def adapters(model: nn.Module) -> list[tuple[str, Tensor, int]]:
+    return [
+        (name, getattr(layer, name), axis)
+        for layer in model.modules()
+        for name, axis in getattr(layer, "rank_axes", {}).items()
+    ]

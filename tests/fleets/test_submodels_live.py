@@ -272,7 +272,8 @@ def test_no_other_part_is_made_for_an_orchestrator() -> None:
         submodel="width 0.5",
     )
     orders.check_train(request, spec, None)
-    for wrong in ({"submodel": "width 0.7"}, {"submodel": 3}, {"down": "", "up": ""}):
+    named = ({"submodel": "width 0.7"}, {"submodel": 3})
+    for wrong in (*named, {"down": "", "up": ""}, {"corrected": True}):
         with pytest.raises(ConfigError):
             orders.check_train(msgspec.structs.replace(request, **wrong), spec, None)
     for submodels in (["width 2"], ["tiny"], [7], "width 0.5", ["width 0.5"] * 99):

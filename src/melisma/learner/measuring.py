@@ -7,7 +7,7 @@ from melisma.learner.device import Device, Link, WarmTask, bytes_of
 from melisma.learner.memory import told_if_short
 from melisma.learner.source import Source
 from melisma.learning.benchmark import Line, sizes_of, time_training, time_transfers
-from melisma.learning.samples import Arrays, Samples, fields_of, joined, transformed
+from melisma.learning.samples import Arrays, fields_of, joined, transformed
 from melisma.learning.shards import bytes_of as bytes_of_sample
 
 #: Longest that the background load disturbs a benchmark.
@@ -47,9 +47,6 @@ def measure(device: Device, task: WarmTask, keys: list[str], source: Source) -> 
         sizes, repeats = sizes_of(max(1, len(keys)), task.spec.sizes), task.spec.repeats
         found = _lines(device, task, link, keys, sizes, repeats=repeats)
         speed.link, speed.compute = found
-    if task.spec.submodels:
-        link.complete()
-        task.make_parts(_samples(device, task, link, keys))
     background.rest()
 
 
@@ -72,7 +69,13 @@ def _lines(
         return bytes_of(link.shards(keys[:n]))
 
     transfers = time_transfers(fetch, sizes, repeats=repeats, clock=device.clock)
-    samples = _samples(device, task, link, keys)
+    if spec.federated:
+        samples = device.data().train
+    else:
+        samples = Arrays(joined(device.cache.get(keys, link.shards)))
+    if spec.submodels:  # of a model that is complete
+        link.complete()
+        task.make_parts(samples)
     travels = spec.moving or not spec.federated
     speed.sample_bytes = bytes_of_sample(fields_of(samples)) if travels else 0
     examples = transformed(samples, task.transform)
@@ -87,10 +90,3 @@ def _lines(
             before_batch=link.throttle.batch,
         )
     return transfers, compute
-
-
-def _samples(device: Device, task: WarmTask, link: Link, keys: list[str]) -> Samples:
-    """Return what is trained on: the device's own data, or these shards."""
-    if task.spec.federated:
-        return device.data().train
-    return Arrays(joined(device.cache.get(keys, link.shards)))

@@ -158,10 +158,8 @@ def check_train(request: TrainRequest, spec: TaskSpec, own: int | None) -> None:
         _check_text("down", request.down)
         _check_text("up", request.up)
         Wire.of(request.down, request.up)
-    if request.submodel != "" and (
-        request.submodel not in spec.submodels or not request.up
-    ):
-        raise ConfigError(f"submodel {_shown(request.submodel)} is none of its task's")
+    if request.submodel != "":
+        _check_submodel(request, spec)
     _check_whole("steps", request.steps, 1, MOST_PASSES)
     _check_number("deadline_s", request.deadline_s, most=LONGEST_S)
     if request.late not in list(Late):
@@ -176,6 +174,14 @@ def check_train(request: TrainRequest, spec: TaskSpec, own: int | None) -> None:
             f"{request.samples} samples are not {shards} shards of {spec.shard}"
         )
     _check_passes(request.samples, request.steps, spec.training)
+
+
+def _check_submodel(request: TrainRequest, spec: TaskSpec) -> None:
+    """Check the part of the model that an order names: codecs have to be named, too."""
+    if request.submodel not in spec.submodels:
+        raise ConfigError(f"submodel {_shown(request.submodel)} is none of its task's")
+    if not request.up or request.corrected:
+        raise ConfigError("a submodel is ordered with codecs, and without correction")
 
 
 def check_gradient(request: GradientRequest, spec: TaskSpec) -> None:
