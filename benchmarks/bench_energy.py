@@ -3,6 +3,7 @@ r"""Least energy by a deadline: ours beside ECMTC on its whole grid, and a milli
     python benchmarks/bench_energy.py            three minutes: programs on a sample
     python benchmarks/bench_energy.py --full     their numpy program on the whole grid
     python benchmarks/bench_energy.py --quick    a corner of the grid
+    python benchmarks/bench_energy.py --limits   three limits at once, and nothing else
 
 The grid is ECMTC's: 10 and 100 devices, 1,000 to 5,000 tasks in steps of 100, and
 deadlines 25 to 200 % beyond the least makespan; devices as in `bench_allocators.py`.
@@ -33,6 +34,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from melisma.maths.arrays import Floats, Ints
 from melisma.maths.assignment import cheapest, soonest, within
 from melisma.maths.charges import Certified, least_cost, most_value
+from melisma.maths.limits import Limits, least_within
 from melisma.provenance import provenance
 
 out = Console(width=130)
@@ -222,6 +224,39 @@ def million() -> float:
     return seconds
 
 
+def limited(sizes: list[int]) -> Table:
+    """Return how long three limits with charges take, and how far off it may be."""
+    table = Table("devices", "problem", "ours (s)", "gap")
+    for devices in sizes:
+        rng = np.random.default_rng([100, devices])
+        most = rng.integers(20, 200, devices)
+        least, none = np.ones_like(most), np.zeros(devices)
+        use, charge = (
+            rng.uniform(0.1, 2, (3, devices)),
+            rng.uniform(0, 20, (3, devices)),
+        )
+        value, whole = rng.uniform(0.8, 1, devices), Limits(use, charge, np.zeros(3))
+        budgets = whole.used(most) * [0.3, 0.35, 0.4]
+        both = Limits(use[1:], charge[1:], budgets[1:])
+        workers, number = (least, most), int(0.3 * most.sum())
+        for problem, solve in {
+            "most value": partial(
+                least_within, -value, none, *workers, Limits(use, charge, budgets)
+            ),
+            "least of one": partial(
+                least_within, use[0], charge[0], *workers, both, number
+            ),
+        }.items():
+            began = time.perf_counter()
+            found = solve()
+            seconds = time.perf_counter() - began
+            if found is None:
+                raise RuntimeError(f"{devices} devices, {problem}: nothing is found")
+            gap = f"{found.gap / abs(found.objective):.1e}"
+            table.add_row(f"{devices:,}", problem, f"{seconds:.2f}", gap)
+    return table
+
+
 def main(
     *,
     quick: Annotated[bool, typer.Option(help="A corner of the grid.")] = False,
@@ -231,9 +266,15 @@ def main(
     devices: Annotated[
         int | None, typer.Option(help="10 or 100 alone, of the grid.")
     ] = None,
+    limits: Annotated[
+        bool, typer.Option(help="Three limits at once, and nothing else.")
+    ] = False,
 ) -> None:
     """Solve the grid, print tables, and exit with 1 where a bar is missed."""
     out.print(provenance(), soft_wrap=True)
+    if limits:
+        out.print(limited([10, 100] if quick else [10, 100, 1_000, 10_000, 100_000]))
+        return
     grid = [
         (K, n)
         for K in ((10, 100) if devices is None else (devices,))

@@ -16,6 +16,13 @@ def test_a_corner_of_the_grid_has_both_programs() -> None:
     assert row(text, "100", "least energy")[-1] > 0  # HiGHS
 
 
+@pytest.mark.slow
+def test_three_limits_at_once_are_solved_to_a_gap() -> None:
+    text = run("bench_energy.py", "--limits", "--quick")
+    assert row(text, "10", "most value")[-1] < 1e-9
+    assert row(text, "100", "least of one")[-1] < 0.01
+
+
 def test_one_by_one_is_optimal_by_hand() -> None:
     # The second needs least and has room for two, then the third.
     energy, most = np.array([3.0, 1.0, 2.0]), np.array([9, 2, 9])

@@ -1,8 +1,10 @@
 """Energy in live runs: planned by the job's profile, measured by times or sensors."""
 
+import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.fleets.learners import Steady, changed, live, of
 
@@ -10,7 +12,14 @@ from melisma.algorithms.spending import UNKNOWN
 from melisma.jobs.energy_table import PowerTable
 from melisma.jobs.schema import Job, LearnersTable
 from melisma.runs import records
-from melisma.units import BytesPerSecond, Deadline, Joules, SamplesPerSecond, Watts
+from melisma.units import (
+    BytesPerSecond,
+    Deadline,
+    Joules,
+    SamplesPerSecond,
+    Seconds,
+    Watts,
+)
 
 
 class Counter:
@@ -81,3 +90,28 @@ def test_an_energy_is_kept_by_real_learners(tmp_path: Path) -> None:
     predicted = [r.predicted_j or 0.0 for r in of(records.Allocated, happened)]
     # A shard of the frugal one takes 2.5 J and 0.05 J, the model 0.1 J: two fit.
     assert predicted == pytest.approx([0.0, 5.2])
+
+
+@pytest.mark.slow
+def test_a_live_cycle_waits_until_a_battery_suffices(tmp_path: Path) -> None:
+    phone = PowerTable(
+        computing=Watts(5.0),
+        sending=Watts(1.0),
+        battery=Joules(60.0),
+        start=Joules(1.0),
+        harvest=Watts(1.0),
+        reclaim=Seconds(600.0),
+    )
+    powered = job("energy-least")
+    one = msgspec.structs.replace(powered.learners[1], power=phone)
+    alone = msgspec.structs.replace(powered, learners=(one,))
+    happened = live(alone, tmp_path, [Steady(name="b")])
+    (waited,) = of(records.Waited, happened)
+    (order,) = of(records.Allocated, happened)
+    assert "and batteries" in waited.reason
+    assert order.samples == 200
+    assert order.predicted_j is not None
+    # It began as soon as there was enough, and looks once a second at most.
+    assert waited.time_s < order.time_s
+    assert -0.1 < 1.0 + order.time_s - order.predicted_j < 5.0
+    assert order.risk == pytest.approx(1 - math.exp(-(order.predicted_s or 0.0) / 600))

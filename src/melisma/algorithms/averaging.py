@@ -147,7 +147,7 @@ class Averaging:
         if isinstance(self._crew, Jumps):
             self._crew.wait_until(until_s)
         else:
-            await asyncio.sleep(min(wait_s, WAIT_S))
+            await asyncio.sleep(min(max(wait_s, POLL_S), WAIT_S))
 
     async def _choose_deadline(
         self, auto: Auto, log: CycleLog, among: Bools | None
