@@ -182,7 +182,10 @@ def run_clusters(study: ClusterStudy, spread: Spread = in_order) -> Data:
         for (n, scheme), seed in product(cases, range(study.trials))
     ]
     courses = _courses(jobs, study.testbed, spread)
-    data: Data = {"devices": np.array([len(c) for c in study.clusters], dtype=float)}
+    data: Data = {
+        "devices": np.array([len(c) for c in study.clusters], dtype=float),
+        "testbed": np.array([float(study.testbed)]),
+    }
     for i, (n, scheme) in enumerate(cases):
         some = courses[i * study.trials : (i + 1) * study.trials]
         name = f"{len(study.clusters[n])}/{scheme}"

@@ -127,7 +127,11 @@ def axis_of(exhibit: Exhibit[Study]) -> Axis:
     return TASKS if exhibit.quick.longer_s else LEARNERS
 
 
-@pytest.mark.parametrize("exhibit", find("med").exhibits, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "exhibit",
+    [one for one in find("med").exhibits if one.name != "4.6b"],  # not in the thesis
+    ids=lambda one: one.name,
+)
 def test_the_stored_results_bear_out_what_was_stored(exhibit: Exhibit[Study]) -> None:
     claims = exhibit.claims(stored(axis_of(exhibit)))
     rows = [one for one in claims if "by the stored results" in one.what]
