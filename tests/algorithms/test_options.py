@@ -1,6 +1,7 @@
 """Plans in which learners have options."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,6 +63,26 @@ def test_orders_name_the_option() -> None:
     orders = share_out(task, plan.allocation, 1)
     assert plan.allocation.options is not None
     assert [order.option for order in orders] == plan.allocation.options.tolist()
+
+
+def test_a_run_goes_on_while_nobody_can_train_the_whole_model(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # An hour as now: a part, of everything but the second block, takes a second of it.
+    far = law([0.004] * 3, [0.001] * 3, [3600.0] * 3)
+    parts = replace(
+        TWO,
+        size_bytes=np.array([3600.0, 0.1]),
+        blocks=np.array([[1.0, 1.0], [1.0, 0.0]]),
+        least_coverage=0.1,
+    )
+    task = task_of("csa-options", 1.0, options=parts)
+    plan = asyncio.run(allocate(task, fleet_of(far), 3, only_able=True))
+    assert plan.allocation.options is not None
+    assert (plan.allocation.options[plan.allocation.samples > 0] == 1).all()
+    assert "cycle 3 is planned without coverage: block 1" in caplog.text
+    with pytest.raises(InfeasibleError, match="least coverage"):
+        asyncio.run(allocate(task, fleet_of(far)))
 
 
 def test_where_no_option_fits_it_is_said() -> None:

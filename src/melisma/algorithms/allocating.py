@@ -117,7 +117,7 @@ async def allocate(
     problem = _of_some(task, problem, who)
     if menu is not None:
         problem = problem.with_menu(menu.only(able))
-    allocation = find(task.scheme)(problem)
+    allocation = _allocated(task, problem, cycle, uncovered=only_able)
     options = allocation.options
     whole = Allocation(
         samples=spread(allocation.samples, able, len(able)),
@@ -134,6 +134,26 @@ async def allocate(
     counted = careful(told).expected.per_shard(shard)
     predicted_s = counted.seconds(whole.samples, whole.steps)
     return Plan(whole, predicted_s, planned_s=seconds, law=told, why=why)
+
+
+def _allocated(
+    task: ScheduledTask, problem: Problem, cycle: int, *, uncovered: bool
+) -> Allocation:
+    """Return the scheme's answer; without its least coverage, if none has that.
+
+    So a run goes on whose only learners of the whole model are away. InfeasibleError
+    unless it may be ``uncovered``.
+    """
+    scheme, menu = find(task.scheme), problem.menu
+    try:
+        return scheme(problem)
+    except InfeasibleError as error:
+        if not uncovered or menu is None or not np.any(menu.least_coverage):
+            raise
+        free = replace(menu, least_coverage=0.0)
+        allocation = scheme(replace(problem, menu=free))
+        logger.warning("cycle %d is planned without coverage: %s", cycle, error)
+        return allocation
 
 
 class _Laws(NamedTuple):
