@@ -29,6 +29,8 @@ from melisma.maths.charges import ROUNDING, Certified
 
 #: Workers that branch and bound decides on, and nodes after which it ends.
 FEW, NODES = 30, 300
+#: Workers at most, where those few have no answer.
+MANY = 16 * FEW
 #: Of many, the share of the whole by which its answer may be worse than its best.
 TOLERANCE = 1e-6
 #: Cutting planes at most.
@@ -96,7 +98,7 @@ def least_within(
                 bound = max(bound, found.bound)
             if limits.allow(fixed):  # it may not, by rounding alone
                 return Certified(fixed, total, min(bound, total))
-        if len(core) == len(cost):
+        if len(core) == len(cost) or few >= MANY:
             return None
         few *= 4
 
