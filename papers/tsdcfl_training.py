@@ -254,7 +254,7 @@ def draw_training(drawing: Figure, data: Data) -> None:
     axes = drawing.subplots(2, 4)
     for ax, what, letter in zip(axes[:, 0], ("accuracy", "loss"), "ab", strict=True):
         _over_iterations(ax, data, what)
-        ax.set(title=f"{letter}. {what}", xlabel="iteration")
+        ax.set(title=f"{letter}. {what}, all schemes", xlabel="iteration")
     for column, late in enumerate((1, 2), start=1):
         panels = zip(axes[:, column], ("accuracy", "loss"), "cd", strict=True)
         for ax, what, letter in panels:
@@ -294,8 +294,10 @@ def _over_iterations(ax: Axes, data: Data, what: str) -> None:
     """Draw one line for all schemes."""
     mean, half = mean_interval(data[what])
     x = data["every"][0] * np.arange(1.0, mean.size + 1)
-    line = plots.Line("all schemes", x, mean, half, plots.Look("#333333", "o"))
-    plots.curves(ax, [line])
+    ax.plot(x, mean, color="#333333")
+    ax.fill_between(
+        x, mean - half, mean + half, color="#333333", alpha=0.15, linewidth=0
+    )
     _make_room(ax, what)
 
 
