@@ -58,7 +58,7 @@ def claims_of_rounding(data: Data) -> list[Claim]:
             what="… in float32",
             printed="more (no code has a part in it)",
             ours=exact(1e12 * float(data["float32"].max())),
-            rule=at_least(1e5),
+            rule=at_least(1000.0),
             digits=0,
             why="no sample came near to the kink of a ReLU or a pool",
         ),

@@ -271,6 +271,14 @@ def test_a_run_of_parts_and_codecs_goes_on_byte_for_byte(tmp_path: Path) -> None
     assert lines.count(b"width 0.5, top-k 5 %") > 1
 
 
+@pytest.mark.parametrize("scheme", ["csa-options", "csa"])
+@pytest.mark.parametrize("submodel", ["", "tiny"])
+def test_a_submodel_that_is_none_is_named(scheme: str, submodel: str) -> None:
+    job = menu(PLAIN, OptionTable(submodel=submodel, value=0.5), scheme=scheme)
+    with pytest.raises(ConfigError, match=f"unknown submodel '{submodel}'"):
+        ways_of(job, task_of(job))
+
+
 def test_what_cannot_be_covered_is_said() -> None:
     # No device exchanges the whole model in time.
     large = WorkloadTable(model_size=Bytes(3e7))

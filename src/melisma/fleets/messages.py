@@ -42,6 +42,8 @@ from melisma.learning.settings import Late, Training
 from melisma.learning.training import Trained
 from melisma.learning.wire import Packed
 
+#: Parts of a task's model that orders may name; learners keep a model for each.
+MOST_SUBMODELS = 16
 #: A gradient: float32, or float64 where it is wide.
 Vector = NDArray[Any]
 

@@ -42,6 +42,11 @@ class Ways:
         """Whether learners take part in unlike ways."""
         return len(self.each) > 1
 
+    @property
+    def submodels(self) -> list[str]:
+        """All parts that learners may train, as a job writes them."""
+        return sorted({way.submodel for way in self.each if way.part is not None})
+
     def of(self, name: str, option: int = 0) -> Way:
         """Return the way of a learner whose order names this place."""
         return self.each[self.place(name, option)]

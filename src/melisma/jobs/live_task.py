@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from melisma.algorithms.state import RunState
 from melisma.algorithms.task import ScheduledTask
 from melisma.bundles.bundle import Bundle
+from melisma.errors import ConfigError
 from melisma.fleets.audit import Audit
 from melisma.fleets.live import LiveLearners
 from melisma.fleets.live_carrying import CarryingCrew
-from melisma.fleets.messages import TaskSpec
+from melisma.fleets.messages import MOST_SUBMODELS, TaskSpec
 from melisma.fleets.roster import Announcement, Roster
 from melisma.fleets.served import ServedTask
 from melisma.fleets.ways import ALIKE, Ways
@@ -47,6 +48,11 @@ class LiveTask:
         """Load and build a task at its run's checkpoint; ConfigError or DataError."""
         task = task_of(job)
         ways = ways_of(job, task)
+        if len(ways.submodels) > MOST_SUBMODELS:
+            raise ConfigError(
+                f"{len(ways.submodels)} submodels: a live run has up to "
+                f"{MOST_SUBMODELS}, give fewer"
+            )
         task = replace(task, options=ways.choice, fixed_ways=ways.told)
         if job.aggregation.most_share is None:
             task = replace(task, merging=replace(task.merging, most_share=MOST_SHARE))
@@ -108,7 +114,7 @@ class LiveTask:
             late_at_most=job.late_at_most or 0.0,
             down=str(self.ways.each[0].wire.down),
             up=str(self.ways.each[0].wire.up),
-            submodels=sorted({way.submodel for way in self.ways.each if way.part}),
+            submodels=self.ways.submodels,
         )
         shards = len(self.task.data.train) // self.task.shard
         benchmark = self.served.store.first(min(job.benchmark.shards, shards))

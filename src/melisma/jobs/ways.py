@@ -12,6 +12,7 @@ from melisma.jobs.options import transfers_of, wire_of
 from melisma.jobs.schema import Job
 from melisma.learning.models import model_bytes
 from melisma.learning.parameters import parameters_of, trained
+from melisma.learning.submodels import Part, submodel_of
 from melisma.learning.submodels.blocks import blocks_of
 from melisma.learning.submodels.making import Made
 from melisma.learning.way import Way
@@ -35,6 +36,9 @@ def ways_of(job: Job, task: ScheduledTask) -> Ways:
     """
     if job.options and job.scheme not in TAKES_FIRST:
         return _chosen(job, task)
+    for option in job.options:  # of which the first is taken; all are to be right
+        if option.submodel is not None:
+            submodel_of(option.submodel)
     wire = wire_of(job)
     written = sorted({g.submodel for g in job.learners if g.submodel is not None})
     if not written:
@@ -55,15 +59,17 @@ def ways_of(job: Job, task: ScheduledTask) -> Ways:
 
 def _chosen(job: Job, task: ScheduledTask) -> Ways:
     """Return the options that a job lists."""
-    written = [option.submodel for option in job.options]
-    made = Made(filter(None, written), task.model, task.data.train, task.training)
+    written = [o.submodel for o in job.options if o.submodel is not None]
+    made = Made(written, task.model, task.data.train, task.training)
+    parts: dict[str | None, Part | None] = {None: None}
+    parts.update(made.parts)
     each = tuple(
-        Way(Wire.of(option.down, option.up), made.parts.get(option.submodel or ""))
+        Way(Wire.of(option.down, option.up), parts[option.submodel])
         for option in job.options
     )
     value = np.array(_values(job, task, each))
     options = _options(job, task, each, made, value)
-    if any(written):
+    if written:
         moving = trained(task.model)
         blocks = blocks_of([way.part for way in each], moving)
         rho = COVERAGE if job.coverage is None else job.coverage

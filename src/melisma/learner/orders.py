@@ -17,6 +17,7 @@ import numpy as np
 
 from melisma.errors import ConfigError
 from melisma.fleets.messages import (
+    MOST_SUBMODELS,
     Budget,
     GradientRequest,
     SlotRequest,
@@ -47,8 +48,6 @@ MOST_BATCH = MOST_SHARD = 1 << 24
 MOST_KEYS, MOST_CHARACTERS = 1 << 20, 255
 #: Devices that a device of a fog sends to, and that send to it.
 MOST_NEIGHBOURS = 4096
-#: Parts of a task's model, each of which a learner keeps a model for.
-MOST_SUBMODELS = 16
 #: Longest deadline of a cycle or slot.
 LONGEST_S = 30 * 86_400.0
 #: Share of cycles that a learner may be told to be late in, at most.
