@@ -134,7 +134,7 @@ def assert_same(ours: Parameters, theirs: Parameters) -> None:
 
 def orders(crew: SimulatedDevices) -> list[Ints]:
     """The order in which each device collects its own rows."""
-    return [crew._own[name] for name in NAMES]
+    return [crew.own_rows[name] for name in NAMES]
 
 
 def test_alone_it_is_federated_averaging_by_samples() -> None:
