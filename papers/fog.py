@@ -230,7 +230,8 @@ PAPER = Paper(
             title="training loss of each device",
             file="fig4_losses",
             caption="{model} on {dataset}; grey: the {devices} devices of the first "
-            "seed, coloured: mean over devices and its 95 % interval of {seeds} seeds.",
+            "seed, coloured: mean over devices and its 95 % interval of {seeds} seeds, "
+            "of the variance its upper half.",
             quick=SETTINGS_QUICK,
             full=SETTINGS_FULL,
             embedded=embedded(SETTINGS_QUICK),

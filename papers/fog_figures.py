@@ -148,7 +148,7 @@ def _by_size(data: Data, error: str) -> list[Claim]:
         "linear": "a cheaper device is more likely among more devices, and transfers "
         "get cheaper with n as c_ij ~ U(0, 1/n): nothing makes processing dearer",
         "convex": "γ is the same for each device: the more there are, the fewer "
-        "samples each collects, which are then worth most where they are",
+        "samples each trains on, the larger each one's error, and their sum",
     }[error]
     return [
         Claim(

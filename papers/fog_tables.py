@@ -166,7 +166,7 @@ def draw_settings(drawing: Figure, data: Data) -> None:
     costs.set(title="Cost", ylabel="cost per sample collected")
     costs.set_ylim(bottom=0.0)
     accuracy.hlines([], 0, 0, color="#D55E00", linewidth=1, label="printed")
-    accuracy.legend(loc="upper right")
+    accuracy.legend(loc="lower left")
     accuracy.set(title="Accuracy")
     accuracy.yaxis.set_major_locator(MaxNLocator(integer=True))
     accuracy.yaxis.set_major_formatter(PercentFormatter(100.0, decimals=0))
