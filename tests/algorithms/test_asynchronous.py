@@ -230,7 +230,9 @@ JOB = small(
 SCHEMES = list(ASYNCHRONOUS)
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize(
+    "mode", [Mode.FEDERATED, pytest.param(Mode.PARALLEL, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_resumed_run_goes_on_with_what_was_on_its_way(
     scheme: str, mode: Mode, tmp_path: Path

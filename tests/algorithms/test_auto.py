@@ -370,6 +370,7 @@ def test_work_is_counted_by_those_who_take_part(chosen: int | None) -> None:
         assert steered.trained == pytest.approx(done / (chosen or 8))
 
 
+@pytest.mark.slow
 @COARSE
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_a_run_that_was_cut_short_goes_on_as_if_it_had_not_been(

@@ -114,6 +114,7 @@ def test_a_run_stops_after_the_cycle_that_is_under_way(begin: Any) -> None:
     assert not control.under_way
 
 
+@pytest.mark.slow
 @KINDS
 def test_a_stopped_run_goes_on_to_where_it_would_have_come(begin: Any) -> None:
     whole, control = Log(in_cycle(0), lambda: None), Control()

@@ -177,6 +177,7 @@ def ringleader(
     return x, found, ages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_ringleader_is_the_algorithm_of_its_paper(seed: int) -> None:
     final, sent = ran(Ringleader(0.7), seed, cycles=10)
@@ -311,6 +312,7 @@ def fedcompass(
     return x, found, seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_fedcompass_is_a_server_with_groups_and_timers(seed: int) -> None:
     final, sent = ran(FedCompass(0.9, 0.5, 0.2, 1.2), seed, cycles=12)

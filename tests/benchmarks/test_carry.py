@@ -13,6 +13,7 @@ from melisma.system.law import Mode
 from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 
+@pytest.mark.slow
 def test_bench_carry_has_a_row_for_each_way(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,7 @@ def test_who_is_not_there_in_time_is_given_less(tmp_path: Path) -> None:
     assert given == [2 * NEWCOMER, 2 * NEWCOMER, NEWCOMER, NEWCOMER // 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["csa", pytest.param("dab", marks=pytest.mark.slow)])
 def test_a_boast_buys_no_more_than_half_of_the_model(
     tmp_path: Path, scheme: str

@@ -122,6 +122,7 @@ def test_its_law_is_of_the_bytes_that_travel() -> None:
     assert found == pytest.approx(0.1 + 2 * 1.3e6 * share / whole / 3e6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "late_at_most", [0.1, pytest.param(None, marks=pytest.mark.slow)]
 )

@@ -134,6 +134,7 @@ def test_with_codecs_the_bytes_of_the_part_count() -> None:
     assert ratio[5:] == pytest.approx(19995 / 40480, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

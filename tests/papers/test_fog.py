@@ -242,6 +242,7 @@ def made_up(trial: Any, todo: Sequence[Any]) -> list[Any]:
     return [one(thing) for thing in todo]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "exhibit",
     PAPER.exhibits,

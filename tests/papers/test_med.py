@@ -84,6 +84,7 @@ def sums(metric: str, trials: int) -> tuple[float, float]:
     return med, mmtt
 
 
+@pytest.mark.slow
 def test_med_drops_less_than_mmtt_uncertain() -> None:
     med, mmtt = sums("drop", 10)
     assert med < 0.8 * mmtt

@@ -241,6 +241,7 @@ def test_a_run_of_tuning_ends_at_the_target_and_one_that_counts_has_gradients() 
     assert min(whole.gradient) > 0
 
 
+@pytest.mark.slow
 def test_a_race_by_gradients_shows_them_beside_accuracy() -> None:
     study = small("ringleader", learners=6, horizon_s=8.0, entrants=("FedAvg", "csa"))
     data = run_league(study)

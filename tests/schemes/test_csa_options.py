@@ -94,6 +94,7 @@ def test_no_plan_is_worth_more(seed: int) -> None:
             assert found.gap == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", some_slow(2))
 def test_no_plan_that_covers_all_blocks_is_worth_more(seed: int) -> None:
     for problem, menu, rho in small_menus(10 + seed, 25):
