@@ -230,6 +230,7 @@ JOB = small(
 SCHEMES = list(ASYNCHRONOUS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", [Mode.FEDERATED, pytest.param(Mode.PARALLEL, marks=pytest.mark.slow)]
 )
@@ -242,6 +243,7 @@ def test_a_resumed_run_goes_on_with_what_was_on_its_way(
     assert whole == resumed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != FEDCOMPASS])
 def test_nobody_waits_for_anybody(scheme: str) -> None:
     found: list[Record] = []

@@ -296,6 +296,7 @@ def test_nothing_is_lost(job: Job) -> None:
     assert {r.reason for r in lost} <= {underway.NOT_BEGUN, TOO_OLD}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "job",
     [UNEVEN, changed(UNEVEN, mode=Mode.PARALLEL)],

@@ -63,6 +63,7 @@ def assert_exact(job: Job, folder: Path, happened: list[Record]) -> None:
     assert_same(load(folder / MODEL), plainly(task_of(job), job.training))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [

@@ -97,6 +97,7 @@ def test_a_cycle_ends_with_the_last_update_that_counts(rule: TakesPart) -> None:
         assert end_s - begins[cycle] <= 1.0 + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_a_resumed_run_asks_whom_it_would_have_asked(
     rule: TakesPart, tmp_path: Path

@@ -249,6 +249,7 @@ def test_several_tasks_keep_a_promise() -> None:
             assert order.predicted_s < order.planned_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "job",
     [

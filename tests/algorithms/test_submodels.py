@@ -116,6 +116,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize(
     "weights",

@@ -48,6 +48,7 @@ def whole(scheme: TwoStage, rest: Rest, finished: list[int], alive: Bools) -> fl
     return float(np.linalg.norm(found - g.sum(axis=0)) / np.linalg.norm(g.sum(axis=0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 @pytest.mark.parametrize(("workers", "s"), [(3, 1), (4, 2), (5, 1), (6, 2)])
 def test_any_finished_and_any_later_stragglers_are_survived(

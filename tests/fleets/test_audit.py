@@ -64,6 +64,7 @@ class Skimping(Steady):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "liar",
     [Lazy, *(pytest.param(liar, marks=pytest.mark.slow) for liar in (Noisy, Skimping))],

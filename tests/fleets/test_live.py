@@ -284,6 +284,7 @@ class Wrong(Steady):
         return msgspec.structs.replace(update, **self._changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -332,6 +333,7 @@ class Far(Steady):
         return update
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [3e38, 1e30])
 def test_one_huge_update_harms_nobody_else(tmp_path: Path, value: float) -> None:
     learners = [Steady(name="a"), Far("b", value)]

@@ -28,6 +28,7 @@ def wired(down: str, up: str, **changes: Any) -> Any:
     return changed(JOB, wire=WireTable(down=down, up=up), **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("down", "up"), [("fp16", "int8"), ("int8", "top-k 5 %")])
 def test_so_many_bytes_come_back_as_were_planned(
     tmp_path: Path, down: str, up: str
@@ -117,6 +118,7 @@ class Cheat(Steady):
         return parameters_of(task_of(JOB).model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

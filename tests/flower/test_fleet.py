@@ -105,6 +105,7 @@ def test_a_node_is_asked_twice_and_then_works(tmp_path: Path) -> None:
     assert kinds == [MessageType.QUERY] * 2 + [MessageType.TRAIN] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -49,6 +49,7 @@ def test_a_task_is_the_job_with_what_it_says_itself() -> None:
     assert tasks_of(Job()) == [Job()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", TASKS)
 def test_every_scheme_trains_all_tasks(scheme: str) -> None:
     ready = build(short(scheme=scheme))

@@ -43,6 +43,7 @@ LIVE: dict[str, dict[str, Any]] = {
 LEARNERS = [{"name": "pi", "count": 3, "rate": "600 samples/s", "bandwidth": "4 MB/s"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_trains_it_simulated(family: str, tmp_path: Path) -> None:
     own = {"deadline": "0.5 s"} if "deadline" in FAMILIES[family] else {}

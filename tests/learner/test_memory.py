@@ -185,6 +185,7 @@ def given(kind: type[Learner], name: str) -> Learner:
     return kind(name=name, allowed=[GREEDY])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Limited, Smaller])
 def test_a_run_goes_on_without_it_and_says_why(
     kind: type[Learner], tmp_path: Path, caplog: pytest.LogCaptureFixture

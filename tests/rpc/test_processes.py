@@ -109,6 +109,7 @@ print(rpc.connect("127.0.0.1:{port}").take(torch.ones(5)))
         assert output_of(sender) == "('Tensor', 5.0)\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", [False, True])
 def test_ctrl_c_ends_a_server_quietly_even_in_mid_call(port: int, busy: bool) -> None:
     server = f"""

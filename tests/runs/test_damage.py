@@ -164,6 +164,7 @@ class GoodStates:
         return bool(refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cut", "whole"])
 def test_a_damaged_file_is_refused_or_the_run_goes_on_from_a_good_state(
     runs: Runs, kind: str, tmp_path: Path
