@@ -171,7 +171,8 @@ def called(devices: int) -> float:
 
 def run_axon(study: AxonStudy, spread: Spread = in_order) -> Data:
     """Count lines, and run what was counted."""
-    if not all(map(find_spec, ("grpc", "google.protobuf"))):
+    # Its parent is asked for first: `find_spec` raises where that is missing.
+    if not all(map(find_spec, ("grpc", "google"))) or not find_spec("google.protobuf"):
         raise ConfigError("Table 2.1 runs gRPC: pip install grpcio protobuf")
     programs = {name: PROGRAMS[name] for name in study.programs}
     service = PROGRAMS[OURS].service

@@ -67,7 +67,7 @@ def small_cnn() -> nn.Module:
     )
 
 
-# In full: minutes on a GPU (MELISMA_DEVICE=cuda), a day on two cores.
+# In full for a GPU (MELISMA_DEVICE=cuda).
 MNIST = TrainingStudy(dataset="mnist", model="TwoNN", anew=1_000)
 CIFAR = TrainingStudy(dataset="cifar10", model="CifarCNN", anew=1_000)
 

@@ -89,12 +89,7 @@ async def allocate(
     most = task.most_shards(len(crew.learners), own)
     able = np.ones(len(most), dtype=bool)
     if only_able:
-        least = np.full(len(most), task.least)
-        has = most >= max(1, task.least)
-        has = has if turn is None else has & turn
-        able = has & (law.seconds(least, np.ones_like(least)) <= task.deadline_s)
-        if not able.any():  # then the scheme's own error says why
-            able = has if has.any() else ~able
+        able = _able(task, law, most, turn)
         if own is not None:
             task = task.for_those_there(_of(own, able))
     problem = Problem.of(
@@ -118,12 +113,7 @@ async def allocate(
     if menu is not None:
         problem = problem.with_menu(menu.only(able))
     allocation = _allocated(task, problem, cycle, uncovered=only_able)
-    options = allocation.options
-    whole = Allocation(
-        samples=spread(allocation.samples, able, len(able)),
-        steps=spread(allocation.steps, able, len(able)),
-        options=None if options is None else spread(options, able, len(able)),
-    )
+    whole = _whole(allocation, able)
     seconds = spread(learner_s(problem, allocation), able, len(able))
     if task.scheme in SPENDING:
         idle = (whole.samples == 0).tolist()
@@ -134,6 +124,30 @@ async def allocate(
     counted = careful(told).expected.per_shard(shard)
     predicted_s = counted.seconds(whole.samples, whole.steps)
     return Plan(whole, predicted_s, planned_s=seconds, law=told, why=why)
+
+
+def _able(task: ScheduledTask, law: DelayLaw, most: Ints, turn: Bools | None) -> Bools:
+    """Return who has its least and can do it by the deadline, and has a turn.
+
+    Where nobody can, all who have it, or all: then the scheme's own error says why.
+    """
+    least = np.full(len(most), task.least)
+    has = most >= max(1, task.least)
+    has = has if turn is None else has & turn
+    able = has & (law.seconds(least, np.ones_like(least)) <= task.deadline_s)
+    if able.any():
+        return able
+    return has if has.any() else ~able
+
+
+def _whole(allocation: Allocation, able: Bools) -> Allocation:
+    """Return the allocation of some as that of all, with nothing for the others."""
+    options = allocation.options
+    return Allocation(
+        samples=spread(allocation.samples, able, len(able)),
+        steps=spread(allocation.steps, able, len(able)),
+        options=None if options is None else spread(options, able, len(able)),
+    )
 
 
 def _allocated(

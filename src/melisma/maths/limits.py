@@ -19,6 +19,7 @@ With one limit, `maths.charges` is faster, and exact for many.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
@@ -39,6 +40,22 @@ CUTS = 200
 LOWER = (0.0, 2e-6, 2e-5)
 
 
+class _Tasks(NamedTuple):
+    """What tasks cost, and how many of them each worker may do."""
+
+    cost: Floats
+    charge: Floats
+    least: Ints
+    most: Ints
+
+    def only(self, workers: Ints) -> "_Tasks":
+        cost, charge, least, most = self
+        return _Tasks(cost[workers], charge[workers], least[workers], most[workers])
+
+    def total(self, tasks: Ints) -> float:
+        return float(self.cost @ tasks + self.charge @ (tasks > 0))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
     """What workers may use together: limits × workers, and one number for each."""
@@ -50,6 +67,11 @@ class Limits:
     def used(self, tasks: Ints) -> Floats:
         """Return how much of each limit is used."""
         return np.asarray(self.use @ tasks + self.charge @ (tasks > 0))
+
+    def left(self, workers: Ints, tasks: Ints) -> "Limits":
+        """Return what is left for some workers, once others do these tasks."""
+        left = self.most - self.used(tasks)
+        return Limits(self.use[:, workers], self.charge[:, workers], left)
 
     def allow(self, tasks: Ints) -> bool:
         """Return whether no limit is exceeded."""
@@ -74,7 +96,8 @@ def least_within(
     array([3, 2])
     """
     most = np.where(most >= least, most, 0)
-    bound, gain = _priced(cost, charge, most, limits, number)
+    work = _Tasks(cost, charge, least, most)
+    bound, gain = _priced(work, limits, number)
     undecided = np.argsort(np.abs(gain), kind="stable")
     few = FEW
     while True:
@@ -82,18 +105,14 @@ def least_within(
         core = np.sort(undecided[:few])
         fixed[core] = 0
         found = _branched(
-            *(cost[core], charge[core], least[core], most[core]),
-            Limits(
-                limits.use[:, core],
-                limits.charge[:, core],
-                limits.most - limits.used(fixed),
-            ),
+            work.only(core),
+            limits.left(core, fixed),
             None if number is None else number - int(fixed.sum()),
             0.0 if len(core) == len(cost) else TOLERANCE * abs(bound),
         )
         if found is not None:
             fixed[core] = found.tasks
-            total = float(cost @ fixed + charge @ (fixed > 0))
+            total = work.total(fixed)
             if len(core) == len(cost):
                 bound = max(bound, found.bound)
             if limits.allow(fixed):  # it may not, by rounding alone
@@ -103,12 +122,10 @@ def least_within(
         few *= 4
 
 
-def _priced(
-    cost: Floats, charge: Floats, most: Ints, limits: Limits, number: int | None
-) -> tuple[float, Floats]:
+def _priced(work: _Tasks, limits: Limits, number: int | None) -> tuple[float, Floats]:
     """Return the highest bound, and what each worker gains by working at its prices."""
-    works = most > 0
-    full = cost * most + charge * works
+    most, works = work.most, work.most > 0
+    full = work.cost * most + work.charge * works
     finite = np.isfinite(limits.most)
     use = (limits.use * most + limits.charge * works)[finite]
     at_most = limits.most[finite]
@@ -146,42 +163,28 @@ def _priced(
 
 
 def _branched(
-    cost: Floats,
-    charge: Floats,
-    least: Ints,
-    most: Ints,
-    limits: Limits,
-    number: int | None,
-    tolerance: float,
+    work: _Tasks, limits: Limits, number: int | None, tolerance: float
 ) -> Certified | None:
     """Decide by branch and bound: tasks of each, and whether it does any."""
     bound = -np.inf
     for lower in LOWER:
-        found, scale = _milp(
-            cost, charge, least, most, limits, number, lower, tolerance
-        )
+        found, scale = _milp(work, limits, number, lower, tolerance)
         if found.x is None:
             return None
         if not lower:
             bound = float(found.mip_dual_bound) * scale
-        tasks = np.round(found.x[: len(cost)]).astype(np.int64)
+        tasks = np.round(found.x[: len(work.cost)]).astype(np.int64)
         if limits.allow(tasks):
-            total = float(cost @ tasks + charge @ (tasks > 0))
+            total = work.total(tasks)
             return Certified(tasks, total, min(bound, total))
     return None
 
 
 def _milp(
-    cost: Floats,
-    charge: Floats,
-    least: Ints,
-    most: Ints,
-    limits: Limits,
-    number: int | None,
-    lower: float,
-    tolerance: float,
+    work: _Tasks, limits: Limits, number: int | None, lower: float, tolerance: float
 ) -> tuple[OptimizeResult, float]:
     """Solve it by HiGHS; costs are divided by the scale that is returned."""
+    cost, charge, least, most = work
     K, one = len(cost), eye_array(len(cost))
     full = np.abs(cost) * most + charge
     scale = 1e-3 * float(full.max(initial=0.0)) or 1.0

@@ -112,11 +112,10 @@ def _least_of_several(problem: Problem, spending: Spending, most: Ints) -> Ints:
     if found is not None and not limits.allow(found.tasks):
         found = least_within(*priced, limits, problem.samples)
     if found is None:
-        budgets = ", ".join(f"{b.most:.6g}" for b in spending.budgets)
         raise InfeasibleError(
             f"no way is known to train {problem.samples} samples with {problem.steps} "
-            f"steps within all of {budgets}: give more, fewer samples or steps, or use "
-            "'energy-most'"
+            f"steps within all of {_told(spending)}: give more, fewer samples or "
+            "steps, or use 'energy-most'"
         )
     return found.tasks
 
@@ -135,7 +134,16 @@ def _most_of_several(problem: Problem, spending: Spending, most: Ints) -> Ints:
         use, charge, budget = limits.use[-1], limits.charge[-1], limits.most[-1]
         return most_value(value, use, charge, low, most, float(budget)).tasks
     found = least_within(-value, np.zeros(len(value)), low, most, limits)
-    return found.tasks if found else np.zeros_like(most)
+    if found is None:  # though nothing at all would be within them
+        raise InfeasibleError(
+            f"no way is known to share {_told(spending)} out among "
+            f"{problem.learners} learners: give one limit, or fewer learners"
+        )
+    return found.tasks
+
+
+def _told(spending: Spending) -> str:
+    return ", ".join(f"{b.most:.6g}" for b in spending.budgets)
 
 
 def _limits(problem: Problem, spending: Spending, at_most: float = np.inf) -> Limits:
