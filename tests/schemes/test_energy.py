@@ -181,7 +181,7 @@ def test_a_safe_learner_is_worth_its_price_and_a_risky_one_is_not() -> None:
         assert found.samples.tolist() == samples
 
 
-def test_several_budgets_are_kept_at_once() -> None:
+def test_several_budgets_are_kept_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     law = partial(EnergyLaw, sample_j=np.zeros(2), fixed_j=np.zeros(2))
     money, carbon = law(step_j=np.array([1.0, 2.0])), law(step_j=np.array([3.0, 1.0]))
     spends = Spending(cost=money, budget=150.0, others=(Budget(carbon, 200.0),))
@@ -194,6 +194,10 @@ def test_several_budgets_are_kept_at_once() -> None:
     # d₁ + 2·d₂ ≤ 150 and 3·d₁ + d₂ ≤ 140 meet at d₁ = 26, d₂ = 62.
     found = energy_most(replace(problem, spending=less)).samples
     assert found.tolist() == [26, 62]
+    # Where the search ends without any, nothing is said of what would be enough.
+    monkeypatch.setattr("melisma.schemes.energy.least_within", lambda *_: None)
+    with pytest.raises(InfeasibleError, match="no way is known to share 150, 140 out"):
+        energy_most(replace(problem, spending=less))
 
 
 def test_the_cheapest_learner_takes_what_it_can_by_the_deadline() -> None:
