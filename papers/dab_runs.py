@@ -1,7 +1,8 @@
 """The runs behind DAB's figures: on a calibrated simulator, or on the emulated testbed.
 
 Where a study says ``testbed``, learners are processes in network namespaces with rate
-limits and CPU quotas, and times are measured; otherwise times are drawn.
+limits and CPU quotas, and times are measured; otherwise times are drawn. Runs are
+listed seed by seed, so that what was kept of a few trials is kept for more of them.
 """
 
 import math
@@ -14,7 +15,6 @@ import numpy as np
 
 import melisma as mel
 from melisma.jobs import (
-    DataTable,
     Job,
     LearnersTable,
     TrainingTable,
@@ -26,10 +26,13 @@ from melisma.units import Bytes, BytesPerSecond, Deadline, SamplesPerSecond
 
 from . import dab_testbed
 from .kit import Data, Spread, in_order
+from .networks import PROBABILITY
 
 SCHEMES = ("dab", "csa-testbed")
 PIXELS = 784  #: bytes of a sample on the wire
 FLOAT = 4  #: bytes of a pixel in the thesis: its Nanos take 0.13 s for 12.5 Mbit
+#: Trials of a benchmark in which one set of processes is asked; kept as they end.
+ROUND = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,23 +88,41 @@ def run_benchmark(study: BenchmarkStudy, spread: Spread = in_order) -> Data:
     """3.2: errors of predicted training times, devices × ways × sizes × trials."""
     data = _known(study)
     if study.testbed:
-        found, by_flops = dab_testbed.training_times(
-            study.devices,
-            sizes=measured_sizes(study),
-            predicted=study.predicted,
-            shard=study.shard,
-            trials=study.trials,
-            dataset=study.dataset,
-        )
+        asked = [
+            (study, first, min(ROUND, study.trials - first))
+            for first in range(0, study.trials, ROUND)
+        ]
+        rounds = spread(timed_training, asked)
+        found = [
+            [trial for one in rounds for trial in one.seconds[device]]
+            for device in range(len(study.devices))
+        ]
+        by_flops = {
+            way: np.concatenate([getattr(one, way) for one in rounds], axis=1)
+            for way in ("flops", "flops_inverted")
+        }
     else:
         found = _drawn_times(study)
-        by_flops = {
-            way: np.array([[t.flops_error] * study.trials for t in study.times])
-            for way in ("flops",)
-        }
+        drawn = [[t.flops_error] * study.trials for t in study.times]
+        by_flops = {"flops": np.array(drawn)}
     data["sb"] = _errors(study, found)
     data.update({way: 100.0 * np.abs(values) for way, values in by_flops.items()})
     return data
+
+
+def timed_training(
+    asked: tuple[BenchmarkStudy, int, int],
+) -> dab_testbed.TrainingTimes:
+    """Time so many trials on the testbed; the second number tells rounds apart."""
+    study, _, trials = asked
+    return dab_testbed.training_times(
+        study.devices,
+        sizes=measured_sizes(study),
+        predicted=study.predicted,
+        shard=study.shard,
+        trials=trials,
+        dataset=study.dataset,
+    )
 
 
 def run_download(study: BenchmarkStudy, spread: Spread = in_order) -> Data:
@@ -150,6 +171,7 @@ class ClusterStudy:
     """Every number that 3.4 and 3.5 depend on."""
 
     testbed: bool = False
+    network: str = "two_nn"  #: of `networks`
     dataset: str = "mnist"
     clusters: tuple[tuple[str, ...], ...] = (
         ("pi1", "jetson-nano"),
@@ -162,58 +184,16 @@ class ClusterStudy:
         ("pi2", 30.0, 3.5),
         ("pi3", 25.0, 3.0),
     )
-    softmax: bool = False  #: the network ends in softmax, as the author's
     deadline_s: float = 15.0  #: of a cycle
     cycles: int = 5
     passes: int = 5  #: μ
     shards: int = 120  #: that csa-testbed hands out
     shard: int = 500
+    batch: int = 32
     model_shards: float = 0.103  #: size of the model, in shards
     rate: float = 0.1
     noise: float = 0.05
-    trials: int = 3
-
-
-def run_clusters(study: ClusterStudy, spread: Spread = in_order) -> Data:
-    """Accuracy, loss and samples of each cluster and scheme, trials × cycles."""
-    cases = list(product(range(len(study.clusters)), SCHEMES))
-    jobs = [
-        (_cluster_job(study, study.clusters[n], scheme, seed), study.clusters[n])
-        for (n, scheme), seed in product(cases, range(study.trials))
-    ]
-    courses = _courses(jobs, study.testbed, spread)
-    data: Data = {
-        "devices": np.array([len(c) for c in study.clusters], dtype=float),
-        "testbed": np.array([float(study.testbed)]),
-    }
-    for i, (n, scheme) in enumerate(cases):
-        some = courses[i * study.trials : (i + 1) * study.trials]
-        name = f"{len(study.clusters[n])}/{scheme}"
-        data[f"{name}/accuracy"] = np.array([one.metrics["accuracy"] for one in some])
-        data[f"{name}/loss"] = np.array([one.loss for one in some])
-        data[f"{name}/shards"] = np.array([one.samples for one in some]) / study.shard
-    return data
-
-
-def _cluster_job(
-    study: ClusterStudy, devices: Sequence[str], scheme: str, seed: int
-) -> Job:
-    rates = {name: (c, b) for name, c, b in study.rates}
-    return _job(
-        scheme,
-        seed,
-        model=f"{__package__}.networks:two_nn" if study.softmax else "TwoNN",
-        dataset=study.dataset,
-        deadline_s=study.deadline_s,
-        cycles=study.cycles,
-        passes=study.passes,
-        shards=study.shards,
-        shard=study.shard,
-        rate=study.rate,
-        noise=study.noise,
-        model_shards=study.model_shards,
-        rates=[rates[device] for device in devices],
-    )
+    trials: int = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,8 +201,8 @@ class DeadlineStudy:
     """Every number that 3.6, 3.7 and 3.8 depend on."""
 
     testbed: bool = False
+    network: str  #: of `networks`
     dataset: str = "mnist"
-    model: str = "ConvNet"
     devices: tuple[str, ...] = ("jetson-nano",) * 4
     shards_per_s: float = 1.4  #: of each, where simulated; calibrated
     downloads_per_s: float = 4.0  #: shards; calibrated
@@ -234,33 +214,76 @@ class DeadlineStudy:
     passes: int = 1
     shards: int = 120
     shard: int = 500
+    batch: int = 32
     rate: float = 0.1
-    trials: int = 3
+    trials: int = 30
+
+
+#: A deadline by which the model alone can be exchanged, and no pass be made: then
+#: csa-testbed asks for one pass.
+SHORT_S = 5.0
+#: A job and the devices that run it, where it is measured.
+Run = tuple[Job, tuple[str, ...]]
+
+#: What the learning of a run comes to, after each cycle.
+LEARNED = ("accuracy", PROBABILITY, "loss")
+
+
+def run_clusters(study: ClusterStudy, spread: Spread = in_order) -> Data:
+    """Accuracy, loss and shards of each cluster and scheme, trials × cycles."""
+    cases = list(product(study.clusters, SCHEMES))
+    runs = [
+        (_cluster_job(study, cluster, scheme, seed), cluster)
+        for seed, (cluster, scheme) in product(range(study.trials), cases)
+    ]
+    courses = _courses(runs, study.testbed, spread)
+    data: Data = {
+        "devices": np.array([len(c) for c in study.clusters], dtype=float),
+        "testbed": np.array([float(study.testbed)]),
+    }
+    for n, (cluster, scheme) in enumerate(cases):
+        some, name = courses[n :: len(cases)], f"{len(cluster)}/{scheme}"
+        for what in LEARNED:
+            data[f"{name}/{what}"] = np.array([_learned(one, what) for one in some])
+        data[f"{name}/shards"] = np.array([one.samples for one in some]) / study.shard
+    return data
+
+
+def _learned(one: mel.History, what: str) -> list[float]:
+    return one.loss if what == "loss" else one.metrics[what]
+
+
+def _cluster_job(
+    study: ClusterStudy, devices: Sequence[str], scheme: str, seed: int
+) -> Job:
+    rates = {name: (c, b) for name, c, b in study.rates}
+    return _job(
+        study, scheme, study.deadline_s, seed, [rates[device] for device in devices]
+    )
 
 
 def run_deadlines(study: DeadlineStudy, spread: Spread = in_order) -> Data:
-    """Time, accuracy and loss at the end, of each scheme: deadlines × trials."""
-    unit_s = _csa_cycle_s(study) if study.testbed else 1.0
+    """Time and what was learned in the end, of each scheme: deadlines × trials."""
+    unit_s = _csa_cycle_s(study, spread) if study.testbed else 1.0
     deadlines_s = [unit_s * deadline for deadline in study.deadlines]
     cases = list(product(SCHEMES, deadlines_s))
-    jobs = [
+    runs = [
         (_deadline_job(study, scheme, deadline_s, seed), study.devices)
-        for (scheme, deadline_s), seed in product(cases, range(study.trials))
+        for seed, (scheme, deadline_s) in product(range(study.trials), cases)
     ]
-    courses = _courses(jobs, study.testbed, spread)
-    shape = (len(SCHEMES), len(deadlines_s), study.trials)
+    courses = _courses(runs, study.testbed, spread)
+    shape = (study.trials, len(SCHEMES), len(deadlines_s))
     data: Data = {
         "deadlines_s": study.cycles * np.array(deadlines_s),
         "testbed": np.array([float(study.testbed)]),
     }
     for what, values in {
         "time_s": [sum(one.cycle_s) for one in courses],
-        "accuracy": [one.metrics["accuracy"][-1] for one in courses],
-        "loss": [one.loss[-1] for one in courses],
         "shards": [one.samples[-1] / study.shard for one in courses],
         "staleness": [max(one.max_staleness) for one in courses],
+        **{what: [_learned(one, what)[-1] for one in courses] for what in LEARNED},
     }.items():
-        whole = np.array(values, dtype=np.float64).reshape(shape)
+        whole = np.array(values, dtype=np.float64).reshape(shape).transpose(1, 2, 0)
         data.update({f"{s}/{what}": whole[n] for n, s in enumerate(SCHEMES)})
     return data
 
@@ -268,82 +291,63 @@ def run_deadlines(study: DeadlineStudy, spread: Spread = in_order) -> Data:
 def _deadline_job(
     study: DeadlineStudy, scheme: str, deadline_s: float, seed: int
 ) -> Job:
-    return _job(
-        scheme,
-        seed,
-        model=study.model,
-        dataset=study.dataset,
-        deadline_s=deadline_s,
-        cycles=study.cycles,
-        passes=study.passes,
-        shards=study.shards,
-        shard=study.shard,
-        rate=study.rate,
-        noise=study.noise,
-        model_shards=study.model_shards,
-        rates=[(study.shards_per_s, study.downloads_per_s)] * len(study.devices),
-    )
+    rates = [(study.shards_per_s, study.downloads_per_s)] * len(study.devices)
+    return _job(study, scheme, deadline_s, seed, rates)
 
 
-def _csa_cycle_s(study: DeadlineStudy) -> float:
+def _csa_cycle_s(study: DeadlineStudy, spread: Spread) -> float:
     """Seconds that csa-testbed takes for a cycle here, one pass over its shards."""
-    # A deadline that nobody meets asks for one pass.
-    job = _deadline_job(study, "csa-testbed", 1.0, seed=0)
+    job = _deadline_job(study, "csa-testbed", SHORT_S, seed=0)
     job = msgspec.structs.replace(job, cycles=3)
-    cycles_s = dab_testbed.trained(job, study.devices).cycle_s
-    return float(np.mean(cycles_s))
+    (course,) = _courses([(job, study.devices)], study.testbed, spread)
+    return float(np.mean(course.cycle_s))
 
 
-def _courses(
-    jobs: list[tuple[Job, tuple[str, ...]]], testbed: bool, spread: Spread
-) -> list[mel.History]:
-    """What the runs come to; on the testbed one after another."""
+def _courses(runs: Sequence[Run], testbed: bool, spread: Spread) -> list[mel.History]:
+    """What runs come to, on the testbed or simulated."""
     if testbed:
-        return [dab_testbed.trained(job, devices) for job, devices in jobs]
-    return spread(_simulated, [job for job, _ in jobs])
+        return spread(measured, runs)
+    return spread(simulated, [job for job, _ in runs])
 
 
-def _simulated(job: Job) -> mel.History:
+def simulated(job: Job) -> mel.History:
+    """Simulate a job."""
     return mel.simulate(job, runs=None).history
 
 
+def measured(run: Run) -> mel.History:
+    """Run a job on the testbed."""
+    return dab_testbed.trained(*run)
+
+
 def _job(
+    study: ClusterStudy | DeadlineStudy,
     scheme: str,
-    seed: int,
-    *,
-    model: str,
-    dataset: str,
     deadline_s: float,
-    cycles: int,
-    passes: int,
-    shards: int,
-    shard: int,
-    rate: float,
-    noise: float,
-    model_shards: float,
+    seed: int,
     rates: Sequence[tuple[float, float]],
 ) -> Job:
     """One run; ``rates`` of the learners are shards trained and downloaded a second."""
-    shard_bytes = float(shard * PIXELS)
+    shard_bytes = float(study.shard * PIXELS)
+    task = f"{study.network}_{study.dataset.replace('-', '_')}"
     return Job(
         name="dab",
         scheme=scheme,
-        model=model,
-        cycles=cycles,
+        task=f"{__package__}.networks:{task}",
+        cycles=study.cycles,
         deadline=Deadline(deadline_s),
         seed=seed,
-        samples=None if scheme == "dab" else shards * shard,
-        shard=shard,
-        steps=passes,
+        samples=None if scheme == "dab" else study.shards * study.shard,
+        shard=study.shard,
+        steps=study.passes,
         late=Late.WAIT,
-        noise=noise,
-        data=DataTable(name=dataset),
-        training=TrainingTable(rate=rate),
-        workload=WorkloadTable(model_size=Bytes(model_shards * shard_bytes)),
+        noise=study.noise,
+        training=TrainingTable(rate=study.rate, batch=study.batch),
+        workload=WorkloadTable(model_size=Bytes(study.model_shards * shard_bytes)),
         learners=tuple(
             LearnersTable(
                 name=f"learner{n}",
-                rate=SamplesPerSecond(c * shard),
+                rate=SamplesPerSecond(c * study.shard),
                 bandwidth=BytesPerSecond(b * shard_bytes),
             )
             for n, (c, b) in enumerate(rates, start=1)

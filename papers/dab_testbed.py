@@ -4,14 +4,17 @@ As a module (``python -m melisma_papers.dab_testbed``) it is what runs in a plac
 reads what to time from standard input and answers with one line of JSON.
 """
 
+import fcntl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from threading import Thread
 from typing import Any
 from urllib.request import urlopen
@@ -71,11 +74,32 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
         return {int(n): seconds for n, seconds in self.seconds.items()}
 
 
+#: A Nano whose memory and link are as before, and of which two cores can keep four.
+SLOW_NANO = replace(DEVICES["jetson-nano"], name="slow-nano", cpu=0.35)
+PLACES = {**DEVICES, SLOW_NANO.name: SLOW_NANO}
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other process here measures: trials may be handed to several."""
+    with Path(gettempdir(), "melisma-dab-testbed.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def trained(job: Job, devices: Sequence[str]) -> mel.History:
     """Run a job on devices; return what its cycles came to."""
-    with TemporaryDirectory() as folder:
-        records = run_on_testbed(job, Path(folder), devices)
+    with alone(), TemporaryDirectory() as folder:
+        records = run_on_testbed(job, Path(folder), [PLACES[name] for name in devices])
         return mel.Run(job, records=records).history
+
+
+class TrainingTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """What was timed of devices, trial by trial."""
+
+    seconds: list[list[dict[int, float]]]  #: by shards, devices × trials
+    flops: Floats  #: errors as shares of FLOPS read the right way, devices × trials
+    flops_inverted: Floats  #: the same, upside down as the author's code has it
 
 
 def training_times(
@@ -86,14 +110,10 @@ def training_times(
     shard: int,
     trials: int,
     dataset: str,
-) -> tuple[list[list[dict[int, float]]], dict[str, Floats]]:
-    """Seconds by shards of each device and trial; errors of FLOPS as shares.
-
-    FLOPS is read by the reference device, the right way (``flops``) and as the
-    author's code has it, upside down (``flops_inverted``).
-    """
+) -> TrainingTimes:
+    """Time devices one after another; FLOPS is read by the reference device."""
     told: dict[str, list[Timed]] = {}
-    with Testbed("benchmark") as testbed:
+    with alone(), Testbed("benchmark") as testbed:
         for device, whole in zip(devices, predicted, strict=True):
             order = TrainingOrder(
                 shards=[*sizes, *sorted({*predicted, whole} - {*sizes})]
@@ -107,8 +127,11 @@ def training_times(
     others = [(d, n) for d, n in zip(devices, predicted, strict=True) if d != REFERENCE]
     right = [_flops_errors(told, d, n, upside_down=False) for d, n in others]
     wrong = [_flops_errors(told, d, n, upside_down=True) for d, n in others]
-    seconds = [[one.by_shards for one in told[device]] for device in devices]
-    return seconds, {"flops": np.array(right), "flops_inverted": np.array(wrong)}
+    return TrainingTimes(
+        seconds=[[one.by_shards for one in told[device]] for device in devices],
+        flops=np.array(right),
+        flops_inverted=np.array(wrong),
+    )
 
 
 def _flops_errors(
@@ -130,7 +153,7 @@ def download_times(
 
     Each has `COPIES` links, which share its trials and vary apart from each other.
     """
-    with Testbed("download") as testbed:
+    with alone(), Testbed("download") as testbed:
         server = ThreadingHTTPServer((testbed.address, 0), _shards(shard_bytes))
         Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_address[1]

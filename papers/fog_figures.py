@@ -20,6 +20,7 @@ from .kit import Data
 #: How the readings of the error are drawn.
 ERROR_LOOKS = dict(zip(ERRORS, (LOOKS["B"], plots.Look("#CC79A7", "o")), strict=True))
 PRINTED = "#D55E00"
+GAP = 0.09  #: between labels of lines: panels are low
 #: Rules of costs that are said to grow, or to fall.
 MORE, LESS = at_least(0.005, weaker=0.0), at_most(-0.005, weaker=0.0)
 
@@ -90,7 +91,7 @@ def lines_by_error(
         values = [percent(data, f"{error}/{case}", what) for case in _keys(x)]
         ends.append((error, look.colour, line(ax, place, values, look)))
     in_percent(ax, whole=whole)
-    plots.label_ends(ax, ends)
+    plots.label_ends(ax, ends, GAP)
 
 
 def trend(x: Floats, values: Sequence[Floats]) -> float:
@@ -228,7 +229,7 @@ def draw_periods(drawing: Figure, data: Data) -> None:
     accuracy.set(title="Accuracy", xlabel=label)
     accuracy.set_xticks(places, periods)
     in_percent(accuracy)
-    plots.label_ends(accuracy, ends)
+    plots.label_ends(accuracy, ends, GAP)
 
 
 def _way(data: Data, way: str) -> str:
@@ -358,7 +359,7 @@ def draw_densities(drawing: Figure, data: Data) -> None:
         ylabel="per sample collected",
         ylim=(0.0, None),
     )
-    plots.label_ends(panels[1, 1], ends)
+    plots.label_ends(panels[1, 1], ends, GAP)
     name_costs(panels[2, 0])
 
 

@@ -98,6 +98,7 @@ class Paper:
     title: str
     citation: str
     differences: tuple[str, ...]
+    takes: str = ""  #: how long its command does, as measured
     exhibits: tuple[Exhibit[Any], ...]
     main: tuple[Main, ...] = ()
     #: Of its exhibits' tables by their titles, one for all; its heading first.

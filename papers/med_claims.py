@@ -1,5 +1,7 @@
 """The claims of the thesis's chapter 4, figure by figure (4.1 to 4.10)."""
 
+from collections.abc import Callable
+
 from .claims import Claim, Kind, at_least, near, of_kind
 from .kit import Data
 from .med_held import ABOVE_ZERO, Held
@@ -159,10 +161,9 @@ def time_by_tasks(data: Data) -> list[Claim]:
     ]
 
 
-def time_in_a_slow_network(data: Data) -> list[Claim]:
-    """Figure 4.6b, which is not in the thesis: what it says of 4.6."""
-    printed = [claim for claim in time_by_tasks(data) if claim.kind == Kind.PAPER]
-    return of_kind(Kind.OWN, printed)
+def elsewhere(judge: Callable[[Data], list[Claim]], data: Data) -> list[Claim]:
+    """What the thesis says of a figure, in a setting that is not the thesis's."""
+    return of_kind(Kind.OWN, [c for c in judge(data) if c.kind == Kind.PAPER])
 
 
 def satisfaction_by_tasks(data: Data) -> list[Claim]:

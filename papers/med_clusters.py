@@ -26,7 +26,7 @@ from melisma.algorithms import (
 )
 from melisma.errors import InfeasibleError, TrainingError
 from melisma.fleets import Conditions, SimulatedLearners
-from melisma.learning import Dataset, Training, pairs
+from melisma.learning import Dataset, Late, Training, pairs
 from melisma.maths import Floats, Ints
 from melisma.runs import Record
 from melisma.schemes import multitask
@@ -41,6 +41,7 @@ ESTIMATES = {
 }
 
 DRAWS = 1_000  #: of a cluster that can be served, at most
+BENCHMARKS = 5  #: stream of the benchmarks' noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,11 @@ class Study:
     price_mean: float = 1.0
     price_spread: float = 0.5  #: standard deviation, as in the author's program
     price_range: tuple[float, float] = (0.1, 1.5)
+    #: Shards of a learner's benchmark, by state and task; 0: rates are known.
+    benchmark_shards: int = 20
+    overhead_s: float = 0.0  #: of every learner in each cycle
+    late: Late = Late.OVERRUN
+    look_every: int = 10  #: batches between two looks at the clock
 
 
 class Cluster:
@@ -88,7 +94,7 @@ class Cluster:
         faster = 1 + study.compute_spread * rng.standard_normal((learners, 1))
         wider = 1 + study.network_spread * rng.standard_normal((learners, 1))
         bytes_per_s = wider * np.array(study.bytes_per_s)
-        self.laws = [
+        true = [
             DelayLaw(
                 step_s=1 / (study.shard * faster * self._shards_per_s(i)),
                 sample_s=study.shard_bytes / study.shard / bytes_per_s,
@@ -100,15 +106,29 @@ class Cluster:
         self.price = rng.normal(study.price_mean, study.price_spread, learners).clip(
             *study.price_range
         )
-        self.states = States.of(
-            self.laws,
-            self.gamma,
-            shard=[study.shard] * tasks,
-            steps=study.passes[:tasks],
-        )
-        self.benchmarked = self.states.draw(rng)
+        self.benchmarked = self._states(true).draw(rng)
         # One for all tasks: a learner is in one state, whichever task it serves.
         self.seed = int(rng.integers(2**31))
+        # Of a stream of their own: all else is drawn alike, whatever is measured.
+        benchmarks = np.random.default_rng([self.seed, BENCHMARKS])
+        known = [
+            law.measured(
+                shards=study.benchmark_shards, noise=study.noise, rng=benchmarks
+            )
+            if study.benchmark_shards
+            else law
+            for law in true
+        ]
+        self.laws, self.known = (
+            [law.slowed(overhead_s=study.overhead_s) for law in laws]
+            for laws in (true, known)
+        )
+        self.states = self._states(self.known)
+
+    def _states(self, laws: list[DelayLaw]) -> States:
+        tasks = len(laws)
+        shard, steps = [self.study.shard] * tasks, self.study.passes[:tasks]
+        return States.of(laws, self.gamma, shard=shard, steps=steps)
 
     def _shards_per_s(self, i: int) -> Floats:
         idle = self.study.idle_shards_per_s[i]
@@ -133,7 +153,7 @@ class Cluster:
         def in_their_states() -> tuple[Floats, Floats]:
             pairs = zip(crews, tasks, strict=True)
             shard_s, fixed_s = zip(
-                *(seconds_of(crew.true_law(), task) for crew, task in pairs),
+                *(seconds_of(crew.foreseen_law(), task) for crew, task in pairs),
                 strict=True,
             )
             return np.stack(shard_s), np.stack(fixed_s)
@@ -181,12 +201,17 @@ class Cluster:
         return SimulatedLearners(
             self.names,
             self.laws[i],
+            known=self.known[i],
             model=_nothing(),
             samples=_rows(max(study.shards) * study.shard).train,
             training=Training(batch=study.batch),
             seed=self.seed,
             conditions=Conditions(
-                probability=self.gamma, noise=study.noise, timing=True
+                probability=self.gamma,
+                noise=study.noise,
+                late=study.late,
+                look_every=study.look_every,
+                timing=True,
             ),
         )
 

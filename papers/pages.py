@@ -104,6 +104,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     citation: str
     differences: list[str]
+    takes: str | msgspec.UnsetType = msgspec.UNSET  #: how long its command does
     shown: list[Shown]
     main: list[MainClaim] = []
     summary: list[list[str]] = []
@@ -162,7 +163,10 @@ def page_lines(results: Results) -> Iterable[str]:
     yield f"{results.citation}\n"
     command = f"melisma papers run {results.key}"
     yield f"Made by this command, as everything on this page:\n\n```\n{command} --quick"
-    yield f"{command} --full\n```\n\n{_tally([results])}"
+    yield f"{command} --full\n```\n"
+    if results.takes:
+        yield f"{results.takes}\n"
+    yield _tally([results])
     yield "[How verdicts are made](README.md#verdicts).\n"
     if results.main:
         yield "## Main claims\n"

@@ -10,6 +10,13 @@ from typing import Any
 
 from .claims import Claim
 from .kit import Data, Exhibit, Paper
+from .peers_options import (
+    PAIR,
+    OptionsStudy,
+    claims_of_options,
+    run_options,
+    table_of_options,
+)
 from .peers_runs import run_league
 from .peers_settings import EMBEDDED, LeagueStudy
 from .peers_views import (
@@ -150,6 +157,15 @@ LINKS = LeagueStudy(
     horizon_s=1200.0,
     tuning=1,
 )
+
+
+def options_of(*races: LeagueStudy) -> OptionsStudy:
+    """Return the same races of `PAIR` alone."""
+    alone = tuple(replace(race, entrants=PAIR) for race in races)
+    return OptionsStudy(races=alone, seeds=races[0].seeds)
+
+
+OPTIONS = options_of(TESTBED, FEDPROX)
 
 
 def quick(study: LeagueStudy, **changes: Any) -> LeagueStudy:
@@ -360,6 +376,22 @@ PAPER = Paper(
             entrants=("FedAvg", "BCRS", "HeteroFL", "csa", "csa-options"),
             target=0.8,
             horizon_s=800.0,
+        ),
+        Exhibit(
+            kind="Setting",
+            name="options",
+            title="Choosing what travels where links do not bind",
+            file="options",
+            caption="csa and csa-options alone in races from above, each tuned; mean "
+            "and 95 % interval of {seeds} seeds.",
+            quick=options_of(
+                quick(TESTBED, learners=12, target=0.85, horizon_s=3.0),
+                quick(THOUSAND, learners=100, target=0.7),
+            ),
+            full=OPTIONS,
+            run=run_options,
+            table=table_of_options,
+            claims=claims_of_options,
         ),
     ),
 )

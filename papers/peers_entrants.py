@@ -279,12 +279,12 @@ _DOWN = _WIRES[:4]  #: and the model
 def csa_options(race: Race, study: LeagueStudy, point: Point) -> dict[str, Any]:
     """csa, which chooses as well how each learner's model and change travel.
 
-    Its T* is that of models in eight bits, a quarter of the wire's time.
+    Its T* is that of models in eight bits, a quarter of their time on the wire.
     """
     options = tuple(
         OptionTable(down=up if up in _DOWN else "int8", up=up) for up in _WIRES
     )
-    saved_s = 0.75 * race.fixed_s
+    saved_s = 0.75 * (race.fixed_s - race.samples_s)
     small = race._replace(
         fixed_s=race.fixed_s - saved_s, whole_s=race.whole_s - saved_s
     )

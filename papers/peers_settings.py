@@ -65,6 +65,7 @@ class Race(NamedTuple):
     whole_s: Floats
     fixed_s: Floats  #: of it on the wire
     clock_s: float | None = None  #: of a round, where one has a length
+    samples_s: Floats | float = 0.0  #: of the time on the wire, samples'
 
 
 def group(name: str, seconds: float, samples: float, fixed_s: float) -> LearnersTable:
@@ -246,7 +247,7 @@ def testbed(study: LeagueStudy, seed: int) -> Race:
     job = _replace(job, workload=WorkloadTable(sample_size=Bytes(sample_bytes)))
     train_s = np.array([5 * share / 500 / shards[name] for name in names])
     fixed_s = np.array([share * sample_bytes * 8e-6 / megabits[n] for n in names])
-    return Race(_with(job, learners), train_s + fixed_s, fixed_s)
+    return Race(_with(job, learners), train_s + fixed_s, fixed_s, samples_s=fixed_s)
 
 
 def thousand(study: LeagueStudy, seed: int) -> Race:

@@ -21,6 +21,7 @@ LOOKS = (
 )
 
 NOT_REACHED = "not reached"
+ALGORITHM = "algorithm"  #: heads the table of a race
 
 
 def names_in(data: Data) -> list[str]:
@@ -45,7 +46,7 @@ def table_of_league(data: Data) -> Cells:
     by_gradient = any(key.endswith("/gradient") for key in data)
     rows = [
         [
-            "algorithm",
+            ALGORITHM,
             "tuned",
             "s to the target",
             "reached in",
@@ -80,7 +81,9 @@ def table_of_league(data: Data) -> Cells:
 def summary(tables: dict[str, Cells]) -> Cells:
     """Who is first of ours and of theirs, where."""
     rows = [["setting", "ours", "s to the target", "theirs", "s to the target"]]
-    for title, (_, *entrants) in tables.items():
+    for title, (heading, *entrants) in tables.items():
+        if heading[0] != ALGORITHM:  # no race of all
+            continue
         ours = [row for row in entrants if row[0].startswith("**")]
         theirs = [row for row in entrants if row not in ours]
         pair = (ours[0], theirs[0])  # tables have the soonest first

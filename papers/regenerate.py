@@ -15,8 +15,11 @@ from . import pages, store
 from .kit import Data, Exhibit, Paper, Study, Variant
 from .spread import Begin
 
-#: Where pages are written, from the folder in which the command is given.
+#: Where the pages and raw trials of the repository lie, from the folder in which the
+#: command is given.
 DOCS = Path("docs/papers")
+#: Where pages are written otherwise.
+PAGES = Path("runs/papers/pages")
 
 
 def regenerate(
@@ -27,14 +30,18 @@ def regenerate(
     engine: Engine = in_turn,
     begin: Begin = lambda trials: lambda: None,
     runs: Path = Path("runs"),
-    docs: Path = DOCS,
+    docs: Path = PAGES,
+    shipped: Path = DOCS,
     watch: Callable[[str], None] = lambda label: None,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> tuple[Path, dict[str, pages.Outcome]]:
     """Run what was not run before, draw all, write the page.
 
-    Returns the page and what was made. ``watch`` is told what comes next, ``begin`` how
-    many trials that takes. Raises ConfigError if there is no such figure, DataError if
-    a data set is not to be had and nothing stands in for it.
+    Returns the page and what was made. Pages and raw trials are written to ``docs``;
+    trials that ``shipped`` has are not run. ``watch`` is told what comes next, and
+    ``begin`` how many trials that takes; ``warn`` is told which data set stands in for
+    another. Raises ConfigError if there is no such figure, DataError if a data set is
+    not to be had and nothing stands in for it.
     """
     made: dict[str, pages.Outcome] = {}
     for exhibit in paper.named(figure):
@@ -44,8 +51,8 @@ def regenerate(
         folder = runs / "papers" / paper.key
         trials = trials_of(docs, paper.key)
         for study in exhibit.studies(own):
-            store.take(folder, trials, exhibit.run, study)
-        study = available(exhibit, own, folder)
+            store.take(folder, trials_of(shipped, paper.key), exhibit.run, study)
+        study = available(exhibit, own, folder, warn)
         found = store.result(folder, exhibit.run, study, engine, begin)
         file = store.file_of(folder, exhibit.run, study)
         store.ship(file, trials)
@@ -98,10 +105,15 @@ def _judged(
     )
 
 
-def available(exhibit: Exhibit[Study], variant: Variant, folder: Path) -> Study:
+def available(
+    exhibit: Exhibit[Study],
+    variant: Variant,
+    folder: Path,
+    warn: Callable[[str], None] = lambda text: None,
+) -> Study:
     """The first study that was run before, or whose data set is to be had.
 
-    DataError if there is none.
+    ``warn`` is told why an earlier one is not. DataError if there is none.
     """
     studies = exhibit.studies(variant)
     for n, study in enumerate(studies, start=1):
@@ -110,9 +122,11 @@ def available(exhibit: Exhibit[Study], variant: Variant, folder: Path) -> Study:
         try:
             if (dataset := getattr(study, "dataset", None)) is not None:
                 data.load(dataset)
-        except DataError:
+        except DataError as error:
             if n == len(studies):
                 raise
+            other = getattr(studies[n], "dataset", "another")
+            warn(f"{exhibit.label} is made with {other} in place of {dataset}: {error}")
         else:
             return study
     raise AssertionError("an exhibit has a study")
@@ -182,6 +196,7 @@ def _results(paper: Paper, known: dict[str, dict[str, pages.Outcome]]) -> pages.
         title=paper.title,
         citation=paper.citation,
         differences=list(paper.differences),
+        takes=paper.takes or msgspec.UNSET,
         shown=shown,
         main=[
             pages.MainClaim(says=one.says, label=one.exhibit, row=one.row)

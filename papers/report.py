@@ -20,7 +20,7 @@ from melisma.comparison import Engine
 from . import KEYS, find, pages, regenerate
 from .kit import Paper, Variant
 from .pages import Outcome
-from .regenerate import DOCS
+from .regenerate import DOCS, PAGES
 from .spread import Begin
 
 
@@ -29,15 +29,23 @@ def report(
     full: bool,
     figure: str | None,
     engine: Engine,
+    docs: Path = PAGES,
     *,
     out: Console,
     err: Console,
 ) -> None:
-    """Regenerate a paper, and print its claims."""
+    """Regenerate a paper, write its page to ``docs``, and print its claims."""
     variant = Variant.FULL if full else Variant.QUICK
     with _bar(err) as (watch, begin):
         page, made = regenerate.regenerate(
-            paper, variant, figure=figure, engine=engine, begin=begin, watch=watch
+            paper,
+            variant,
+            figure=figure,
+            engine=engine,
+            begin=begin,
+            docs=docs,
+            watch=watch,
+            warn=lambda text: err.print(text, style="yellow", soft_wrap=True),
         )
     for label, outcome in made.items():
         out.print(_table(f"{label}, {variant}", outcome))

@@ -61,7 +61,7 @@ def draw_queues(drawing: Figure, data: Data) -> None:
             ends.append((f"V = {V:g}", colour, float(values[-1].mean())))
         ax.set(title=title, ylabel=label)
         if name in ("battery", "server"):
-            ax.set_ylim(bottom=0.0)
+            ax.set_ylim(bottom=0.7 if name == "battery" else 0.0)
             plots.label_ends(ax, ends)
         else:
             ax.set_yscale("log")

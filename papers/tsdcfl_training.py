@@ -326,7 +326,7 @@ def _iteration_times(ax: Axes, data: Data, late: int) -> None:
         x = iterations * (np.arange(parts.shape[1]) + 0.5)
         ends.append(_line(ax, name, x, parts / iterations))
     ax.set_ylim(bottom=0.0)
-    plots.label_ends(ax, ends)
+    plots.label_ends(ax, ends, gap=0.08)
 
 
 def table_of_training(data: Data) -> list[list[str]]:

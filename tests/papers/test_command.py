@@ -47,10 +47,18 @@ def test_every_exhibit_has_a_name_and_a_picture_of_its_own(key: str) -> None:
 def test_one_figure_is_drawn_judged_and_written(in_tmp: Path) -> None:
     told = ask("run", "csa", "--figure", "2")
     assert "does not hold" in told
-    assert (in_tmp / "docs/papers/csa/fig2_staleness.png").exists()
-    assert "## Figure 2" in (in_tmp / "docs/papers/csa.md").read_text()
+    assert "Written: runs/papers/pages/csa.md" in told
+    pages = in_tmp / "runs/papers/pages"
+    assert (pages / "csa/fig2_staleness.png").exists()
+    assert "## Figure 2" in (pages / "csa.md").read_text()
     assert list((in_tmp / "runs/papers/csa").glob("run_staleness-*.npz"))
+    assert not (in_tmp / "docs").exists()
+
+
+def test_the_repository_is_updated_on_purpose(in_tmp: Path) -> None:
+    ask("run", "csa", "--figure", "2", "--docs")
     page = (in_tmp / "docs/papers/csa.md").read_text()
+    assert "## Figure 2" in page
     assert ask("judge") == "Written: docs/papers/csa.md\n"
     assert (in_tmp / "docs/papers/csa.md").read_text() == page
 

@@ -86,9 +86,9 @@ def test_what_csa_can_gain_on_sync_is_what_its_reason_says() -> None:
         work = [float(a.steps @ a.samples) for a in (ours, theirs)]
         epochs.append(work[0] / work[1] - 1)
     told = "{:.0%}, {:.0%} and {:.0%}".format(*steps).replace("%", "")
-    assert f"csa does {told} % more steps than sync" in csa.WHY_GAIN
+    assert f"does {told} % more steps than sync" in csa.GAINED
     told = "{:.1f}, {:.1f} and {:.1f} %".format(*(100 * one for one in epochs))
-    assert f"{told} more epochs of a sample" in csa.WHY_GAIN
+    assert f"{told} more epochs of a sample" in csa.GAINED
 
 
 def learned(better: float) -> Data:
@@ -120,8 +120,10 @@ def test_a_gain_is_judged_by_what_was_learned(better: float, verdict: str) -> No
 
 def test_the_table_has_a_row_for_each_setting_and_number_of_learners() -> None:
     table = csa.table_of_learning(learned(2.0))
-    assert len(table) == 1 + 3
+    assert len(table) == 1 + 3 + 3
     assert {len(row) for row in table} == {8}
+    # Printed are 4 and 8 updates to 95 % with 10 learners, and none of equal shares.
+    assert table[1] == ["printed", "10", "4", "8", "", "", "", ""]
 
 
 def test_the_figure_of_learning_has_a_panel_for_each_number_of_learners() -> None:
@@ -131,4 +133,14 @@ def test_the_figure_of_learning_has_a_panel_for_each_number_of_learners() -> Non
         "K = 10",
         "K = 15",
         "K = 20",
+    ]
+    crosses = [line for line in drawing.axes[1].lines if line.get_marker() == "X"]
+    places = [np.ravel([x.get_xdata(), x.get_ydata()]).tolist() for x in crosses]
+    assert sorted(map(tuple, places)) == [
+        (3.0, 0.95),
+        (4.0, 0.95),
+        (4.0, 0.95),
+        (8.0, 0.97),
+        (10.0, 0.97),
+        (10.0, 0.97),
     ]

@@ -10,6 +10,7 @@ from papers.med_clusters import ESTIMATES, Cluster, Study, trial
 from papers.med_held import ABOVE_ZERO, NAMES, Held, measured, percent_less
 from papers.med_stored import LEARNERS, TASKS, Axis
 
+from melisma.learning import Late
 from melisma.maths.arrays import Floats
 from melisma.views.tasks import Service
 
@@ -17,6 +18,7 @@ STUDY = Study(points=((10, 3),), longer_s=0.0, budget=300.0, trials=2)
 #: Everybody is alike, whatever their owners do.
 ALIKE = replace(
     STUDY,
+    late=Late.HALT,
     idle_shards_per_s=(0.5,) * 4,
     bytes_per_s=(20e6,) * 3,
     compute_spread=0.0,
@@ -130,7 +132,7 @@ def axis_of(exhibit: Exhibit[Study]) -> Axis:
 
 @pytest.mark.parametrize(
     "exhibit",
-    [one for one in find("med").exhibits if one.name != "4.6b"],  # not in the thesis
+    [one for one in find("med").exhibits if one.name[-1] in "0123456789"],
     ids=lambda one: one.name,
 )
 def test_the_stored_results_bear_out_what_was_stored(exhibit: Exhibit[Study]) -> None:
@@ -225,3 +227,34 @@ def test_points_where_nothing_varies_are_not_picked() -> None:
 
 def test_no_change_is_no_rise() -> None:
     assert ABOVE_ZERO.verdict(measured(np.zeros(3))) == Verdict.FAILS
+
+
+def test_benchmarks_leave_states_and_noise_as_they_were() -> None:
+    told, measured_ = (
+        cluster(replace(STUDY, benchmark_shards=shards), 10, 3) for shards in (0, 20)
+    )
+    assert (told.seed, told.benchmarked.tolist()) == (
+        measured_.seed,
+        measured_.benchmarked.tolist(),
+    )
+    for true, law in zip(measured_.laws, measured_.known, strict=True):
+        off = law.step_s / true.step_s - 1
+        # The mean of 20 shards, each 4 % off.
+        assert 0 < np.abs(off).max() < 4 * 0.04 / np.sqrt(20)
+    np.testing.assert_array_equal(told.laws[0].step_s, measured_.laws[0].step_s)
+
+
+def test_who_looks_at_the_clock_every_ten_batches_is_done_after_the_deadline() -> None:
+    # As above. A batch of 32 takes 0.64 s at 0.1 shards/s; 0.5852 s after the start,
+    # the model and its data being there, training begins, and its 86th batch ends after
+    # 55 s. The next look is after the 91st; then the model is sent in 0.1148 s.
+    slow = replace(ALIKE, idle_shards_per_s=(5.6,) * 4, training_shards_per_s=0.1)
+    some = cluster(replace(slow, heat=100.0, late=Late.OVERRUN), 10, 1)
+    some.benchmarked = np.zeros(10, dtype=np.int64)
+    assert served("mmtt", some).time_s == pytest.approx(0.5852 + 91 * 0.64 + 0.1148)
+
+
+def test_an_overhead_is_planned_for_and_passes() -> None:
+    found = served("med", cluster(replace(ALIKE, overhead_s=2.0), 10, 1))
+    assert found.time_s == pytest.approx(2.0 + 0.2296 + 6 * (0.0784 + 4.0))
+    assert found.fulfilment == 1.0

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from papers.kit import in_order
 from papers.peers import PAPER
 from papers.peers_entrants import ENTRANTS, Point, balanced_s
+from papers.peers_options import PAIR, claims_of_options, table_of_options
 from papers.peers_runs import (
     TUNING_FROM,
     Entry,
@@ -49,6 +50,10 @@ from melisma.system.menu import Menu
 from melisma.units import BytesPerSecond, SamplesPerSecond
 
 STUDIES = {one.name: one for one in PAPER.exhibits}
+PAIRS = STUDIES.pop("options").full.races  #: of two entrants alone
+RACES = {name: one.full for name, one in STUDIES.items()} | {
+    f"{race.setting}, options": race for race in PAIRS
+}
 
 
 def small(name: str, **changes: Any) -> LeagueStudy:
@@ -56,9 +61,9 @@ def small(name: str, **changes: Any) -> LeagueStudy:
     return replace(study, **changes)
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", RACES)
 def test_every_entrant_has_a_job_that_is_accepted(name: str) -> None:
-    full = STUDIES[name].full
+    full = RACES[name]
     study = replace(full, dataset=EMBEDDED, learners=min(full.learners, 100))
     race = SETTINGS[study.setting](study, 3)
     assert len(race.whole_s) == study.learners == len(race.job.learners)
@@ -286,3 +291,40 @@ def test_who_diverges_has_failed_and_the_race_goes_on() -> None:
     ran = raced(Entry(study, "FedAvg", Point(0, 0, 1e30), 0, to_target=True))
     assert "learning rate" in ran.failed
     assert reached_s(ran, study) == math.inf
+
+
+@pytest.mark.slow
+def test_where_models_take_no_time_options_change_nothing() -> None:
+    study = small("fedcompass", seeds=1, horizon_s=8.0)
+    rans = [
+        raced(Entry(study, name, Point(0, 1, study.rates[0]), 0, to_target=False))
+        for name in PAIR
+    ]
+    assert len(rans[0].accuracy) > 1
+    assert rans[0] == rans[1]
+
+
+def test_choosing_is_claimed_to_be_no_later_where_either_arrives() -> None:
+    reached_s = {
+        "fast/csa": [10.0, 20.0],
+        "fast/csa-options": [9.0, 12.0],
+        "never/csa": [math.inf, math.inf],
+        "never/csa-options": [math.inf, math.inf],
+    }
+    data = {
+        f"{name}/{what}": np.array(values)
+        for name, times in reached_s.items()
+        for what, values in {
+            "reached_s": times,
+            "tuned": [0, 1, 0.3],
+            "sent_bytes": [1e6, 3e6],
+        }.items()
+    }
+    data |= {f"{race}/horizon_s": np.array([50.0]) for race in ("fast", "never")}
+    (claim,) = claims_of_options(data)
+    assert claim.ours.value == pytest.approx((0.9 + 0.6) / 2)
+    rows = table_of_options(data)
+    assert [row[:2] for row in rows[1:]] == [
+        [race, name] for race in ("fast", "never") for name in PAIR
+    ]
+    assert rows[2][-2:] == [rows[2][3], "2 ± 13"]

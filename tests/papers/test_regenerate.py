@@ -37,6 +37,7 @@ def made(paper: Paper, variant: Variant, root: Path, **options: Any) -> str:
         variant,
         runs=root / "runs",
         docs=root / "docs",
+        shipped=root / "docs",
         **options,
     )
     return page.read_text()
@@ -199,10 +200,13 @@ def test_no_row_is_without_a_number(tmp_path: Path) -> None:
         assert row[1] in ("paper", "given")
 
 
-def test_the_page_names_command_differences_figures_and_study(tmp_path: Path) -> None:
+def test_the_page_names_command_time_differences_figures_and_study(
+    tmp_path: Path,
+) -> None:
     page = made(toy.PAPER, QUICK, tmp_path)
     for text in (
         "melisma papers run toy --quick",
+        "No time at all.",
         "1. It is no paper.",
         "![Figure 1.1, quick](toy/fig1.1_numbers.png)",
         "4 trials on mnist-5k.",
@@ -265,7 +269,10 @@ def only_5k(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_study_on_what_is_there_stands_in(tmp_path: Path) -> None:
     missing, there = toy.Study(dataset="mnist"), toy.Study()
     either = replace(toy.FIGURE, quick=missing, embedded=there, full=missing)
-    assert available(either, QUICK, tmp_path) == there
+    said: list[str] = []
+    assert available(either, QUICK, tmp_path, said.append) == there
+    (warning,) = said
+    assert "is made with mnist-5k in place of mnist: no mnist here" in warning
     assert available(toy.FIGURE, QUICK, tmp_path) == there
     with pytest.raises(DataError, match="no mnist here"):
         available(either, FULL, tmp_path)

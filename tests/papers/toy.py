@@ -83,6 +83,7 @@ PAPER = Paper(
     title="A toy",
     citation="Nobody.",
     differences=("It is no paper.",),
+    takes="No time at all.",
     main=(Main("Much is drawn", "Figure 1.1", "much of it"),),
     exhibits=(FIGURE, TABLE),
 )

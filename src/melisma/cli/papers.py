@@ -49,20 +49,30 @@ def run_paper(
             metavar="NUMBER", help="One figure or table alone, as printed: 3.6."
         ),
     ] = None,
+    docs: Annotated[
+        bool,
+        typer.Option(
+            "--docs",
+            help="Update docs/papers here, pictures, claims and raw trials.",
+            show_default="write to runs/papers/pages",
+        ),
+    ] = False,
     engine: TrialEngine = Engine.PROCESSES,
     address: TrialCluster = None,
     processes: Processes = None,
 ) -> None:
-    """Run a paper's trials, draw its figures, and write docs/papers/KEY.md here.
+    """Run a paper's trials, draw its figures, and write runs/papers/pages/KEY.md.
 
+    Where a data set is not to be had a smaller one stands in, and a line says so.
     Trials are kept in runs/papers as they end and not run again: the same command draws
     from them, and goes on with a run that was stopped.
     """
     paper = _package().find(key)
     with resumable(), engine_of(engine, address, processes) as over:
-        _package("report").report(
-            paper, full, figure, over, out=console(), err=console(stderr=True)
-        )
+        report, place = _package("report"), _package("regenerate")
+        into = place.DOCS if docs else place.PAGES
+        out, err = console(), console(stderr=True)
+        report.report(paper, full, figure, over, into, out=out, err=err)
 
 
 @app.command("judge", cls=Command)
