@@ -61,7 +61,7 @@ fuzz: .venv/ready  ## send a server a million hostile frames
 	.venv-$*/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
-BENCHES := csa allocators energy options menu promises auto carry weights codecs submodels simulation async rpc live checks hostile larger_than_memory med uncertain coding coded_training fog scale ray flower frameworks
+BENCHES := csa allocators browser energy options menu promises auto carry weights codecs submodels simulation async rpc live checks hostile larger_than_memory med uncertain coding coded_training fog scale ray flower frameworks
 bench: .venv-bench/ready  ## run the benchmarks beside their peers
 	-$(MAKE) --no-print-directory .venv-ortools/ready  # without it, no rows of CP-SAT
 	-$(MAKE) --no-print-directory .venv-flsim/ready  # without it, bench_async has no peer
@@ -73,10 +73,10 @@ bench: .venv-bench/ready  ## run the benchmarks beside their peers
 	test -z "$$failed" || { echo "broke off, or missed a bar:$$failed"; exit 1; }
 
 papers: .venv/runs  ## regenerate the papers' figures and claims, quick variants
-	$(BIN)/melisma papers run axon --quick
-	$(BIN)/melisma papers run csa --quick
-	$(BIN)/melisma papers run dab --quick
-	$(BIN)/melisma papers run med --quick
-	$(BIN)/melisma papers run tsdcfl --quick
-	$(BIN)/melisma papers run fog --quick
-	$(BIN)/melisma papers run peers --quick
+	$(BIN)/melisma papers run axon --quick --docs
+	$(BIN)/melisma papers run csa --quick --docs
+	$(BIN)/melisma papers run dab --quick --docs
+	$(BIN)/melisma papers run med --quick --docs
+	$(BIN)/melisma papers run tsdcfl --quick --docs
+	$(BIN)/melisma papers run fog --quick --docs
+	$(BIN)/melisma papers run peers --quick --docs

@@ -34,6 +34,7 @@ LINES = [
     {"testbed"},
     {"jobs"},
     {"views"},
+    {"browser"},
     {"launch"},
     {"comparison"},
     {"ray"},

@@ -143,3 +143,24 @@ def test_what_cannot_be_called_is_named(folder: Path) -> None:
     (folder / "constant.py").write_text("SEVEN = 7\n")
     with pytest.raises(ConfigError, match=r"'constant:SEVEN' is of type int: give a f"):
         imported("number", "constant:SEVEN")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "def f(:\n",
+            r"number 'broken:seven' fails: SyntaxError: .*broken\.py, line 1",
+        ),
+        (
+            "\nraise RuntimeError('no\\nfile')\n",
+            r"number 'broken:seven' fails: RuntimeError: no file \(broken\.py, ",
+        ),
+    ],
+)
+def test_a_module_that_fails_is_told_with_its_line(
+    folder: Path, text: str, message: str
+) -> None:
+    (folder / "broken.py").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        imported("number", "broken:seven")

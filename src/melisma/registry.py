@@ -6,14 +6,16 @@ A module of the user's own lies in the current folder, which is never put on
 
 import re
 import sys
-from collections.abc import Callable, MutableMapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
-from melisma.errors import ConfigError, unknown
+from melisma.errors import ConfigError, MelismaError, unknown
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -131,8 +133,7 @@ def imported(what: str, reference: str) -> Callable[..., Any]:
     """Import a function as ``module:function``, from the current folder as well.
 
     Installed modules come first. Raises ConfigError if there is no such module or
-    function, if the module imports one that is missing, or if it is no function. What
-    else the module raises while it is imported comes through.
+    function, if the module fails to be imported, or if it is no function.
     """
     if reference in _OBJECTS:
         return _OBJECTS[reference]
@@ -141,7 +142,8 @@ def imported(what: str, reference: str) -> Callable[..., Any]:
         raise ConfigError(f"{what} {reference!r}: give a name, or module:function")
     here = str(Path.cwd())
     try:
-        module = _OWN.load(module_name, here)
+        with own_code(what, reference):
+            module = _OWN.load(module_name, here)
     except ModuleNotFoundError as error:
         importer = ""
         if not f"{module_name}.".startswith(f"{error.name}."):
@@ -163,6 +165,34 @@ def imported(what: str, reference: str) -> Callable[..., Any]:
         raise ConfigError(f"{what} {reference!r} is of type {kind}: give a function")
     found: Callable[..., Any] = function
     return found
+
+
+@contextmanager
+def own_code(what: str, name: object) -> Iterator[None]:
+    """Run code of the user's own; ConfigError with the line at which it fails.
+
+    A module that is missing, and what this package raises on purpose, comes through.
+    """
+    try:
+        yield
+    except (MelismaError, ModuleNotFoundError):
+        raise
+    except Exception as error:  # the edge to code that may raise anything
+        raise ConfigError(f"{what} {name!r} fails: {where_failed(error)}") from error
+
+
+def where_failed(error: BaseException) -> str:
+    """Return an exception in one line, with the file and line that raised it.
+
+    >>> where_failed(KeyError("a"))
+    "KeyError: 'a'"
+    """
+    said = " ".join(str(error).split())
+    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, SyntaxError) or not frames:  # which says where by itself
+        return text
+    return f"{text} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
 
 
 def _place(function: Callable[..., Any]) -> str:

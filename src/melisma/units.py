@@ -89,6 +89,12 @@ class Deadline(Seconds):
         return math.isinf(self)
 
 
+class Lifetime(Quantity):
+    """How long a token is valid."""
+
+    units: ClassVar = {"min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
 class Hertz(Quantity):
     """Frequency: clocks, bandwidths."""
 

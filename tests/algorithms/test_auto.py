@@ -264,9 +264,8 @@ def test_a_simulated_learner_that_is_too_slow_for_a_chosen_deadline_sits_out(
     slow = LearnersTable(
         name="slow", rate=SamplesPerSecond(500), bandwidth=BytesPerSecond(1e3)
     )
-    job = msgspec.structs.replace(
-        JOB, mode=mode, cycles=2, learners=(*JOB.learners * 2, slow)
-    )
+    twice = [msgspec.structs.replace(learner, count=2) for learner in JOB.learners]
+    job = msgspec.structs.replace(JOB, mode=mode, cycles=2, learners=(*twice, slow))
     found = list[Record]()
     simulate(job, runs=None, watch=found.append)
     given = [r.samples for r in found if isinstance(r, Allocated)]

@@ -174,7 +174,7 @@ def test_serve_and_join_meet_over_tls_and_resume_goes_on(
         first = server.stdout.readline()  # is there before anybody has joined
         assert first, server.stderr and server.stderr.read()
         links = json.loads(first)
-        assert links.keys() == {"join", "dashboard"}
+        assert links.keys() == {"join", "dashboard", "phones"}
         assert links["join"].startswith("melisma://")
         assert links["dashboard"].startswith("https://")
         assert Visitor(links["dashboard"]).get("/api/runs")

@@ -102,3 +102,23 @@ def _until_closed(terminal: int) -> str:
 def _folder(path: Path) -> str:
     path.mkdir()
     return path.name
+
+
+def test_where_nobody_watches_each_cycle_is_a_line_and_paths_come_last(
+    tmp_path: Path, melisma: Melisma
+) -> None:
+    done = melisma("simulate", quick_job(tmp_path))
+    first, second = done.err.splitlines()
+    assert re.fullmatch(r"cycle 1 of 2: accuracy \d+\.\d % after 0\.\d+ s", first)
+    assert second.startswith("cycle 2 of 2: ")
+    assert "Model: runs/quick/model.safetensors\n" in done.out
+    assert "Next: melisma report runs/quick\n" in done.out
+
+
+def test_lines_of_several_tasks_say_whose_they_are(
+    tmp_path: Path, melisma: Melisma
+) -> None:
+    done = melisma("simulate", quick_job(tmp_path, TASKS))
+    assert done.code == 0, done.err
+    for task in ("one", "two"):
+        assert f"{task}: cycle 2 of 2: accuracy " in done.err

@@ -76,7 +76,7 @@ def test_what_is_read_is_what_was_written(
     "trial",
     [
         csa.accuracies,
-        dab_runs._simulated,
+        dab_runs.simulated,
         fog_runs.medium_costs,
         fog_runs.outcome,
         fog_runs.unit_cost,

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 import melisma as mel
 from melisma.fleets.messages import Speeds
-from melisma.jobs.building import names_of, own_rows, state_law, task_of, workload_of
-from melisma.jobs.schema import Job
+from melisma.jobs.building import own_rows, state_law, task_of, workload_of
+from melisma.jobs.schema import Job, names_of
 from melisma.learner.learner import Learner
 from melisma.learning.data import Dataset
 from melisma.learning.samples import Arrays

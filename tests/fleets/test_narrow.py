@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "melisma"
 #: The adapters that may ask which call they answer.
 ADAPTERS = {
     "learner/service.py",
+    "fleets/attendance.py",
     "fleets/live_fog.py",
     "fleets/live_air.py",
     "fleets/served.py",

@@ -10,12 +10,18 @@ import pytest
 from melisma.errors import ConfigError
 from melisma.fog import cost, move
 from melisma.fog.movement import Flows
-from melisma.jobs.building import names_of
 from melisma.jobs.families import FAMILIES
 from melisma.jobs.files import load
 from melisma.jobs.fog import environment_of, links_of, presence_of
 from melisma.jobs.fog_table import Costs, FogTable, Moving
-from melisma.jobs.schema import DataTable, Job, LearnersTable, Split, TrainingTable
+from melisma.jobs.schema import (
+    DataTable,
+    Job,
+    LearnersTable,
+    Split,
+    TrainingTable,
+    names_of,
+)
 from melisma.launch.simulate import build
 from melisma.learning.settings import Hardware
 from melisma.runs.records import Aggregated, Evaluated, Joined, Left, Moved, Record

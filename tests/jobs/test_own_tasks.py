@@ -98,6 +98,7 @@ def test_no_momentum_is_none_for_every_optimiser() -> None:
         assert training.arguments == {"momentum": expected}
 
 
+@pytest.mark.slow
 def test_an_optimiser_of_ones_own_is_what_trains_with_its_arguments() -> None:
     def own(values: Any, lr: float, eps: float) -> torch.optim.Optimizer:
         return torch.optim.Adagrad(values, lr=lr, eps=eps)

@@ -103,6 +103,7 @@ def test_what_is_spent_until_then_counts_and_no_more() -> None:
     assert sum(costs) > spent
 
 
+@pytest.mark.slow
 def test_a_cycle_in_which_all_are_reclaimed_is_not_the_end() -> None:
     often = SPOT | {"reclaim": "1 s", "returns": "1 s"}
     job = powered(often, often, often, scheme="csa", cycles=10, samples=40, steps=9)

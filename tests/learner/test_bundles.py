@@ -348,7 +348,7 @@ def test_what_the_code_raises_is_no_end_of_the_learner() -> None:
     bundle = Bundle.of({"my_nets.py": b"1 / 0\n"})
     service = device(Orchestrator(bundle), bundle.hash)
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ConfigError, match="ZeroDivisionError"):
             service.prepare(spec_of(bundle))
     service.prepare(SPEC)
 
@@ -357,3 +357,15 @@ def test_an_orchestrator_without_a_bundle_says_so() -> None:
     for served in (None, code(3)):
         with pytest.raises(DataError, match="there is no such bundle"):
             ModelServer([], served).bundle(code().hash)
+
+
+def test_who_allows_no_model_is_told_once_how_to(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    learner = device(Orchestrator(code()))
+    wanted = msgspec.structs.replace(SPEC, model="my_nets:net")
+    for _ in range(3):
+        with pytest.raises(ConfigError, match="unknown model"):
+            learner.prepare(wanted)
+    (line,) = caplog.messages
+    assert "`melisma join … --allow my_nets:net`" in line

@@ -34,7 +34,13 @@ def made() -> nn.Module:
     )
 
 
-TRIED = Example(LOSSES["cross-entropy"], {"x": torch.randn(4, 6), "y": torch.arange(4)})
+TRIED = Example(
+    LOSSES["cross-entropy"],
+    {
+        "x": torch.randn(4, 6, generator=torch.Generator().manual_seed(0)),
+        "y": torch.arange(4),
+    },
+)
 
 
 def test_lower_ranks_compute_what_the_whole_does_without_the_others() -> None:
@@ -55,8 +61,9 @@ def test_lower_ranks_compute_what_the_whole_does_without_the_others() -> None:
         torch.autograd.grad(m(x).square().sum(), list(trained(m).values()))
         for m in (small.model, model)
     )
-    torch.testing.assert_close(found[0], whole[0][:4])
-    torch.testing.assert_close(found[1], whole[1][:, :4])
+    # Sums of other lengths are added up in another order.
+    for own, part in ((found[0], whole[0][:4]), (found[1], whole[1][:, :4])):
+        torch.testing.assert_close(own, part, rtol=1e-4, atol=1e-4)
 
 
 def test_what_travels_is_the_adapters_alone() -> None:

@@ -123,8 +123,8 @@ class Page:
 
 
 @contextmanager
-def browsing() -> Iterator[Page]:
-    """Start a browser, give its page, end it."""
+def browsing(*graphics: str) -> Iterator[Page]:
+    """Start a browser, give its page, end it; without graphics unless flags say how."""
     with (
         TemporaryDirectory(ignore_cleanup_errors=True) as profile,
         asyncio.Runner() as runner,
@@ -134,7 +134,7 @@ def browsing() -> Iterator[Page]:
                 found(),
                 "--headless=new",
                 "--no-sandbox",
-                "--disable-gpu",
+                *(graphics or ["--disable-gpu"]),
                 "--disable-dev-shm-usage",
                 "--no-first-run",
                 "--remote-debugging-port=0",

@@ -7,7 +7,9 @@ needs it, after its job was read: --help and a typo answer at once.
 
 import re
 import sys
-from typing import Any
+import tempfile
+import traceback
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +27,7 @@ from melisma.cli import (
 from melisma.cli.help import Command, Group
 from melisma.cli.output import note
 from melisma.errors import AccessError, MelismaError, UnverifiedError
+from melisma.registry import where_failed
 
 __all__ = ["app", "main"]
 
@@ -72,6 +75,29 @@ app = typer.Typer(
     rich_markup_mode="rich",  # `help` escapes for it
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version.version()
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    shown: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version.",
+            is_eager=True,
+            callback=_print_version,
+        ),
+    ] = False,
+) -> None:
+    """Options of all commands; the help is the app's."""
+
+
 for _section, _commands in _SECTIONS.items():
     for _name, _command in _commands.items():
         if isinstance(_command, typer.Typer):
@@ -86,7 +112,8 @@ _UsageError: Any = typer.BadParameter.__mro__[1]
 def main() -> None:
     """Run the command line; bad input is one line and exit code 2, no access 77.
 
-    76 if who answers has not proved to be the server.
+    76 if who answers has not proved to be the server. Of what was not
+    foreseen, code 1, the traceback is kept in a file.
     """
     try:
         code = app(prog_name="melisma", standalone_mode=False)
@@ -100,7 +127,31 @@ def main() -> None:
             hint = f"See `{command} --help`."
             note(f"melisma: {message} {hint}", style="red")
         code = error.exit_code
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        note(
+            f"melisma: {missing} is not installed, which this needs: "
+            f"{sys.executable} -m pip install {missing}",
+            style="red",
+        )
+        code = 2
+    except Exception as error:  # the edge: people are shown a line, not a stack
+        note(
+            f"melisma: {where_failed(error)}. This was not foreseen; its traceback is "
+            f"in {_kept_traceback()}",
+            style="red",
+        )
+        code = 1
     sys.exit(code)
+
+
+def _kept_traceback() -> str:
+    """Write the traceback of the exception at hand to a file; return where that is."""
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="melisma-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as file:
+        traceback.print_exc(file=file)
+    return file.name
 
 
 def _code_of(error: MelismaError) -> int:

@@ -69,6 +69,21 @@ Port = Annotated[
         min=0, max=65535, metavar="PORT", help="Port to listen on; 0 takes a free one."
     ),
 ]
+Host = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST",
+        help="Address to listen on; 0.0.0.0 lets other machines in, over TLS.",
+    ),
+]
+JsonLines = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help='Print JSON lines, and no progress: {"join": …, "dashboard": …} when '
+        "learners can join, and the result at the end.",
+    ),
+]
 RayHead = Annotated[
     str | None,
     typer.Option(

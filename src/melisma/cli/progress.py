@@ -1,11 +1,11 @@
-"""Progress bars on standard error, where that is a terminal."""
+"""Progress on standard error: bars on a terminal, else a line for each cycle."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from melisma.cli.output import console
+from melisma.cli.output import console, note
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -16,9 +16,15 @@ if TYPE_CHECKING:
 
 @contextmanager
 def run_bar(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
-    """Show a bar that moves with each cycle of a run; yield what takes its records."""
-    if _hidden(quiet):
+    """Show a bar that moves with each cycle of a run; yield what takes its records.
+
+    Where standard error is no terminal, each cycle is a line.
+    """
+    if quiet:
         yield lambda record: None
+        return
+    if not sys.stderr.isatty():
+        yield _lines(job)
         return
     from melisma.jobs.families import cycles_of
     from melisma.runs.records import (
@@ -69,6 +75,31 @@ def run_bar(job: "Job", quiet: bool) -> Iterator[Callable[["Record"], None]]:
                 progress.update(bar, state=state)
 
         yield watch
+
+
+def _lines(job: "Job") -> Callable[["Record"], None]:
+    """Return what prints a line for each cycle that ends, of every task."""
+    from melisma.jobs.families import family_of
+    from melisma.jobs.schema import tasks_of
+    from melisma.runs.records import ACCURACY, Evaluated, Metric, Metrics
+    from melisma.views import scores
+
+    job = family_of(job).as_meant(job)
+    cycles = {task.name: task.cycles for task in tasks_of(job)}
+    metrics: dict[str, Metric] = {}  # *the* metric of each task
+
+    def watch(record: "Record") -> None:
+        match record:
+            case Metrics(task=task):
+                metrics[task] = record.metrics[0]
+            case Evaluated(task=task, cycle=cycle):
+                metric = metrics.get(task, ACCURACY)
+                value = scores.text(metric, record.metrics.get(metric.name))
+                of = f" of {cycles[task]}" if task in cycles else ""
+                whose = f"{task}: " if job.tasks else ""
+                note(f"{whose}cycle {cycle}{of}: {value} after {record.time_s:.4g} s")
+
+    return watch
 
 
 @contextmanager

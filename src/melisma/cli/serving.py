@@ -1,16 +1,142 @@
-"""An orchestrator at the command line: how devices join it."""
+"""An orchestrator at the command line: how devices reach and join it."""
 
+import math
+import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from melisma.cli.output import json_line, note
+import typer
+
+from melisma.cli.output import console, json_line, note
+from melisma.errors import ConfigError
+from melisma.units import Lifetime
 
 if TYPE_CHECKING:
+    from melisma.browser.phones import Phones
     from melisma.bundles.bundle import Bundle
     from melisma.jobs.schema import Job
     from melisma.rpc import Server
     from melisma.runs.records import Record
+
+ForPhones = Annotated[
+    bool,
+    typer.Option(
+        "--phones",
+        help="Refuse a job that phones cannot run (docs/phones.md).",
+        show_default=False,
+    ),
+]
+PhonesFor = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="How long the phones' link lets in."),
+]
+PhonesAt = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Where phones reach this server, such as a proxy's https://lab.example.org.",
+        show_default="this machine's address",
+    ),
+]
+LocalCa = Annotated[
+    bool,
+    typer.Option(
+        "--local-ca",
+        help="TLS by an authority of one's own, which phones can install.",
+        show_default=False,
+    ),
+]
+PlainHttp = Annotated[
+    bool,
+    typer.Option(
+        "--plain-http",
+        help="No TLS: whoever is on the way can read and change what travels.",
+        show_default=False,
+    ),
+]
+Certificate = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PEM", help="Certificate of one's own, and --key.", show_default=False
+    ),
+]
+Key = Annotated[
+    Path | None,
+    typer.Option(metavar="PEM", help="Key of --certificate.", show_default=False),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Where a server listens, and how devices and phones reach it."""
+
+    host: str
+    port: int
+    phones: bool = False
+    phones_for: str = "12h"
+    phones_at: str | None = None
+    local_ca: bool = False
+    plain_http: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        chosen = [self.local_ca, self.plain_http, self.certificate is not None]
+        if sum(chosen) > 1:
+            raise ConfigError(
+                "--local-ca, --plain-http and --certificate: choose one of them"
+            )
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("--certificate needs its --key, and the key it")
+        self._lifetime_s()
+        if self.phones_at and not self.phones_at.startswith(("https://", "http://")):
+            raise ConfigError(
+                f"--phones-at {self.phones_at!r}: give a URL, such as "
+                "https://lab.example.org"
+            )
+
+    def _lifetime_s(self) -> float:
+        lifetime_s = float(Lifetime.of(self.phones_for))
+        if not 0 < lifetime_s < math.inf:
+            raise ConfigError(
+                f"--phones-for {self.phones_for!r}: give a time to come, such as 12h"
+            )
+        return lifetime_s
+
+    def door(self) -> "Phones":
+        """Return what lets phones in."""
+        from melisma.browser.phones import Phones
+
+        return Phones(
+            lifetime_s=self._lifetime_s(),
+            required=self.phones,
+            url=self.phones_at or "",
+        )
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of `rpc.serve`."""
+        return {
+            "host": self.host,
+            "port": self.port,
+            "plain": self.plain_http,
+            "local_ca": self.local_ca,
+            "certificate": self.certificate,
+            "key": self.key,
+        }
+
+    def flags(self) -> str:
+        """Return the options on the command line that say all this."""
+        words = ["--host", self.host, "--port", str(self.port)]
+        words += ["--phones"] * self.phones
+        words += ["--phones-for", self.phones_for] * (self.phones_for != "12h")
+        words += ["--phones-at", self.phones_at] if self.phones_at else []
+        words += ["--local-ca"] * self.local_ca
+        words += ["--plain-http"] * self.plain_http
+        if self.certificate:
+            words += ["--certificate", str(self.certificate), "--key", str(self.key)]
+        return shlex.join(words)
 
 
 def orchestrate(
@@ -18,8 +144,7 @@ def orchestrate(
     folder: Path,
     watch: "Callable[[Record], None]",
     learners: int,
-    host: str,
-    port: int,
+    reach: Reach,
     as_json: bool,
     bundle: "Bundle | None" = None,
 ) -> "list[Record]":
@@ -27,12 +152,14 @@ def orchestrate(
     from melisma.launch.serve import orchestrate as train
 
     links: list[str] = []
+    phones = reach.door()
 
     def announce(server: "Server") -> None:
         join = server.join_string()
         if as_json:
             code = {"bundle": bundle.hash} if bundle else {}
-            json_line({"join": join, "dashboard": links[0]} | code)
+            link = {"phones": phones.link} if phones.link else {}
+            json_line({"join": join, "dashboard": links[0]} | link | code)
             return
         note(f"Dashboard: {links[0]}")
         trust = ""
@@ -40,6 +167,7 @@ def orchestrate(
             note(f"Bundle: {', '.join(bundle.files)}")
             trust = f" --trust {bundle.hash}"
         note(f"Join with: {join_command(join)}{trust}")
+        _invite(phones, reach)
 
     return train(
         job,
@@ -48,11 +176,35 @@ def orchestrate(
         watch=watch,
         ready=announce,
         show=links.append,
-        host=host,
-        port=port,
         bundle=bundle,
+        phones=phones,
         say=lambda text: None,  # announced above
+        **reach.options(),
     )
+
+
+def _invite(phones: "Phones", reach: Reach) -> None:
+    """Print the link that makes a phone a learner, as a QR code too."""
+    if reach.plain_http:
+        note(
+            "NO TLS (--plain-http): whoever is on this network can read models, data "
+            "and tokens, and change them. Devices of other machines that are no "
+            "browsers do not join so.",
+            style="bold red",
+        )
+    if phones.why:
+        note(f"No link for phones: {phones.why}", style="dim")
+        return
+    from melisma.rpc.address import is_loopback
+
+    if not reach.phones_at and is_loopback(reach.host):
+        note(f"Browsers of this machine join at {phones.link}")
+        return
+    note(f"Phones join at {phones.link}")
+    if console(stderr=True).encoding.startswith("utf"):
+        note(phones.drawn(), style="bright_white on black")
+    if phones.authority:
+        note(f"Phones that warn install {phones.ca_link} first: docs/phones.md")
 
 
 def join_command(join: str) -> str:

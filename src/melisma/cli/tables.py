@@ -1,5 +1,6 @@
 """What a run, a benchmark or a comparison came to, as tables."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,7 @@ def print_run(job: "Job", folder: Path, records: "list[Record]", as_json: bool) 
     _show_batteries(power(records).get("batteries", {}))
     _show_cycles(history(records), family.staleness)
     line(f"Configuration, records and model: {folder}")
+    _print_next(folder)
 
 
 def _print_tasks(
@@ -99,6 +101,18 @@ def _print_tasks(
     for name, reason in refused.items():
         line(f"{name} was refused: {reason}")
     line(f"Configuration, records and model of each task: {head['folder']}")
+    _print_next(Path(head["folder"]))
+
+
+def _print_next(folder: Path) -> None:
+    """Print what of a run can be opened, and the command that shows it."""
+    from melisma.runs.files import MODEL
+    from melisma.views.page import PAGE
+
+    for what, name in (("Model", MODEL), ("Report", PAGE)):
+        if (folder / name).exists():
+            line(f"{what}: {folder / name}")
+    line(f"Next: melisma report {shlex.quote(str(folder))}")
 
 
 def _show_learners(job: "Job", records: "list[Record]") -> None:

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from melisma.cli.help import Command, Group
 from melisma.cli.output import line, show
 from melisma.errors import ConfigError
-from melisma.units import Quantity
+from melisma.units import Lifetime
 
 if TYPE_CHECKING:
     from melisma.rpc.tokens import Entry, Tokens
@@ -22,12 +22,6 @@ app = typer.Typer(
     help="Make, list and revoke the tokens that let devices join this user's servers.",
     no_args_is_help=True,
 )
-
-
-class Lifetime(Quantity):
-    """How long a token is valid."""
-
-    units: ClassVar = {"min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 Home = Annotated[

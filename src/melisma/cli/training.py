@@ -7,14 +7,17 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from melisma.cli.jobs import live_job, own_job
 from melisma.cli.options import (
     Engine,
+    Host,
     JobFile,
     Json,
+    JsonLines,
     LearnersDevice,
     LearnersPrecision,
     NodesData,
@@ -28,28 +31,19 @@ from melisma.cli.options import (
 )
 from melisma.cli.output import line, note
 from melisma.cli.progress import run_bar
-from melisma.cli.serving import orchestrate
+from melisma.cli.serving import (
+    Certificate,
+    ForPhones,
+    Key,
+    LocalCa,
+    PhonesAt,
+    PhonesFor,
+    PlainHttp,
+    Reach,
+    orchestrate,
+)
 from melisma.errors import ConfigError
 from melisma.learning.settings import DEVICE_VARIABLE, HERE, Hardware, Precision
-
-if TYPE_CHECKING:
-    from melisma.jobs.schema import Job
-
-Host = Annotated[
-    str,
-    typer.Option(
-        metavar="HOST",
-        help="Address to listen on; 0.0.0.0 lets other machines in, over TLS.",
-    ),
-]
-JsonLines = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help='Print JSON lines, and no progress: {"join": …, "dashboard": …} when '
-        "learners can join, and the result at the end.",
-    ),
-]
 
 
 def simulate(
@@ -80,7 +74,7 @@ def simulate(
     Gradients are real; the time of transfers and training is computed from the rates
     that the job gives. The result does not depend on the number of threads.
     """
-    job = read_job(job_file, scheme=scheme, seed=seed)
+    job = own_job(job_file, scheme=scheme, seed=seed)
     from melisma.cli.tables import print_run
     from melisma.launch.simulate import build
     from melisma.runs.store import run_folder
@@ -132,7 +126,7 @@ def run(
             "--device and --precision are for learners on this machine, not for nodes "
             "of a cluster: leave them out"
         )
-    job = _live_job(job_file, scheme)
+    job = live_job(job_file, scheme)
     from melisma.cli.tables import print_run
     from melisma.launch import local
     from melisma.runs.store import run_folder
@@ -188,7 +182,7 @@ def run_on_testbed(
         for removed in Testbed.sweep():
             line(removed)
         return
-    job = _live_job(job_file, scheme)
+    job = live_job(job_file, scheme)
     from melisma.cli.tables import print_run
     from melisma.launch import local
     from melisma.runs.store import run_folder
@@ -217,26 +211,45 @@ def serve(
             "hash (docs/tasks.md).",
         ),
     ] = False,
+    phones: ForPhones = False,
+    phones_for: PhonesFor = "12h",
+    phones_at: PhonesAt = None,
+    local_ca: LocalCa = False,
+    plain_http: PlainHttp = False,
+    certificate: Certificate = None,
+    key: Key = None,
     runs: Runs = Path("runs"),
     as_json: JsonLines = False,
 ) -> None:
     """Train a job with the learners that join.
 
-    Prints the command with which a device joins, and the link of the dashboard.
+    Prints the command with which a device joins, the link of the dashboard, and a link
+    with its QR code by which phones join.
     """
-    job = read_job(job_file)
+    reach = Reach(
+        host=host,
+        port=port,
+        phones=phones,
+        phones_for=phones_for,
+        phones_at=phones_at,
+        local_ca=local_ca,
+        plain_http=plain_http,
+        certificate=certificate,
+        key=key,
+    )
+    job = own_job(job_file)
     from melisma.cli.tables import print_run
     from melisma.launch.bundling import packed
     from melisma.runs.store import run_folder
 
     code = packed(job, job_file) if bundle else None
-    flags = f"--learners {learners} --host {host} --port {port}"
+    flags = f"--learners {learners} {reach.flags()}"
     with (
         run_folder(runs, job.name) as folder,
         run_bar(job, as_json) as watch,
         _resumable(folder, flags, as_json),
     ):
-        records = orchestrate(job, folder, watch, learners, host, port, as_json, code)
+        records = orchestrate(job, folder, watch, learners, reach, as_json, code)
     print_run(job, folder, records, as_json)
 
 
@@ -266,6 +279,13 @@ def resume(
         bool,
         typer.Option("--edited", help="Go on with a config.toml that you have edited."),
     ] = False,
+    phones: ForPhones = False,
+    phones_for: PhonesFor = "12h",
+    phones_at: PhonesAt = None,
+    local_ca: LocalCa = False,
+    plain_http: PlainHttp = False,
+    certificate: Certificate = None,
+    key: Key = None,
     as_json: JsonLines = False,
 ) -> None:
     """Go on with a run that was cut short, from its last whole cycle.
@@ -276,6 +296,17 @@ def resume(
     """
     if address and locally:
         raise ConfigError("--locally or --address: its learners are here, or nodes")
+    reach = Reach(
+        host=host,
+        port=port,
+        phones=phones,
+        phones_for=phones_for,
+        phones_at=phones_at,
+        local_ca=local_ca,
+        plain_http=plain_http,
+        certificate=certificate,
+        key=key,
+    )
     from melisma.cli.tables import print_run
     from melisma.launch import local
     from melisma.launch.api import hardware_of
@@ -291,7 +322,7 @@ def resume(
     job, learners = read_job(config), learners or learners_of(start)
     begun_by = start.get("engine")
     locally = locally or (begun_by == local.LOCAL and not address)
-    flags = f"--learners {learners} --host {host} --port {port}"
+    flags = f"--learners {learners} {reach.flags()}"
     if begun_by == SIMULATION or locally:
         flags = "" if begun_by in (SIMULATION, local.LOCAL) else "--locally"
     flags = _ray_flags(address, data) or flags
@@ -308,19 +339,8 @@ def resume(
             records = local.run_locally(job, run, watch, show, hardware=hardware)
         else:
             code = kept(run, job)
-            records = orchestrate(job, run, watch, learners, host, port, as_json, code)
+            records = orchestrate(job, run, watch, learners, reach, as_json, code)
     print_run(job, run, records, as_json)
-
-
-def _live_job(file: Path | None, scheme: str | None) -> "Job":
-    """Return the job in ``file``, or the demo of live runs, under ``scheme`` if any."""
-    if file:
-        return read_job(file, scheme=scheme)
-    import msgspec
-
-    from melisma.launch.local import DEMO
-
-    return msgspec.structs.replace(DEMO, scheme=scheme or DEMO.scheme)
 
 
 def _dashboard_note(quiet: bool) -> Callable[[str], None]:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from melisma.errors import CallTimeout, DataError, RpcError
+from melisma.fleets.attendance import while_anybody_works
 from melisma.fleets.audit import Audit
 from melisma.fleets.claims import Claims, Done
 from melisma.fleets.judge import (
@@ -222,8 +223,13 @@ class LiveLearners(LiveCrew):
             began = self._begin(parameters)
         given = [self._placed(order) for order in orders if order.samples]
         self._served.options = {self.learners[o.learner]: o.option for o in given}
-        arriving = as_they_arrive(
-            [self._train(order, parameters, deadline_s, began) for order in given]
+        arriving = while_anybody_works(
+            [
+                (order.learner, self._train(order, parameters, deadline_s, began))
+                for order in given
+            ],
+            lambda k: self._roster.attendance.reason(self.learners[k]),
+            lambda: time.monotonic() - began,
         )
         if self.enough is None:
             return arriving
@@ -294,8 +300,11 @@ class LiveLearners(LiveCrew):
         try:
             update = await self._call(name, "train", request, within_s=within_s)
         except CallTimeout as error:
+            after_s = deadline_s * self._patience
+            if away := self._roster.attendance.reason(name):
+                return Lost(learner=order.learner, reason=away, after_s=after_s)
             self._claims.miss(name)
-            return self.failed(order.learner, error, deadline_s * self._patience, name)
+            return self.failed(order.learner, error, after_s, name)
         except RpcError as error:
             return self.failed(order.learner, error, time.monotonic() - began, name)
         took_s = time.monotonic() - began

@@ -27,6 +27,9 @@ A learner calls the orchestrator:
     address(task, to)         where another device takes samples directly
     relay(task, …)            deliver samples to a device that cannot be reached
     leave(task, cycle, …)     for how long it may send its gradient (transmission)
+    outline(task)             the model as a list of layers, for who has no PyTorch
+    away(reason)              this learner goes: its screen is locked, say
+    back()                    it is here again
 """
 
 from typing import Any
@@ -37,6 +40,7 @@ from numpy.typing import NDArray
 from melisma import rpc
 from melisma.errors import ConfigError, TrainingError
 from melisma.learning.codecs import Encoded
+from melisma.learning.outline import Layer
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Late, Training
 from melisma.learning.training import Trained
@@ -50,6 +54,7 @@ Vector = NDArray[Any]
 rpc.register(Training)
 rpc.register(Encoded)
 rpc.register(Packed)
+rpc.register(Layer)
 
 
 class Unprepared(ConfigError):
@@ -235,3 +240,21 @@ class Speeds(msgspec.Struct, frozen=True, kw_only=True):
     owner: int | None = None
     compute_spread: float = 0.0  #: σ of the logarithm of its benchmark's times
     link_spread: float = 0.0
+
+
+@rpc.register
+class Shaped(msgspec.Struct, frozen=True, kw_only=True):
+    """A parameter of a model, or a value of a sample."""
+
+    dtype: str  #: as torch calls it
+    shape: list[int]
+
+
+@rpc.register
+class Outline(msgspec.Struct, frozen=True, kw_only=True):
+    """A task as learners without PyTorch prepare for it."""
+
+    layers: list[Layer]
+    training: Training  #: as the recipe and the job have it together
+    parameters: dict[str, Shaped]  #: that travel
+    fields: dict[str, Shaped]  #: of a sample, as it is stored and sent

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from melisma.errors import ProtocolError, RpcError, TrainingError, readable
+from melisma.fleets.attendance import Attendance
 from melisma.fleets.judge import (
     believed,
     is_short,
@@ -63,8 +64,11 @@ class Roster:
         least: int,
         at_once: int = 64,
         overhead_s: float = 0.0,
+        attendance: Attendance | None = None,
     ) -> None:
         self.remotes = remotes
+        #: Who said that it goes, and is asked for nothing until it is back.
+        self.attendance = attendance or Attendance()
         #: Of a learner in each cycle, beside what it measures of itself.
         self.overhead_s = overhead_s
         #: Names of all learners that ever were ready, in the order of coming.
@@ -123,28 +127,32 @@ class Roster:
         """Return all learners that are ready; wait for enough of them at the start.
 
         One that took part before has HURRY_S to answer, and longer while others do,
-        unless it is ``busy`` with another task. Newcomers benchmark themselves
+        unless it is ``busy`` with another task, or away. Newcomers benchmark themselves
         meanwhile, and take part as soon as they are done. Later calls wait until one
         learner is ready. Who answered wrongly WRONG times, or lacks the memory, is not
         waited for. Raises TrainingError if all lack it before the first cycle.
         """
-        asked = [name for name in self.present if name not in busy]
+        away = self.attendance.absent
+        asked = [name for name in self.present if name not in {*busy, *away}]
         ready: dict[str, Ready] = {}
         hurry = True
         while True:
             connected = dict.fromkeys(await self._connected())
-            hopeless = self._hopeless
-            self._prepare_all(task, connected, {*ready, *busy, *hopeless})
+            hopeless, away = self._hopeless, self.attendance.absent
+            self._prepare_all(task, connected, {*ready, *busy, *hopeless, *away})
             keys = [(task, name) for name in asked]
             due = [self._preparing[key] for key in keys if key in self._preparing]
             if due and hurry:
                 await while_they_come(due)
             hurry = False  # the others wait once
             ready |= self._prepared(task)
+            ready = {name: ready[name] for name in ready if name not in away}
             there = {
                 name: answer
                 for name, answer in (self.present | ready).items()
-                if name in connected and (name in ready or name not in asked)
+                if name in connected
+                and name not in away
+                and (name in ready or name not in asked)
             }
             if there and len(there) + len(hopeless) >= self._least:
                 break
@@ -155,15 +163,17 @@ class Roster:
             ]
             await asyncio.wait([pause, *others], return_when="FIRST_COMPLETED")
         self._least = 1
-        self.present = there
+        gone = {name: self.present[name] for name in self.present if name in away}
+        self.present = there | gone
         self.known += sorted(set(ready).difference(self.known))
         return sorted(ready)
 
     async def newcomers(self, task: str, at_work: Collection[str]) -> list[str]:
         """Return learners that became ready while these work; wait for nobody."""
         connected = await self.remotes.wait_until(0)
-        self._prepare_all(task, connected, {*at_work, *self._hopeless})
-        ready = {n: r for n, r in self._prepared(task).items() if n in connected}
+        there = set(connected) - self.attendance.absent
+        self._prepare_all(task, there, {*at_work, *self._hopeless})
+        ready = {n: r for n, r in self._prepared(task).items() if n in there}
         self.present |= ready
         self.known += sorted(set(ready).difference(self.known))
         return sorted(ready)

@@ -1,5 +1,6 @@
 """What learners fetch from the orchestrator: models and shards, by task."""
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ import numpy as np
 from melisma import rpc
 from melisma.bundles.bundle import Bundle
 from melisma.errors import ConfigError, DataError, TrainingError
-from melisma.fleets.messages import TrainRequest, Update
+from melisma.fleets.messages import Outline, TrainRequest, Update
 from melisma.fleets.protocols import Order
 from melisma.learning.parameters import Parameters
 from melisma.learning.settings import Late
@@ -40,6 +41,8 @@ class ServedTask:
     sent: dict[Downwards, Packed] = field(default_factory=dict)
     moving: Collection[str] = ()  #: what is trained, where codecs are used
     seed: int = 0
+    #: Returns what learners without PyTorch make it of; ConfigError if they cannot.
+    outline: Callable[[], Outline] | None = None
 
     def __post_init__(self) -> None:
         self._serve()
@@ -134,6 +137,7 @@ class ModelServer:
     ) -> None:
         self._bundle = bundle
         self._served = {task.task: task for task in served}
+        self._tracing = threading.Lock()
         sizes = [task.model_bytes for task in self._served.values()]
         self._zeros = np.zeros(max(sizes, default=0), dtype=np.uint8)
 
@@ -157,6 +161,15 @@ class ModelServer:
     def frozen(self, task: str) -> Parameters:
         """Return the parameters that no cycle changes."""
         return self._of(task).frozen
+
+    @rpc.expose(idempotent=True)
+    def outline(self, task: str) -> Outline:
+        """Return a task's layers; ConfigError naming what no such learner can do."""
+        make = self._of(task).outline
+        if make is None:
+            raise ConfigError(f"task {task!r} has no outline: use a Python learner")
+        with self._tracing:
+            return make()
 
     @rpc.expose(idempotent=True)
     def bundle(self, hash: str) -> dict[str, bytes]:

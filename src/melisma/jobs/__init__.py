@@ -6,6 +6,7 @@ from melisma.lazy import offer
 
 if TYPE_CHECKING:
     from melisma.jobs.asynchronous_table import AsynchronousTable
+    from melisma.jobs.benchmark_table import BenchmarkTable, Known
     from melisma.jobs.building import dataset_of, own_rows, workload_of
     from melisma.jobs.data_table import DataTable, Split
     from melisma.jobs.fog_table import Costs, FogTable
@@ -15,24 +16,32 @@ if TYPE_CHECKING:
         LearnersTable,
         ParticipationTable,
         StateTable,
+        StragglingTable,
+        TaskTable,
         TrainingTable,
         WorkloadTable,
     )
+    from melisma.jobs.transmission_table import TransmissionTable
     from melisma.jobs.wire_table import OptionTable
 
 __all__ = [
     "AggregationTable",
     "AsynchronousTable",
+    "BenchmarkTable",
     "Costs",
     "DataTable",
     "FogTable",
     "Job",
+    "Known",
     "LearnersTable",
     "OptionTable",
     "ParticipationTable",
     "Split",
     "StateTable",
+    "StragglingTable",
+    "TaskTable",
     "TrainingTable",
+    "TransmissionTable",
     "WorkloadTable",
     "dataset_of",
     "own_rows",
@@ -42,10 +51,12 @@ __all__ = [
 offer(
     globals(),
     asynchronous_table="AsynchronousTable",
+    benchmark_table="BenchmarkTable Known",
     building="dataset_of own_rows workload_of",
     data_table="DataTable Split",
     fog_table="Costs FogTable",
     schema="AggregationTable Job LearnersTable ParticipationTable StateTable "
-    "TrainingTable WorkloadTable",
+    "StragglingTable TaskTable TrainingTable WorkloadTable",
+    transmission_table="TransmissionTable",
     wire_table="OptionTable",
 )

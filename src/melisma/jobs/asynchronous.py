@@ -24,13 +24,12 @@ from melisma.jobs.asynchronous_checks import (
 from melisma.jobs.building import (
     Prepared,
     known_law,
-    names_of,
     own_rows,
     task_on,
     workload_of,
 )
 from melisma.jobs.live_task import LiveTask
-from melisma.jobs.schema import Job
+from melisma.jobs.schema import Job, names_of
 from melisma.jobs.ways import ways_of
 from melisma.learning.parameters import trained
 from melisma.learning.servers import server_for

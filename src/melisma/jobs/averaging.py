@@ -27,13 +27,12 @@ from melisma.jobs.building import (
     cell_of,
     known_law,
     merging_of,
-    names_of,
     own_rows,
     task_on,
     workload_of,
 )
 from melisma.jobs.live_task import LiveTask
-from melisma.jobs.schema import Job
+from melisma.jobs.schema import Job, names_of
 from melisma.jobs.spending import spender_of, spot_of
 from melisma.jobs.ways import ways_of
 from melisma.learning.servers import server_for

@@ -128,15 +128,6 @@ def task_on(hardware: Hardware, job: Job) -> ScheduledTask:
     return replace(task, ready=ready, model=model)
 
 
-def names_of(job: Job) -> list[str]:
-    """Return the learners' names, numbered where several are alike."""
-    return [
-        group.name if group.count == 1 else f"{group.name}-{i}"
-        for group in job.learners
-        for i in range(1, group.count + 1)
-    ]
-
-
 def given_task(job: Job) -> Task:
     """Return the task that a job names, or the one that its own words describe."""
     if job.task is None:

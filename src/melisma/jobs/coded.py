@@ -17,9 +17,9 @@ from melisma.fleets.live_powered import LivePoweredWorkers
 from melisma.fleets.powered_coded import PoweredWorkers
 from melisma.fleets.roster import Roster
 from melisma.fleets.simulated_coded import SimulatedWorkers, Straggling
-from melisma.jobs.building import Prepared, names_of, state_law, task_on, workload_of
+from melisma.jobs.building import Prepared, state_law, task_on, workload_of
 from melisma.jobs.live_task import LiveTask
-from melisma.jobs.schema import Job
+from melisma.jobs.schema import Job, names_of
 from melisma.jobs.transmission_table import TransmissionTable
 from melisma.learning.losses import loss_of
 from melisma.learning.settings import HERE, Hardware, Precision

@@ -31,7 +31,6 @@ from melisma.fog.topologies import (
 from melisma.jobs.averaging import merger_of
 from melisma.jobs.building import (
     Prepared,
-    names_of,
     own_rows,
     state_law,
     task_on,
@@ -41,7 +40,7 @@ from melisma.jobs.families import CENTRAL
 from melisma.jobs.fog_table import Costs, FogTable, Moving
 from melisma.jobs.fog_times import times_of
 from melisma.jobs.live_task import LiveTask
-from melisma.jobs.schema import Job
+from melisma.jobs.schema import Job, names_of
 from melisma.learning.settings import HERE, Hardware
 from melisma.maths.arrays import Bools, Floats
 from melisma.system.law import DelayLaw, Mode

@@ -8,9 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from melisma.fog import Links, traces
-from melisma.jobs.building import names_of
 from melisma.jobs.fog_table import Costs
-from melisma.jobs.schema import Job
+from melisma.jobs.schema import Job, names_of
 from melisma.maths.arrays import Floats
 from melisma.system.law import DelayLaw
 

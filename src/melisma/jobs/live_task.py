@@ -1,6 +1,8 @@
 """One task of a live run, as the orchestrator holds it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from melisma.algorithms.state import RunState
 from melisma.algorithms.task import ScheduledTask
@@ -9,7 +11,7 @@ from melisma.errors import ConfigError
 from melisma.fleets.audit import Audit
 from melisma.fleets.live import LiveLearners
 from melisma.fleets.live_carrying import CarryingCrew
-from melisma.fleets.messages import MOST_SUBMODELS, TaskSpec
+from melisma.fleets.messages import MOST_SUBMODELS, Outline, Shaped, TaskSpec
 from melisma.fleets.roster import Announcement, Roster
 from melisma.fleets.served import ServedTask
 from melisma.fleets.ways import ALIKE, Ways
@@ -19,8 +21,11 @@ from melisma.jobs.families import family_of
 from melisma.jobs.options import transfers_of
 from melisma.jobs.schema import Job
 from melisma.jobs.ways import ways_of
+from melisma.learning.losses import OwnTraining, numbers
+from melisma.learning.outline import check_training, outline_of
 from melisma.learning.parameters import digest, frozen_of, parameters_of, trained
-from melisma.learning.settings import Late
+from melisma.learning.samples import INPUTS, fields_of
+from melisma.learning.settings import OWN, Late, Training
 from melisma.learning.shards import ShardStore
 from melisma.learning.task import plain
 from melisma.runs.store import RunWriter
@@ -120,6 +125,14 @@ class LiveTask:
         benchmark = self.served.store.first(min(job.benchmark.shards, shards))
         return Announcement(spec=spec, benchmark=benchmark)
 
+    def offer_outline(self) -> None:
+        """Let learners without PyTorch ask what to make of the task."""
+        # Once: tracing a model is seen by all threads that use torch meanwhile.
+        self.served.outline = cache(self._outline)
+
+    def _outline(self) -> Outline:
+        return outline_for(self.job, self.task, self.ways)
+
     def audit(self) -> Audit | None:
         """Return the audit of its updates, if the job has checks."""
         if not self.job.checks:
@@ -153,3 +166,49 @@ class LiveTask:
             transfers=transfers_of(job),
             ways=self.ways,
         )
+
+
+def outline_for(job: Job, task: ScheduledTask, ways: Ways) -> Outline:
+    """Return what learners without PyTorch make a task of.
+
+    ConfigError naming what of the job they cannot do.
+    """
+    family = family_of(job)
+    wire = ways.each[0].wire
+    wrong = {
+        f"scheme {job.scheme!r}": bool(family.name and family.exact),
+        "samples that move between devices": family.moves_data,
+        "checks of work, which is redone": job.checks > 0,
+        f"codecs {wire.down} and {wire.up}": len(ways.each) > 1 or not wire.is_plain,
+        "submodels": bool(ways.submodels),
+    }
+    wrong |= _functions_of_its_own(task.training)
+    if refused := next((what for what, is_so in wrong.items() if is_so), None):
+        raise ConfigError(f"a browser does not do {refused}: use Python learners")
+    check_training(task.training)
+    fields = fields_of(task.data.train)
+    if INPUTS not in fields:
+        raise ConfigError(f"samples have no {INPUTS!r}, which a browser trains on")
+    return Outline(
+        layers=outline_of(task.model, fields[INPUTS].shape),
+        training=plain(task.training),
+        parameters={
+            name: Shaped(dtype=str(p.dtype).removeprefix("torch."), shape=[*p.shape])
+            for name, p in parameters_of(task.model).items()
+        },
+        fields={
+            name: Shaped(dtype=field.dtype, shape=[*field.shape])
+            for name, field in fields.items()
+        },
+    )
+
+
+def _functions_of_its_own(training: Training) -> Mapping[str, bool]:
+    """Return which functions of the task's own no other language has."""
+    if not isinstance(training, OwnTraining):
+        return {}
+    return {
+        "a loss of the task's own": training.own_loss is not None,
+        "a transform of the task's own": training.own_transform not in (None, numbers),
+        "an optimiser of the task's own": training.optimiser == OWN,
+    }

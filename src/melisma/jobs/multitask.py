@@ -24,10 +24,10 @@ from melisma.fleets.roster import Roster
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.jobs.averaging import learners_of, promises_of
 from melisma.jobs.benchmark_table import Known
-from melisma.jobs.building import known_law, names_of, workload_of
+from melisma.jobs.building import known_law, workload_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.measured_states import MeasuredStates
-from melisma.jobs.schema import Job, LearnersTable, tasks_of
+from melisma.jobs.schema import Job, LearnersTable, names_of, tasks_of
 from melisma.learning.parameters import parameters_of, state_of
 from melisma.learning.settings import HERE, Hardware
 from melisma.maths.arrays import Floats, Ints

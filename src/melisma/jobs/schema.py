@@ -1,7 +1,6 @@
 """The tables of a job file, every key with its default: an empty file is the demo."""
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,8 @@ from melisma.jobs.data_table import DataTable as DataTable
 from melisma.jobs.data_table import Split as Split
 from melisma.jobs.energy_table import Per, PowerTable
 from melisma.jobs.fog_table import FogTable
+from melisma.jobs.names import check_folder_name
+from melisma.jobs.names import names_of as names_of
 from melisma.jobs.table import Table
 from melisma.jobs.transmission_table import TransmissionTable
 from melisma.jobs.wire_table import OptionTable, WireTable
@@ -250,14 +251,7 @@ class TaskTable(Table, frozen=True, kw_only=True):
     workload: WorkloadTable | None = None
 
     def _check(self) -> None:
-        _check_folder_name(self.name)
-
-
-def _check_folder_name(name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-        raise ConfigError(
-            f"name {name!r} is to be a folder: use letters, digits, . _ -"
-        )
+        check_folder_name(self.name)
 
 
 class Job(Table, frozen=True, kw_only=True):
@@ -332,7 +326,7 @@ class Job(Table, frozen=True, kw_only=True):
         Table.__post_init__(self)
 
     def _check(self) -> None:
-        _check_folder_name(self.name)
+        check_folder_name(self.name)
         for key in ("cycles", "shard", "steps", "look_every", "staleness_at_most"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}: give at least 1")
@@ -368,6 +362,13 @@ class Job(Table, frozen=True, kw_only=True):
             )
         if not self.learners:
             raise ConfigError("no learners: give at least one [[learners]] table")
+        names = names_of(self) if len(self.learners) > 1 else []
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ConfigError(
+                f"two learners have the name {twice!r}: give each [[learners]] "
+                "table a name of its own"
+            )
         self.channel.check_learners(self.learners, self.deadline)
 
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from melisma.algorithms.spending import Limit, Spender, Spent
-from melisma.jobs.building import names_of, workload_of
+from melisma.jobs.building import workload_of
 from melisma.jobs.energy_table import Per
-from melisma.jobs.schema import Job
+from melisma.jobs.schema import Job, names_of
 from melisma.learning.data import Dataset
 from melisma.learning.parameters import Model
 from melisma.system.energy import PowerProfile

@@ -7,9 +7,8 @@ import numpy as np
 
 from melisma.algorithms.task import ScheduledTask
 from melisma.fleets.ways import Ways
-from melisma.jobs.building import names_of
 from melisma.jobs.options import transfers_of, wire_of
-from melisma.jobs.schema import Job
+from melisma.jobs.schema import Job, names_of
 from melisma.learning.models import model_bytes
 from melisma.learning.parameters import parameters_of, trained
 from melisma.learning.submodels import Part, submodel_of

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from melisma.algorithms.control import Control
+from melisma.browser.phones import Phones
 from melisma.bundles.bundle import Bundle
 from melisma.errors import ConfigError, DataError
 from melisma.jobs.files import load
@@ -217,7 +218,7 @@ class Server:
         self._new = None if isinstance(folder, Path) else folder
         self._options: dict[str, Any] = {"host": host, "port": port, "watch": watch}
         self._options |= {"learners": learners, "bundle": bundle}
-        self._control, self._open = Control(), ExitStack()
+        self._control, self._open, self.phones = Control(), ExitStack(), Phones()
         self._ready: Future[rpc.Server] = Future()
         self._ended: Future[list[Record]] = Future()
 
@@ -237,6 +238,7 @@ class Server:
                 ready=self._ready.set_result,
                 show=self._show,
                 control=self._control,
+                phones=self.phones,
                 say=lambda text: None,
                 **self._options,
             )

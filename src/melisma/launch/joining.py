@@ -19,8 +19,10 @@ from melisma.learner.fog import FogLearner
 from melisma.learner.service import FogService
 from melisma.learning.data import Dataset, load_own
 from melisma.learning.settings import Precision
+from melisma.learning.task import TASKS
 from melisma.learning.training import use_threads
-from melisma.units import BytesPerSecond, SamplesPerSecond
+from melisma.registry import imported
+from melisma.units import BytesPerSecond, Quantity, SamplesPerSecond
 
 #: Timeout of the first connection to the orchestrator.
 CONNECT_S = 30.0
@@ -69,6 +71,7 @@ def join(
         )
     bundles = TrustedBundles(trust, ask)
     use_threads(threads)
+    _check_allowed(allow)
     learner = FogLearner(
         name=name,
         own=_own(data, target, features),
@@ -110,10 +113,32 @@ def _load_on(
     if states:
         return _background_of(load_states(states), name)
     limits = State(
-        samples_per_s=float(SamplesPerSecond.of(rate)) if rate else math.inf,
-        bytes_per_s=float(BytesPerSecond.of(bandwidth)) if bandwidth else math.inf,
+        samples_per_s=_limit("--rate", SamplesPerSecond, rate),
+        bytes_per_s=_limit("--bandwidth", BytesPerSecond, bandwidth),
     )
     return BackgroundLoad([limits])
+
+
+def _limit(flag: str, kind: type[Quantity], written: str | None) -> float:
+    """Return a rate as it was written, infinite if it was not; ConfigError if wrong."""
+    if written is None:
+        return math.inf
+    try:
+        rate = float(kind.of(written))
+    except ConfigError as error:
+        raise ConfigError(f"{flag}: {error}") from error
+    if not rate > 0:
+        raise ConfigError(f"{flag} {written!r}: give a rate above 0")
+    return rate
+
+
+def _check_allowed(names: Sequence[str]) -> None:
+    """Raise ConfigError for a model or task that this device could not make."""
+    for name in names:
+        if name not in TASKS:
+            if ":" not in name:
+                raise ConfigError(f"--allow {name!r}: give module:function")
+            imported("--allow", name)
 
 
 def _background_of(table: StatesFile, name: str) -> BackgroundLoad:

@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 from melisma import rpc
 from melisma.algorithms.control import Control
 from melisma.errors import ConfigError, DataError, unknown
-from melisma.jobs.building import names_of, own_rows, task_of
+from melisma.jobs.building import own_rows, task_of
 from melisma.jobs.families import family_of
 from melisma.jobs.files import dump
-from melisma.jobs.schema import Job, LearnersTable, StatesFile, own_code
+from melisma.jobs.schema import Job, LearnersTable, StatesFile, names_of, own_code
 from melisma.launch.serve import orchestrate
 from melisma.learning import devices
 from melisma.learning.data import save_own

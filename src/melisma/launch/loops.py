@@ -2,9 +2,13 @@
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
@@ -29,3 +33,26 @@ def anywhere(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
     work = partial(contextvars.copy_context().run, partial(function, *args, **options))
     with ThreadPoolExecutor(1, thread_name_prefix="melisma") as threads:
         return threads.submit(work).result()
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Raise KeyboardInterrupt at Ctrl-C at once, wherever the block computes.
+
+    asyncio cancels the main task instead, which ends only at its next `await`: for a
+    simulation that is after all training of the cycle. A handler of the caller's own
+    stays.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -7,11 +7,15 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
+
 from melisma import rpc, views
 from melisma.algorithms.control import Control
 from melisma.algorithms.loop import train
+from melisma.browser.phones import Phones
 from melisma.bundles.bundle import Bundle
 from melisma.errors import ConfigError, DataError, MelismaError
+from melisma.fleets.attendance import Attendance
 from melisma.fleets.protocols import Trains
 from melisma.fleets.remotes import Remotes, RpcRemotes
 from melisma.fleets.roster import Roster
@@ -23,6 +27,7 @@ from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.bundling import keeping
 from melisma.launch.simulate import chosen, opened
 from melisma.learning.settings import Hardware
+from melisma.rpc.listener import Identify
 from melisma.runs.records import Expelled, Record
 from melisma.runs.start import started
 from melisma.runs.store import RunWriter, Watch, ignore
@@ -56,6 +61,7 @@ def orchestrate(
     hardware: Hardware | None = None,
     control: Control | None = None,
     bundle: Bundle | None = None,
+    phones: Phones | None = None,
     **options: Any,
 ) -> list[Record]:
     """Serve learners and train, from the checkpoint in ``run_folder`` if there is one.
@@ -67,7 +73,7 @@ def orchestrate(
     peers that connect, or those that ``elsewhere`` returns, which is called with what
     all tasks serve. Learners that trust ``bundle`` make the job's own models of it; it
     is kept in the run's folder. ``hardware`` is what all of them train on, where that
-    is known. Returns all records of the run.
+    is known. With ``phones``, browsers may join too. Returns all records of the run.
     """
     family = family_of(job)
     job = family.checked(job, live=True)
@@ -82,11 +88,26 @@ def orchestrate(
         served = [task.served for task in tasks]
         control = control or Control()
         dashboard = Dashboard.of(run_folder, control, family.fixed)
-        options |= {"limits": _limits(served), "routes": dashboard.routes}
+        pages = [dashboard.routes]
+        if elsewhere is None:  # what goes to other processes cannot take it along
+            for task in tasks:
+                task.offer_outline()
+        if phones:
+            phones.check(job, served)
+            pages.append(phones.routes)
+
+        def routes(app: web.Application, identify: Identify) -> None:
+            for page in pages:
+                page(app, identify)
+
+        options |= {"limits": _limits(served), "routes": routes}
+        attendance = Attendance()
         server = stack.enter_context(
-            rpc.serve(ModelServer(served, bundle), *services, **options)
+            rpc.serve(ModelServer(served, bundle), attendance, *services, **options)
         )
         stack.callback(dashboard.close)
+        if phones:
+            phones.attend(server)
         remotes: Remotes = RpcRemotes(server)
         if elsewhere:
             remotes = stack.enter_context(elsewhere(served))
@@ -99,6 +120,7 @@ def orchestrate(
             least=least,
             at_once=at_once,
             overhead_s=float(job.overhead),
+            attendance=attendance,
         )
         ready(server)
         asyncio.run(family.builder.live(job, tasks, roster, control, services))

@@ -11,7 +11,7 @@ from melisma.algorithms.control import Control
 from melisma.jobs.families import family_of
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job, tasks_of
-from melisma.launch.loops import blocking
+from melisma.launch.loops import blocking, stoppable
 from melisma.learning.settings import HERE, Hardware
 from melisma.runs.files import BUNDLE
 from melisma.runs.records import Record
@@ -67,7 +67,8 @@ class Simulation:
         the checkpoint in it if there is one.
         """
         start = {"engine": SIMULATION, **chosen(self.hardware)}
-        with opened(self.job, folder, start, watch, seldom=True) as runs:
+        writing = opened(self.job, folder, start, watch, seldom=True)
+        with writing as runs, stoppable():
             blocking(self.built.train(runs, control))
         return runs
 

@@ -15,7 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from melisma.errors import CallTimeout, ConfigError, TrainingError, unknown
+from melisma.errors import (
+    CallTimeout,
+    ConfigError,
+    MelismaError,
+    TrainingError,
+    readable,
+)
 from melisma.fleets.messages import (
     Gradient,
     GradientRequest,
@@ -24,6 +30,7 @@ from melisma.fleets.messages import (
     TaskSpec,
     TrainRequest,
     Unprepared,
+    Untrusted,
     Update,
 )
 from melisma.learner import measuring, orders
@@ -50,7 +57,7 @@ from melisma.learning.wire import Wire
 
 log = logging.getLogger("melisma.learner")
 
-#: Tasks that are kept warm; the least recently prepared goes first.
+#: Tasks that are kept warm, the least recently prepared goes first; refusals logged.
 TASKS = 32
 #: Longest that an emulated straggler sleeps.
 FOREVER_S = 86_400.0
@@ -129,9 +136,26 @@ class Learner:
         self._tasks: OrderedDict[str, WarmTask] = OrderedDict()
         self._probes: dict[str, Probe] = {}
         self._working = threading.Lock()
+        self._said = set[str]()  #: why work was refused, in the log
 
     def prepare(self, spec: TaskSpec) -> Ready:
         """Build a task's model, unless it is warm; ConfigError if it is not allowed.
+
+        Its owner is told why, once.
+        """
+        try:
+            return self._prepare(spec)
+        except Untrusted:  # which `learner.bundles` has said
+            raise
+        except MelismaError as error:
+            reason = readable(str(error), most=400)
+            if reason not in self._said and len(self._said) < TASKS:
+                self._said.add(reason)
+                log.warning("Does not take part: %s", reason)
+            raise
+
+    def _prepare(self, spec: TaskSpec) -> Ready:
+        """Build a task's model, unless it is warm.
 
         A model's name is looked up in a list, never imported because a caller named it.
         What is in a bundle is imported if that is trusted (`learner.bundles`).
@@ -140,7 +164,7 @@ class Learner:
         what, name = ("task", spec.recipe) if spec.recipe else ("model", spec.model)
         package = self.bundles.package(spec.bundle, what, name) if spec.bundle else ""
         if not package and name not in self._known:
-            raise unknown(what, name, self._known)
+            raise orders.not_allowed(what, name, self._known, spec.bundle)
         if spec.exact and self._device.precision != Precision.FP32:
             raise ConfigError(
                 f"task {spec.task!r} needs float32, since work is compared or coded: "

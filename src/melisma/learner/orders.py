@@ -9,13 +9,14 @@ and answers of learners are judged by ``fleets.judge``.
 import math
 import re
 import reprlib
-from collections.abc import Mapping
+import shlex
+from collections.abc import Collection, Mapping
 from numbers import Integral, Real
 from typing import TypeVar
 
 import numpy as np
 
-from melisma.errors import ConfigError
+from melisma.errors import ConfigError, unknown
 from melisma.fleets.messages import (
     MOST_SUBMODELS,
     Budget,
@@ -341,3 +342,15 @@ def _not_a(kind: str, value: object) -> ConfigError:
 def _shown(value: object) -> str:
     """Return a value as messages show it: short, and printable."""
     return reprlib.repr(value)[:80]
+
+
+def not_allowed(
+    what: str, name: str, known: Collection[str], bundle: str | None
+) -> ConfigError:
+    """Return the refusal of a name, with the flag by which its owner allows it."""
+    if bundle or ":" not in name:
+        return unknown(what, name, known)
+    return ConfigError(
+        f"unknown {what} {name!r}: its owner allows it by `melisma join … --allow "
+        f"{shlex.quote(name)}`. Known: {', '.join(sorted(known))}"
+    )

@@ -21,6 +21,7 @@ Four engines, the first that fits:
 `engine_for` chooses, and says why.
 """
 
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -93,14 +94,19 @@ def train_many(
     if threads == 1:
         yield from map(work, starts)
         return
+    halted = threading.Event()
+    lesson = replace(lesson, halt=halted.is_set)
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Chunk]] = deque()
-        for start in starts:
-            waiting.append(pool.submit(work, start))
-            if len(waiting) > threads:
+        try:
+            for start in starts:
+                waiting.append(pool.submit(work, start))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        finally:  # Ctrl-C does not wait for the threads' work
+            halted.set()
 
 
 def _on_gpu(lesson: Lesson, plans: Sequence[Ints], engine: "Engine") -> Iterator[Chunk]:

@@ -50,6 +50,8 @@ class Lesson:
     corrections: Sequence[Parameters] | None = None
     #: From which each learner starts, in the order of plans; None: from the same.
     starts: Sequence[Parameters] | None = None
+    #: Asked before each batch; the training of one that halts is of no use.
+    halt: Callable[[], bool] = lambda: False
 
     @property
     def device(self) -> torch.device:
@@ -107,7 +109,10 @@ class _Batch:
 class _Batches:
     """All batches of a chunk, on its device at once: no step waits for a transfer."""
 
-    def __init__(self, plans: Sequence[Ints], device: torch.device) -> None:
+    def __init__(
+        self, plans: Sequence[Ints], device: torch.device, halt: Callable[[], bool]
+    ) -> None:
+        self._halt = halt
         self._lengths = np.array([len(plan) for plan in plans])
         most = int(self._lengths.max(initial=0))
         self._width = plans[0].shape[1]
@@ -127,6 +132,8 @@ class _Batches:
                 repeated(take, times, self._rows.device)
             else:
                 for _ in range(times):
+                    if self._halt():
+                        return
                     take()
 
     def _shapes(self) -> list[tuple[int, int]]:
@@ -197,7 +204,7 @@ def perceptrons(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floa
         )
         mean.add(batch, loss)
 
-    _Batches(plans, device).each(step, recorded=True)
+    _Batches(plans, device, lesson.halt).each(step, recorded=True)
     return stack, mean.result()
 
 
@@ -273,7 +280,7 @@ def layered(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Floats]:
             optimiser.step(batch.active, dict(zip(theta, gradients, strict=True)))
         mean.add(batch, loss.detach())
 
-    _Batches(plans, lesson.device).each(step, recorded=optimiser.on_device)
+    _Batches(plans, lesson.device, lesson.halt).each(step, recorded=optimiser.on_device)
     return stack, mean.result()
 
 
@@ -325,7 +332,7 @@ def functional(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Float
         mean.add(batch, loss)
 
     # A model's own code may look at values, which no recording can.
-    _Batches(plans, lesson.device).each(step, recorded=False)
+    _Batches(plans, lesson.device, lesson.halt).each(step, recorded=False)
     return stack, mean.result()
 
 
@@ -345,7 +352,9 @@ def one_by_one(lesson: Lesson, plans: Sequence[Ints]) -> tuple[Parameters, Float
         at = lesson.starts[k] if lesson.starts else {}
         _copy(start | at | own[k], state)
         correction = lesson.corrections[k] if lesson.corrections else None
-        done = train(model, lesson.samples, plan, training, correction=correction)
+        done = train(
+            model, lesson.samples, plan, training, lesson.halt, correction=correction
+        )
         losses.append(done.loss)
         _copy({n: state[n] for n in stack}, {n: v[k] for n, v in stack.items()})
     return stack, np.array(losses)

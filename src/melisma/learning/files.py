@@ -32,7 +32,7 @@ from melisma.learning.tables import (
 )
 from melisma.learning.validation import Array, Arrays, check_arrays, first_outside
 from melisma.maths.arrays import Ints
-from melisma.registry import imported
+from melisma.registry import imported, own_code
 
 FORMS = (
     ".npz, .npy, .csv or .parquet, a folder of .npy files, a folder of images by "
@@ -199,7 +199,8 @@ def _function(
     """Return what a function of the user's own returns, checked if it is arrays."""
     function = imported("data", reference)
     _check_no_columns(reference, target, features)
-    found = function()
+    with own_code("data", reference):
+        found = function()
     if isinstance(found, Mapping):
         arrays = dict(found)
         check_arrays(arrays, reference)

@@ -45,7 +45,7 @@ from melisma.learning.losses import (
 from melisma.learning.parameters import trained
 from melisma.learning.samples import INPUTS, Batch, column, length
 from melisma.learning.settings import Training
-from melisma.registry import imported
+from melisma.registry import imported, own_code
 
 Factory = Callable[[], nn.Module]
 
@@ -131,7 +131,8 @@ def build(name: str | Factory | nn.Module, seed: int) -> nn.Module:
     # ``torch.manual_seed`` would reach the generators of all accelerators as well.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        model = factory()
+        with own_code("model", name):
+            model = factory()
     if not isinstance(model, nn.Module):
         raise ConfigError(
             f'model "{name}" returned {type(model).__name__}: '

@@ -30,7 +30,7 @@ from melisma.learning.metrics import Metric, metrics_for
 from melisma.learning.samples import Samples, Transform, samples_of
 from melisma.learning.settings import OWN, Argument, Buffers, Schedule, Training
 from melisma.learning.validation import check_arrays
-from melisma.registry import imported, register
+from melisma.registry import imported, own_code, register
 
 #: Arrays by name, or a map-style data set; or a function that returns one of them.
 Given = Any
@@ -101,10 +101,11 @@ class Task:
 def _loaded(given: Given, what: str) -> Samples:
     if given is None:
         raise ConfigError(f"{what}: there are no samples: give arrays by name")
-    try:
-        found = given() if callable(given) else given
-    except OSError as error:
-        raise DataError(f"{what}: {error}") from error
+    with own_code("samples of", what):
+        try:
+            found = given() if callable(given) else given
+        except OSError as error:
+            raise DataError(f"{what}: {error}") from error
     if isinstance(found, Mapping):
         check_arrays(found, what)
     return samples_of(found)
@@ -128,7 +129,9 @@ def find(name: str) -> Task:
     """Make a task by its name, or by its ``module:function``; ConfigError if wrong."""
     if name not in TASKS and ":" not in name:
         raise unknown("task", name, [*TASKS, "module:function"])
-    made = (TASKS[name] if name in TASKS else imported("task", name))()
+    make = TASKS[name] if name in TASKS else imported("task", name)
+    with own_code("task", name):
+        made = make()
     if not isinstance(made, Task):
         raise ConfigError(
             f"task {name!r} returned {type(made).__name__}: return a mel.Task"

@@ -4,8 +4,10 @@
     POST /call/FUNCTION       {"args": [...], "kwargs": {...}}, both optional
                               200 {"result": ...}; a generator: one object per line
 
-Both require ``Authorization: Bearer TOKEN`` if the server has tokens. Requests that web
-pages of other origins make are refused, on loopback too.
+Both require ``Authorization: Bearer TOKEN`` if the server has tokens. A browser, which
+cannot set that header of a WebSocket, offers the subprotocols ``melisma`` and
+``melisma.token.TOKEN``. Requests that web pages of other origins make are refused, on
+loopback too.
 """
 
 import hmac
@@ -28,6 +30,9 @@ from melisma.rpc.websocket import CLOSE_S, WebSocket
 
 #: A connection without a request for this long is closed.
 IDLE_S = 20.0
+
+#: The subprotocol of browsers, and what their token follows in another one.
+SUBPROTOCOL, TOKEN_IN = "melisma", "melisma.token."
 
 #: Of aiohttp's own errors.
 log = logging.getLogger("melisma.rpc.http")
@@ -57,8 +62,11 @@ class Listener:
         tokens: Tokens | None,
         tls: ssl.SSLContext | None,
         routes: Routes = lambda app, identify: None,
+        *,
+        plain: bool = False,
     ) -> None:
         self.hub = hub
+        self._plain = plain  # without TLS wherever it listens: its owner asked for that
         self.address: Address
         self._tokens, self._tls, self._routes = tokens, tls, routes
         self._http_calls = 0
@@ -68,7 +76,8 @@ class Listener:
 
     async def listen(self, host: str, port: int) -> None:
         """Bind the port, any free one if 0; ConfigError if that fails."""
-        if not (self._tls and self._tokens) and not is_loopback(host):
+        safe = self._tokens and (self._tls or self._plain)
+        if not safe and not is_loopback(host):
             raise ConfigError(
                 f"'{host}' is reachable from other machines, which requires TLS and a"
                 " token: leave out secure=False, or listen on 127.0.0.1"
@@ -112,17 +121,17 @@ class Listener:
             raise problem(
                 web.HTTPForbidden, "the Host or Origin header is not valid"
             ) from None
-        kind, _, token = request.headers.get("Authorization", "").partition(" ")
-        presented = token.strip().encode("utf-8", "replace")
+        token = _token_of(request)
+        presented = (token or "").encode("utf-8", "replace")
         for secret, identity in also.items():
-            if kind == "Bearer" and hmac.compare_digest(presented, secret.encode()):
+            if token and hmac.compare_digest(presented, secret.encode()):
                 return identity
         if self._tokens is None:
             return ANONYMOUS
         try:
-            if kind != "Bearer":
+            if token is None:
                 raise AccessError("a token is needed: Authorization: Bearer TOKEN")
-            return self._tokens.identify(token.strip())
+            return self._tokens.identify(token)
         except AccessError as error:
             raise problem(web.HTTPUnauthorized, str(error)) from None
 
@@ -152,6 +161,9 @@ class Listener:
             self._http_calls -= 1
 
     async def _accept(self, request: web.Request) -> web.StreamResponse:
+        offered = _subprotocols(request)
+        if offered and SUBPROTOCOL not in offered:  # aiohttp would log them
+            raise problem(web.HTTPBadRequest, f"offer the subprotocol {SUBPROTOCOL}")
         identity = self._identify(request)
         limits = self.hub.limits
         if self.hub.connections >= limits.connections:
@@ -160,7 +172,10 @@ class Listener:
                 f"{limits.connections} peers are connected, and no more are accepted",
             )
         websocket = web.WebSocketResponse(
-            timeout=CLOSE_S, compress=False, max_msg_size=frames.FRAME_BYTES
+            timeout=CLOSE_S,
+            compress=False,
+            max_msg_size=frames.FRAME_BYTES,
+            protocols=(SUBPROTOCOL,),
         )
         try:
             await websocket.prepare(request)
@@ -173,6 +188,20 @@ class Listener:
         transport = WebSocket(websocket, self.hub.metrics, limits.silence_s)
         await self.hub.accept(transport, identity)
         return websocket
+
+
+def _token_of(request: web.Request) -> str | None:
+    """Return the token of a request, from its header or from its subprotocols."""
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    if kind == "Bearer":
+        return token.strip()
+    tokens = [name for name in _subprotocols(request) if name.startswith(TOKEN_IN)]
+    return tokens[0].removeprefix(TOKEN_IN) if tokens else None
+
+
+def _subprotocols(request: web.Request) -> list[str]:
+    offered = ",".join(request.headers.getall("Sec-WebSocket-Protocol", []))
+    return [name.strip() for name in offered.split(",") if name.strip()]
 
 
 async def _set_server_name(request: web.Request, response: web.StreamResponse) -> None:

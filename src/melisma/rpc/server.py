@@ -47,6 +47,8 @@ class Server:
         self._listener, self._hub = listener, hub
         self._tokens = tokens
         self.fingerprint = fingerprint  #: of the certificate that clients pin, if any
+        #: Certificate of the authority of one's own that signed the server's, if any.
+        self.authority: Path | None = None
         self._loop = asyncio.get_running_loop()
         self._closed = asyncio.Event()
 
@@ -115,6 +117,18 @@ class Server:
             return self.address
         return self._join_string(self._tokens.shared())
 
+    def shared_token(
+        self, file: str, may_call: tuple[str, ...], lifetime_s: float
+    ) -> str | None:
+        """Return a token for any peer, kept in ``file`` beside the others.
+
+        None without tokens. It is the same at every start until it is revoked or has
+        expired, and may do this for ``lifetime_s`` from now on.
+        """
+        if self._tokens is None:
+            return None
+        return self._tokens.shared(file, may_call, lifetime_s)
+
     def _join_string(self, token: str) -> str:
         return replace(
             self._listener.address,
@@ -173,6 +187,8 @@ async def aserve(
     host: str = "127.0.0.1",
     port: int | None = DEFAULT_PORT,
     secure: bool | None = None,
+    plain: bool = False,
+    local_ca: bool = False,
     folder: Path | str = HOME,
     certificate: Path | str | None = None,
     key: Path | str | None = None,
@@ -185,7 +201,7 @@ async def aserve(
     say: Callable[[str], None] = say,
 ) -> Server:
     """Serve on the running event loop; see ``serve``."""
-    secure = not is_loopback(host) if secure is None else secure
+    secure = (plain or local_ca or not is_loopback(host)) if secure is None else secure
     hub = Hub(
         Service(targets),
         limits=limits or Limits(),
@@ -193,10 +209,24 @@ async def aserve(
         joined=joined,
         left=left,
     )
+    if (plain or local_ca) and (certificate or client_ca or plain == local_ca):
+        raise ConfigError(
+            "plain, local_ca or a certificate of one's own: choose one of them"
+        )
     if not secure:
         server = Server(Listener(hub, None, None, routes), hub, None, None)
+    elif plain:
+        tokens = Tokens(Path(folder) / "tokens.json")
+        listener = Listener(hub, tokens, None, routes, plain=True)
+        server = Server(listener, hub, tokens, None)
     else:
+        if local_ca:
+            local = certificates.ensure_signed(Path(folder), reachable(host))
+            certificate, key = local
         server = _secured(hub, Path(folder), certificate, key, client_ca, routes)
+        if local_ca:
+            server.fingerprint = certificates.fingerprint_of(local[0])
+            server.authority = certificates.authority(Path(folder))
     if port is not None:
         await server._listener.listen(host, port)
         _announce(server, say)
@@ -235,6 +265,10 @@ def _announce(server: Server, say: Callable[[str], None]) -> None:
             f"listening on {server.address}, for this machine only; host='0.0.0.0'"
             " opens it to others, with TLS and a token"
         )
+    elif server._listener.address.tls is False:
+        say(
+            f"listening on {server.address} WITHOUT TLS: anybody on the way can read it"
+        )
     elif tokens.list():
         say(f"listening on {server.address} with TLS; earlier join strings are valid")
     else:
@@ -254,6 +288,9 @@ def serve(*targets: object, **options: Any) -> Server:
             host: the address to listen on; all but loopback require TLS and a token.
             port: 0 for any free one; None for no socket: ``connect(server)``.
             secure: True for TLS and a token on loopback too.
+            plain: a token, but no TLS: what travels can be read on its way.
+            local_ca: TLS by a certificate that an authority in ``folder`` signs, which
+                phones can install; for private addresses.
             folder: of the certificate and the tokens, created on the first start.
             certificate, key: PEM files to use in place of a self-signed certificate.
             client_ca: the authority of the peers' certificates, for mutual TLS.

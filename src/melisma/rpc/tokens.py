@@ -2,8 +2,8 @@
 
 A token is ``<id>.<secret>``. The file holds the SHA-256 of each secret: secrets have
 256 random bits, so a slow hash would add nothing. A token may be bound to the name of a
-peer, restricted to functions, and expire. The one that any peer may share lies in a
-file of its own, as the server's key does, so that each start can show it again.
+peer, restricted to functions, and expire. Those that any peer may share lie in files of
+their own, as the server's key does, so that each start can show them again.
 """
 
 import fcntl
@@ -84,29 +84,45 @@ class Tokens:
         with locked(self.path.parent):
             return self._add(name, may_call, lifetime_s)
 
-    def shared(self) -> str:
-        """Return the token that any peer may use; a new one once it is revoked."""
-        path = self.path.with_name(SHARED)
+    def shared(
+        self,
+        file: str = SHARED,
+        may_call: tuple[str, ...] = EVERYTHING,
+        lifetime_s: float | None = None,
+    ) -> str:
+        """Return a token that any peer may use, which is kept in a file of its own.
+
+        It is the same at every start, with these rights and ``lifetime_s`` from now on;
+        a new one once it is revoked or has expired.
+        """
+        path = self.path.with_name(file)
         with locked(self.path.parent):
             try:
                 token = path.read_bytes().decode("ascii", "replace").strip()
-                self.identify(token)
+                id = self.identify(token).id
             except (FileNotFoundError, AccessError):
-                token = self._add(None, EVERYTHING, None)
+                token = self._add(None, may_call, lifetime_s)
                 write_private(path, f"{token}\n".encode())
+            else:
+                entries = self._read()
+                renewed = msgspec.structs.replace(
+                    entries[id], may_call=may_call, expires=_end(lifetime_s)
+                )
+                if renewed != entries[id]:
+                    self._write({**entries, id: renewed})
         return token
 
     def _add(
         self, name: str | None, may_call: tuple[str, ...], lifetime_s: float | None
     ) -> str:
-        id, secret, now = secrets.token_hex(4), secrets.token_urlsafe(32), time.time()
+        id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
         entry = Entry(
             id=id,
             sha256=_hash(secret),
             name=name,
             may_call=may_call,
-            made=now,
-            expires=None if lifetime_s is None else now + lifetime_s,
+            made=time.time(),
+            expires=_end(lifetime_s),
         )
         self._write({**self._read(), id: entry})
         return f"{id}.{secret}"
@@ -196,6 +212,10 @@ def check_name(name: str) -> str:
             f"{name[:80]!r} is no name for a peer: use 1 to 64 printable characters"
         )
     return name
+
+
+def _end(lifetime_s: float | None) -> float | None:
+    return None if lifetime_s is None else time.time() + lifetime_s
 
 
 def _hash(secret: str) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 
 from melisma.errors import ConfigError
 from melisma.maths.arrays import Ints, counts
+from melisma.registry import own_code
 from melisma.system.problem import STEPS_LIMIT, Allocation, Problem
 
 Scheme = Callable[[Problem], Allocation]
@@ -20,7 +21,8 @@ def checked(name: str, function: Scheme) -> Scheme:
 
     @wraps(function)
     def scheme(problem: Problem) -> Allocation:
-        answer = function(problem)
+        with own_code("scheme", name):
+            answer = function(problem)
         try:
             return _allocation(problem, answer)
         except ConfigError as error:

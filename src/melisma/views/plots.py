@@ -140,13 +140,18 @@ def costs(ax: Axes, rows: Mapping[str, Mapping[str, tuple[float, float, int]]]) 
     ax.figure.legend(loc="outside upper left", ncols=len(COSTS))
 
 
-def label_ends(ax: Axes, ends: Sequence[tuple[str, str, float]]) -> None:
-    """Write (text, colour, height) beside the right edge, apart from one another."""
+def label_ends(
+    ax: Axes, ends: Sequence[tuple[str, str, float]], gap: float = 0.06
+) -> None:
+    """Write (text, colour, height) beside the right edge, apart from one another.
+
+    By a ``gap``, as a share of the edge: lower panels need a larger one.
+    """
     ends = sorted(ends, key=lambda end: end[2])
     scaled = ax.yaxis.get_transform().transform  # of a logarithmic axis, too
     low, high = scaled(np.array(ax.get_ylim()))
     # Heights that rise by at least a gap, as near to the true ones as can be.
-    steps = 0.06 * np.arange(len(ends))
+    steps = gap * np.arange(len(ends))
     heights = scaled(np.array([height for _, _, height in ends]))
     shares = np.clip((heights - low) / (high - low), 0.0, 1.0)
     apart = isotonic_regression(shares - steps).x + steps

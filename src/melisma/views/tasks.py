@@ -22,7 +22,10 @@ from melisma.views.ledger import LearnerCycle, learner_cycles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Means over the cycles of all tasks; halted learners count until the deadline."""
+    """Means over the cycles of all tasks.
+
+    Halted learners count until the deadline, or until they sent after it (overrun).
+    """
 
     time_s: float  #: of a cycle, until its slowest learner is done
     task_satisfaction: float  #: share of cycles in which no learner was halted
@@ -63,7 +66,9 @@ class _Cycle:
 
     def __init__(self, rows: list[LearnerCycle], deadline_s: float, batch: int) -> None:
         seconds = [
-            deadline_s if row.halted or row.measured_s is None else row.measured_s
+            max(deadline_s, row.measured_s or 0.0)
+            if row.halted or row.measured_s is None
+            else row.measured_s
             for row in rows
         ]
         self.time_s, self.learners = max(seconds), len(rows)

@@ -217,7 +217,7 @@ async def _page(request: web.Request) -> web.StreamResponse:
 
 async def _protect(request: web.Request, response: web.StreamResponse) -> None:
     """Set headers: browsers load only our own files, and store no data."""
-    if request.path.startswith(("/rpc", "/call/")):
+    if request.path.startswith(("/rpc", "/call/", "/join")):
         return
     response.headers.update(HEADERS)
     is_data = request.path.startswith(("/api/", "/metrics"))

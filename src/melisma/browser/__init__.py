@@ -1,0 +1,1 @@
+"""Phones and other browsers as learners: a link, a page, and what they may do."""
