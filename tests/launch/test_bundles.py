@@ -247,9 +247,9 @@ def test_an_orchestrator_says_who_does_not_trust_its_bundle(
     orchestrator = start(
         *(*MELISMA, "serve", "job.toml", "--bundle", "--port", str(port))
     )
-    until(lambda: "Join with" in start.said(orchestrator), "ready", alive=orchestrator)
+    until(lambda: "--trust" in start.said(orchestrator), "ready", alive=orchestrator)
     said = " ".join(start.said(orchestrator).split())
-    hash = said.rpartition("--trust ")[2]
+    hash = said.rpartition("--trust ")[2].split()[0]
     assert (
         f"Bundle: {', '.join(FILES)} Join with: melisma join '127.0.0.1:{port}'" in said
     )
