@@ -445,7 +445,7 @@ PAPER = Paper(
                 testbed=True,
                 devices=("jetson-nano", "ideapad"),
                 predicted=(60, 60),
-                trials=120,
+                trials=400,
             ),
             run=run_download,
             draw=draw_download,
