@@ -36,7 +36,11 @@ class Attendance:
     @rpc.expose(idempotent=True)
     async def back(self) -> None:
         """Note that the caller is here again."""
-        self._reasons.pop(rpc.current().caller, None)
+        self.here(rpc.current().caller)
+
+    def here(self, name: str) -> None:
+        """Note that a learner is here: it said so, or somebody joined by its name."""
+        self._reasons.pop(name, None)
 
     def note(self, name: str, reason: str) -> None:
         """Note that a learner is away; the earliest note goes where there are many."""

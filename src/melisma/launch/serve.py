@@ -100,8 +100,9 @@ def orchestrate(
             for page in pages:
                 page(app, identify)
 
-        options |= {"limits": _limits(served), "routes": routes}
         attendance = Attendance()
+        options |= {"limits": _limits(served), "routes": routes}
+        options |= {"joined": lambda peer: attendance.here(peer.name)}
         server = stack.enter_context(
             rpc.serve(ModelServer(served, bundle), attendance, *services, **options)
         )
