@@ -11,6 +11,7 @@ import numpy as np
 from melisma.comparison.sweeps import Tick
 from melisma.errors import ConfigError, RemoteError
 from melisma.maths.arrays import Floats
+from melisma.testbed import signals
 
 
 class Item(NamedTuple):
@@ -96,6 +97,16 @@ def goes_on(marks: Path, tick: Tick) -> None:
     end_s = time.monotonic() + 600.0
     while time.monotonic() < end_s:
         pass
+
+
+def cleans_up(item: Item, tick: Tick) -> None:
+    """Wait for ever, and leave a mark when it is ended, as a testbed does."""
+    with signals.exiting():
+        try:
+            (item.marks / "begun").touch()
+            time.sleep(600.0)
+        finally:
+            (item.marks / "cleaned").touch()
 
 
 def blocked_signals(item: None, tick: Tick) -> set[int]:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,6 +111,17 @@ def test_processes_end_with_the_block() -> None:
     with pytest.raises(ConfigError), over_processes(2) as engine:
         list(engine(doings.refuses, range(2)))
     assert set(multiprocessing.active_children()) <= before
+
+
+def test_a_trial_that_is_given_up_cleans_up(tmp_path: Path) -> None:
+    def stop() -> None:
+        until(lambda: (tmp_path / "begun").exists())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=stop).start()
+    with pytest.raises(KeyboardInterrupt), over_processes(1) as engine:
+        list(engine(doings.cleans_up, [Item(1, tmp_path)]))
+    assert (tmp_path / "cleaned").exists()
 
 
 def test_no_more_processes_start_than_there_are_trials() -> None:

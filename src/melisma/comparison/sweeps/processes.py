@@ -34,6 +34,9 @@ ONE_THREAD = dict.fromkeys(
 #: A new interpreter takes no module of the current folder for one of its own.
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
+#: Longest that a trial which is given up may clean up, as a testbed removes its places.
+CLEANUP_S = 5.0
+
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -70,6 +73,9 @@ class _Worker:
         return cls(process, ours)
 
     def end(self) -> None:
+        """End the process: a trial that handles SIGTERM has a while to clean up."""
+        self.process.terminate()
+        self.process.join(CLEANUP_S)
         self.process.kill()
         self.process.join()
         self.line.close()
