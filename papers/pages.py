@@ -162,8 +162,8 @@ def page_lines(results: Results) -> Iterable[str]:
     yield f"# {results.title}\n"
     yield f"{results.citation}\n"
     command = f"melisma papers run {results.key}"
-    yield f"Made by this command, as everything on this page:\n\n```\n{command} --quick"
-    yield f"{command} --full\n```\n"
+    yield "Made by these commands, as everything on this page:\n\n```"
+    yield f"{command} --quick --docs\n{command} --full --docs\n```\n"
     if results.takes:
         yield f"{results.takes}\n"
     yield _tally([results])
@@ -192,9 +192,9 @@ INDEX = """# The papers, regenerated
 What became of each paper's main claims, by its abstract and conclusion. A verdict leads
 to the row that it is of, with its rule; all other rows are on the papers' pages, and
 with pictures in the [gallery](gallery.md). The [league](peers.md) races algorithms of
-others. `make papers` makes the quick variants again, `melisma papers run KEY --full`
-those of a paper's own size, and `melisma papers judge` all pages from what is kept,
-without a run.
+others. `make papers` makes the quick variants again, `melisma papers run KEY --full
+--docs` those of a paper's own size, and `melisma papers judge` all pages from what is
+kept, without a run.
 """
 
 VERDICTS = """## Verdicts

@@ -1,9 +1,10 @@
 """Results on disk, found again by the study that they are of.
 
 ``runs/papers/KEY/NAME-HASH.npz`` holds the arrays of one run, and the file of the same
-name with ``.json`` the study, and on which commit and CPU it was run. Another number in
-the study is another file; to have a run done again, delete its file. While it is under
-way, the folder of the same name with ``.parts`` has the trials that have ended.
+name with ``.json`` the study, on which commit and CPU it was run, and how long that
+took if it was not stopped meanwhile. Another number in the study is another file; to
+have a run done again, delete its file. While it is under way, the folder of the same
+name with ``.parts`` has the trials that have ended.
 
 Files that are small enough are copied to ``docs/papers/KEY/trials``, which is part of
 the repository: who has not run a study judges and draws it from there.
@@ -12,6 +13,7 @@ the repository: who has not run a study judges and draws it from there.
 import hashlib
 import os
 import shutil
+import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import fields as dataclass_fields
@@ -117,10 +119,17 @@ def result(
     if file.exists():
         return read(file)
     parts = file.with_suffix(".parts")
+    goes_on, began_s = parts.exists(), time.monotonic()
     data = run(study, spread_over(engine, parts, begin))
-    _write(file, study, data)
+    took = "" if goes_on else f" · took {duration(time.monotonic() - began_s)}"
+    _write(file, study, data, provenance() + took)
     shutil.rmtree(parts, ignore_errors=True)
     return data
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as a page says it: whole minutes from two of them on."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def read(file: Path) -> Data:
@@ -132,13 +141,13 @@ def read(file: Path) -> Data:
         raise DataError(f"{file}: {error}: delete it, and it is made again") from error
 
 
-def _write(file: Path, study: object, data: Data) -> None:
+def _write(file: Path, study: object, data: Data, made: str) -> None:
     """All of it or nothing: a run that is stopped here leaves no half."""
     file.parent.mkdir(parents=True, exist_ok=True)
     half = file.with_suffix(f".{os.getpid()}")
     with half.open("wb") as stream:
         np.savez_compressed(stream, **data)  # type: ignore[arg-type]
-    about = {"made": provenance(), "study": fields(study)}
+    about = {"made": made, "study": fields(study)}
     about_json = msgspec.json.format(msgspec.json.encode(about))
     file.with_suffix(".json").write_bytes(about_json + b"\n")
     half.replace(file)

@@ -127,6 +127,7 @@ def test_a_run_that_is_stopped_goes_on_with_the_trials_that_are_missing(
     assert [path.suffix for path in tmp_path.iterdir()] == [".parts"]
     found = store.result(tmp_path, toy.run, toy.Study(), stopped_after(99, rest))
     assert (first, rest) == ([0, 1, 2], [3])
+    assert "took" not in store.made(store.file_of(tmp_path, toy.run, toy.Study()))
     np.testing.assert_array_equal(found["drawn"], toy.run(toy.Study())["drawn"])
     assert not list(tmp_path.glob("*.parts"))
 
@@ -211,6 +212,7 @@ def test_the_page_names_command_time_differences_figures_and_study(
         "![Figure 1.1, quick](toy/fig1.1_numbers.png)",
         "4 trials on mnist-5k.",
         "| first | ",
+        "took 0 s",
         "trials = 4, scale = 1.0",
         "it is a toy",
     ):
