@@ -8,10 +8,10 @@ and the records. Nothing is loaded from elsewhere when the site is read.
 import sys
 from pathlib import Path
 
+import melisma
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_site"))
-
-import melisma
 
 project = "Melisma"
 author = "the Melisma authors"
@@ -24,6 +24,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
+    "llms",
     "reference",
     "sources",
     "versions",
@@ -35,8 +36,12 @@ myst_enable_extensions = ["attrs_inline"]  # targets of links: []{#here}
 myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 80
+default_role = "code"  # as docstrings quote
+smartquotes = False  # --json is no dash
 
 sphinx_gallery_conf = {
     "examples_dirs": "tutorials",

@@ -10,9 +10,9 @@ Each writes Markdown, which is parsed in place.
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import EnumType
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import msgspec
 from docutils import nodes
@@ -21,7 +21,9 @@ from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
 from typer.main import get_command
 
+import melisma
 from melisma.cli import app
+from melisma.cli.help import _texts
 from melisma.jobs.schema import Job
 from melisma.jobs.table import Table
 from melisma.runs import records
@@ -45,8 +47,8 @@ def kind(annotation: Any) -> str:
     if annotation is type(None):
         return "none"
     if isinstance(annotation, EnumType):
-        values = (f"`{_shown(member.value)}`" for member in annotation)
-        return " or ".join(values)
+        members: Iterator[Any] = iter(annotation)
+        return " or ".join(f"`{_shown(member.value)}`" for member in members)
     if isinstance(annotation, type):
         if issubclass(annotation, Table):
             return "table"
@@ -77,7 +79,7 @@ def default(field: msgspec.structs.FieldInfo) -> str:
         return "" if not made or isinstance(made, Table) else f"`{_shown(made)}`"
     if field.default is msgspec.NODEFAULT:
         return "**required**"
-    if field.default is None or isinstance(field.default, Table):
+    if field.default in (None, ()) or isinstance(field.default, Table):
         return ""
     return f"`{_shown(field.default)}`"
 
@@ -116,25 +118,54 @@ def commands() -> str:
         lines += [_plain(inspect.cleandoc(command.help or "")), ""]
         rows = [_parameter(param, command) for param in command.params]
         if shown := [row for row in rows if row]:
-            lines += ["| argument or option | default | what it does |", "|---|---|---|"]
+            lines += [
+                "| argument or option | default | what it does |",
+                "|---|---|---|",
+            ]
             lines += shown
     return "\n".join(lines)
 
 
 def record_fields() -> str:
-    """Return the page of records."""
+    """Return the page of records: of each kind, the fields that not all have."""
     lines = []
-    for struct in _records(records.Event):
-        tag = struct.__struct_config__.tag
-        if isinstance(tag, str):
-            lines += ["", f"## `{tag}`", "", f"`mel.{struct.__name__}`" if _public(struct) else "", ""]
-            lines += _first(struct)
-            lines += _fields(msgspec.structs.fields(struct), comments(struct), "field")
+    for struct in kinds():
+        tag = str(struct.__struct_config__.tag)
+        whose = "of a learner" if issubclass(struct, records.LearnerEvent) else ""
+        public = (
+            f"`mel.{struct.__name__}`" if struct.__name__ in melisma.__all__ else ""
+        )
+        facts = ", ".join(fact for fact in (public, whose) if fact)
+        lines += [
+            "",
+            f"## `{tag}`",
+            "",
+            *([facts, ""] if facts else []),
+            *_first(struct),
+        ]
+        own = [
+            field
+            for field in msgspec.structs.fields(struct)
+            if field.name not in records.LearnerEvent.__struct_fields__
+        ]
+        if own:
+            lines += _fields(own, comments(struct), "field")
     return "\n".join(lines)
 
 
+def kinds() -> list[type[msgspec.Struct]]:
+    """Return the kinds of records as they stand in their module, without bases."""
+    return [
+        value
+        for value in vars(records).values()
+        if isinstance(value, type)
+        and issubclass(value, records.Event)
+        and not value.__subclasses__()
+    ]
+
+
 def _fields(
-    fields: tuple[msgspec.structs.FieldInfo, ...],
+    fields: Sequence[msgspec.structs.FieldInfo],
     said: dict[str, str],
     noun: str,
     path: str = "",
@@ -143,49 +174,49 @@ def _fields(
     lines = [f"| {noun} | type | default | |", "|---|---|---|---|"]
     for field in fields:
         name = field.encode_name
-        cells = (f"`{name}`", kind(field.type), default(field), said.get(field.name, ""))
+        cells = (
+            f"`{name}`",
+            kind(field.type),
+            default(field),
+            said.get(field.name, ""),
+        )
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     return lines
 
 
 def _parameter(param: Any, command: Any) -> str:
     """Return the row of one argument or option; nothing for ``--help``."""
-    from melisma.cli.help import _texts
-
     if param.name == "help" or getattr(param, "hidden", False):
         return ""
     text = getattr(param, "help", None) or _texts(command.callback).get(param.name, "")
     if param.param_type_name == "argument":
         name = f"`{param.make_metavar(command.context_class(command))}`"
     else:
-        metavar = "" if param.is_flag else f" {param.make_metavar(command.context_class(command))}"
-        name = ", ".join(f"`{option}`" for option in (*param.opts, *param.secondary_opts))
+        metavar = (
+            ""
+            if param.is_flag
+            else f" {param.make_metavar(command.context_class(command))}"
+        )
+        name = ", ".join(
+            f"`{option}`" for option in (*param.opts, *param.secondary_opts)
+        )
         name += f" `{metavar.strip()}`" if metavar else ""
     given = param.default
-    shown = "" if given in (None, False, ()) or callable(given) else f"`{_shown(given)}`"
+    shown = (
+        "" if given in (None, False, ()) or callable(given) else f"`{_shown(given)}`"
+    )
     return f"| {_cell(name)} | {_cell(shown)} | {_cell(_plain(text))} |"
 
 
-def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _commands(
+    command: Any, words: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield every command below one, groups by what they hold."""
     if hasattr(command, "commands"):
         for name, inner in command.commands.items():
             yield from _commands(inner, (*words, name))
     else:
         yield words, command
-
-
-def _records(struct: type) -> Iterator[type]:
-    """Yield the records, as they stand in the module."""
-    for value in vars(records).values():
-        if isinstance(value, type) and issubclass(value, struct):
-            yield value
-
-
-def _public(struct: type) -> bool:
-    import melisma
-
-    return struct.__name__ in melisma.__all__
 
 
 def _first(struct: type) -> list[str]:
@@ -225,25 +256,38 @@ def _cell(text: str) -> str:
 class _Generated(SphinxDirective):
     """Markdown from a function, in place."""
 
-    write: Any
+    write: ClassVar[Callable[[], str]]
 
     def run(self) -> list[nodes.Node]:
+        """Write it, and remember that the page depends on the package."""
         for module in list(sys.modules.values()):
             path = getattr(module, "__file__", None)
-            if path and getattr(module, "__name__", "").startswith("melisma."):
+            if path and module.__name__.startswith("melisma."):
                 self.env.note_dependency(path)
-        return self.parse_text_to_nodes(
-            type(self).write(), allow_section_headings=True
-        )
+        return self.parse_text_to_nodes(type(self).write(), allow_section_headings=True)
+
+
+class JobKeys(_Generated):
+    """The keys of a job file."""
+
+    write = staticmethod(job_keys)
+
+
+class Commands(_Generated):
+    """The commands."""
+
+    write = staticmethod(commands)
+
+
+class Records(_Generated):
+    """The kinds of records."""
+
+    write = staticmethod(record_fields)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directives."""
-    for name, write in (
-        ("job-keys", job_keys),
-        ("commands", commands),
-        ("records", record_fields),
-    ):
-        made = type(name, (_Generated,), {"write": staticmethod(write)})
-        app.add_directive(name, made)
+    app.add_directive("job-keys", JobKeys)
+    app.add_directive("commands", Commands)
+    app.add_directive("records", Records)
     return {"parallel_read_safe": True}

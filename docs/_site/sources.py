@@ -45,6 +45,7 @@ def _read(app: Sphinx, page: str, source: list[str]) -> None:
 
 def _adapted(text: str, folder: Path, page: Path) -> str:
     """Return Markdown of a file in ``folder`` for a page in the folder ``page``."""
+
     def linked(found: re.Match[str]) -> str:
         words, target, anchor = found.groups()
         path = (folder / target).resolve()

@@ -7,6 +7,8 @@ deadline, seen who did what, and read its accuracy. Nothing is downloaded: the d
 ship with a dependency.
 """
 
+import matplotlib.pyplot as plt
+
 import melisma as mel
 
 # %%
@@ -22,8 +24,18 @@ job = mel.Job(
     deadline="1 s",
     cycles=8,
     learners=[
-        {"name": "laptop", "count": 2, "rate": "8000 samples/s", "bandwidth": "20 MB/s"},
-        {"name": "jetson", "count": 3, "rate": "2500 samples/s", "bandwidth": "10 MB/s"},
+        {
+            "name": "laptop",
+            "count": 2,
+            "rate": "8000 samples/s",
+            "bandwidth": "20 MB/s",
+        },
+        {
+            "name": "jetson",
+            "count": 3,
+            "rate": "2500 samples/s",
+            "bandwidth": "10 MB/s",
+        },
         {"name": "pi", "count": 5, "rate": "600 samples/s", "bandwidth": "3 MB/s"},
     ],
 )
@@ -40,6 +52,11 @@ for cycle, (time_s, accuracy) in enumerate(
     zip(run.history.time_s, run.history.metric, strict=True), start=1
 ):
     print(f"cycle {cycle}: {accuracy:.1%} after {time_s:.2f} s")
+
+figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+axes.plot(run.history.time_s, [100 * a for a in run.history.metric], marker="o")
+axes.set(xlabel="time (s)", ylabel="test accuracy (%)")
+plt.show()
 
 # %%
 # Who did what

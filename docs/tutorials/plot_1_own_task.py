@@ -5,8 +5,8 @@ Your own model and data
 At the end of this page you will have trained a PyTorch model of your own on data of
 your own, simulated and for real, and have it back as a PyTorch model.
 
-A *task* is a value: a model, named arrays, a loss, metrics, an optimiser. Ours lies in a
-file, ``wards.py``, since learners in other processes must be able to import it:
+A *task* is a value: a model, named arrays, a loss, metrics, an optimiser. Ours lies in
+a file, ``wards.py``, since learners in other processes must be able to import it:
 
 .. literalinclude:: /tutorials/wards.py
    :language: python
@@ -17,12 +17,14 @@ file, ``wards.py``, since learners in other processes must be able to import it:
 # Try it in a simulation
 # ----------------------
 #
-# A job names the task as ``module:function``. Whatever is wrong with it, a column that is
-# missing or a loss that does not fit, is said now, in one line, before anything trains.
+# A job names the task as ``module:function``. Whatever is wrong with it, a column
+# that is missing or a loss that does not fit, is said now, in one line, before
+# anything trains.
 
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import torch
 
 import melisma as mel
@@ -51,7 +53,13 @@ print("r² by cycle:", [round(r2, 3) for r2 in simulated.history.metrics["r2"]])
 
 folder = Path(tempfile.mkdtemp())
 run = mel.run(job, runs=folder)
-print("r² by cycle:", [round(r2, 3) for r2 in run.history.metrics["r2"]])
+figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+for label, history in (("simulated", simulated.history), ("live", run.history)):
+    axes.plot(range(1, 5), history.metrics["r2"], marker="o", label=label)
+axes.set(xlabel="cycle", ylabel="r²", xticks=range(1, 5))
+axes.legend(frameon=False)
+plt.show()
+
 print(sorted(path.name for path in run.folder.iterdir()))
 
 # %%

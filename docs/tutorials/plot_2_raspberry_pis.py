@@ -3,24 +3,26 @@ Five Raspberry Pis on a table
 =============================
 
 At the end of this page five devices will have joined an orchestrator, trained by a
-deadline, and left a model and a report; one of them will have been unplugged on the way.
+deadline, and left a model and a report; one will have been unplugged on the way.
 
 You need the devices, a network and Melisma on each (``pip install melisma``;
 :doc:`/deploy` makes it a service). This page plays the five devices by processes of the
-machine that built it, as slow as Pis. Everything else is real: sockets, tokens, TLS,
-benchmarks, deadlines.
+machine that built it, as slow as Pis. Everything else is real: sockets, benchmarks,
+deadlines, the kill.
 """
 
 # %%
 # On your laptop: serve
 # ---------------------
 #
-# On the command line it is ``melisma serve job.toml --host 0.0.0.0 --learners 5``, which
-# prints what the devices join with. In Python:
+# On the command line it is ``melisma serve job.toml --host 0.0.0.0 --learners 5``,
+# which prints what the devices join with. In Python:
 
 import subprocess
 import sys
 import tempfile
+
+import matplotlib.pyplot as plt
 
 import melisma as mel
 
@@ -40,10 +42,10 @@ invitation = server.invite()
 print(invitation)
 
 # %%
-# This one is an address, since only this machine may join. With ``host="0.0.0.0"`` it is
-# a join string, ``melisma://TOKEN@HOST:8765#FINGERPRINT``: the token lets in, and the
-# fingerprint of the server's certificate says whom to trust, so treat it as a password.
-# ``melisma token add pi1`` makes one for a single device.
+# This one is an address, since only this machine may join. With ``host="0.0.0.0"`` it
+# is a join string, ``melisma://TOKEN@HOST:8765#FINGERPRINT``: the token lets in, and
+# the fingerprint of the server's certificate says whom to trust, so treat it as a
+# password. ``melisma token add pi1`` makes one for a single device.
 #
 # On each device: join
 # --------------------
@@ -70,8 +72,9 @@ pis += [join(number) for number in range(1, 6)]
 # Unplug one
 # ----------
 #
-# After the second cycle the fifth Pi loses its power: ``watch``, above, sees every record
-# as it is written. The run goes on without it: its share of a cycle is lost, and no more.
+# After the second cycle the fifth Pi loses its power: ``watch``, above, sees every
+# record as it is written. The run goes on without it: its share of a cycle is lost,
+# and no more.
 
 run = server.wait()
 
@@ -88,6 +91,14 @@ for cycle, (time_s, accuracy) in enumerate(
     zip(run.history.time_s, run.history.metric, strict=True), start=1
 ):
     print(f"cycle {cycle}: {accuracy:.1%} after {time_s:.1f} s")
+
+figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+for row in run.learner_cycles:
+    if row.measured_s is not None:
+        axes.barh(row.learner, row.measured_s, left=4 * (row.cycle - 1), height=0.6)
+axes.set(xlabel="time (s), four to a cycle")
+plt.show()
+
 print("report:", run.report().name)
 
 server.__exit__(None, None, None)
@@ -96,6 +107,7 @@ for pi in pis:
     pi.wait()
 
 # %%
-# The report opens offline; ``melisma dashboard runs`` shows the same in the browser, and
-# shows runs that are under way. If the orchestrator itself had been killed,
-# ``melisma resume`` would have gone on from the last whole cycle: :doc:`/howto/resume`.
+# The report opens offline; ``melisma dashboard runs`` shows the same in the browser,
+# and shows runs that are under way. If the orchestrator itself had been killed,
+# ``melisma resume`` would have gone on from the last whole cycle:
+# :doc:`/howto/resume`.

@@ -25,8 +25,18 @@ job = mel.Job(
     cycles=12,
     deadline="0.5 s",
     learners=[
-        {"name": "laptop", "count": 2, "rate": "8000 samples/s", "bandwidth": "20 MB/s"},
-        {"name": "jetson", "count": 3, "rate": "2500 samples/s", "bandwidth": "10 MB/s"},
+        {
+            "name": "laptop",
+            "count": 2,
+            "rate": "8000 samples/s",
+            "bandwidth": "20 MB/s",
+        },
+        {
+            "name": "jetson",
+            "count": 3,
+            "rate": "2500 samples/s",
+            "bandwidth": "10 MB/s",
+        },
         {"name": "pi", "count": 5, "rate": "600 samples/s", "bandwidth": "3 MB/s"},
     ],
 )
@@ -34,15 +44,15 @@ comparison = mel.compare(job, ["csa", "eta", "sync"], seeds=5, runs=tempfile.mkd
 print(comparison.table())
 
 # %%
-# Means stand with their 95 % intervals. Where intervals overlap widely, the table has not
-# decided anything: take more seeds.
+# Means stand with their 95 % intervals. Where intervals overlap widely, the table has
+# not decided anything: take more seeds.
 #
 # Ask what you care about: the time to a target
 # ---------------------------------------------
 #
-# Accuracy after the last cycle favours whoever trains longest. What a user waits for is
-# the time until the model is good enough. Seeds are paired: the difference is taken seed
-# by seed, and its interval is what decides.
+# Accuracy after the last cycle favours whoever trains longest. What a user waits for
+# is the time until the model is good enough. Seeds are paired: the difference is
+# taken seed by seed, and its interval is what decides.
 
 
 def time_to(target: float, history: mel.History) -> float:
@@ -70,7 +80,9 @@ for outcome in comparison.finished:
     time_s = outcome.over_seeds("time_s").mean(axis=0)
     mean, half = mean_interval(accuracy)
     (line,) = axes.plot(time_s, mean, label=outcome.scheme)
-    axes.fill_between(time_s, mean - half, mean + half, color=line.get_color(), alpha=0.2)
+    axes.fill_between(
+        time_s, mean - half, mean + half, color=line.get_color(), alpha=0.2
+    )
 axes.set(xlabel="time (s)", ylabel="test accuracy (%)")
 axes.legend(frameon=False)
 plt.show()
@@ -79,8 +91,8 @@ plt.show()
 # What makes such a comparison fair
 # ---------------------------------
 #
-# * Everybody is tuned, or nobody: a learning rate that suits one scheme is a thumb on the
-#   scale. The :doc:`league </papers/peers>` tunes all over the same small grid.
+# * Everybody is tuned, or nobody: a learning rate that suits one scheme is a thumb on
+#   the scale. The :doc:`league </papers/peers>` tunes all over the same small grid.
 # * The deadline is part of the question. Ask at several.
 # * What is measured says where: commit, processor, versions. The folder of a comparison
 #   has them, with every run and the job as it was read.

@@ -18,6 +18,7 @@ t = C²ₖ τ d + C¹ₖ d + C⁰ₖ seconds for τ passes over d samples.
 
 import tempfile
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 import melisma as mel
@@ -49,13 +50,23 @@ for name in ("by-speed", "sync", "csa"):
     trained = allocation.samples @ allocation.steps
     print(f"{name:9} {allocation.steps.max()} epochs, {trained:,} samples trained")
 
+figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+deadlines_s = np.arange(8.0, 41.0, 2.0)
+for name in ("by-speed", "sync", "csa"):
+    plans = [mel.SCHEMES[name](mel.cell(10, deadline_s=T)) for T in deadlines_s]
+    millions = [plan.samples @ plan.steps / 1e6 for plan in plans]
+    axes.plot(deadlines_s, millions, marker=".", label=name)
+axes.set(xlabel="deadline (s)", ylabel="million samples trained")
+axes.legend(frameon=False)
+plt.show()
+
 # %%
 # What must hold
 # --------------
 #
-# Constraints, on random problems: all work is given out, and everyone is done in time.
-# ``sync`` is the exact optimum of equal epochs, so no scheme of equal epochs beats it; if
-# ours did, one of the two would be wrong.
+# Constraints, on random problems: all work is given out, and everyone is done in
+# time. ``sync`` is the exact optimum of equal epochs, so no scheme of equal epochs
+# beats it; if ours did, one of the two would be wrong.
 
 rng = np.random.default_rng(0)
 for _ in range(50):

@@ -16,6 +16,8 @@ in six is dead, and moved data to where training is cheap.
 
 import tempfile
 
+import matplotlib.pyplot as plt
+
 import melisma as mel
 
 workers = [
@@ -36,11 +38,21 @@ coded = mel.Job(
     learners=workers,
 )
 codes = ["coded:uncoded", "coded:cyclic", "coded:two-stage"]
-print(mel.compare(coded, codes, seeds=3, runs=tempfile.mkdtemp()).table())
+comparison = mel.compare(coded, codes, seeds=3, runs=tempfile.mkdtemp())
+print(comparison.table())
+
+figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+for outcome in comparison.finished:
+    time_s = outcome.over_seeds("time_s").mean(axis=0)
+    loss = outcome.over_seeds("loss").mean(axis=0)
+    axes.plot(time_s, loss, marker=".", label=outcome.scheme)
+axes.set(xlabel="time (s)", ylabel="loss")
+axes.legend(frameon=False)
+plt.show()
 
 # %%
-# All codes end in the same weights, since gradients are exact; what differs is the time,
-# and the work done more than once. Without a code every iteration waits.
+# All codes end in the same weights, since gradients are exact; what differs is the
+# time, and the work done more than once. Without a code every iteration waits.
 #
 # Dead is a straggler too: ``slower = inf``.
 
@@ -56,9 +68,9 @@ print(f"{run.history.metric[-1]:.1%} after {run.history.time_s[-1]:.1f} s")
 # A fog: data moves to where training is cheap
 # --------------------------------------------
 #
-# Gateways and sensors collect samples slot by slot, and process, hand on or discard them
-# by an optimal plan. ``fog:alone`` moves nothing, ``fog:rolling`` plans ahead by what it
-# has seen.
+# Gateways and sensors collect samples slot by slot, and process, hand on or discard
+# them by an optimal plan. ``fog:alone`` moves nothing, ``fog:rolling`` plans ahead by
+# what it has seen.
 
 fog = mel.Job(
     name="fog",
@@ -71,11 +83,20 @@ fog = mel.Job(
     training={"rate": 0.05, "batch": 4},
     fog={"period": 10, "links": "waypoint", "discard": 10},
     learners=[
-        {"name": "gateway", "count": 3, "rate": "60 samples/s", "bandwidth": "400 kB/s"},
+        {
+            "name": "gateway",
+            "count": 3,
+            "rate": "60 samples/s",
+            "bandwidth": "400 kB/s",
+        },
         {"name": "sensor", "count": 7, "rate": "8 samples/s", "bandwidth": "100 kB/s"},
     ],
 )
-print(mel.compare(fog, ["fog:alone", "fog:rolling"], seeds=3, runs=tempfile.mkdtemp()).table())
+print(
+    mel.compare(
+        fog, ["fog:alone", "fog:rolling"], seeds=3, runs=tempfile.mkdtemp()
+    ).table()
+)
 
 # %%
 # Next: :doc:`/coding` has what each code costs, :doc:`/fog` the program that is solved

@@ -18,11 +18,13 @@ import melisma as mel
 job = mel.Job(cycles=10, deadline="1 s", noise=0.1)
 run = mel.simulate(job, runs=None)
 rows = run.to_pandas()
-print(rows[["learner", "cycle", "samples", "steps", "predicted_s", "measured_s"]].head())
+print(
+    rows[["learner", "cycle", "samples", "steps", "predicted_s", "measured_s"]].head()
+)
 
 # %%
-# ``mel.open("runs/demo").to_pandas()`` is the same for a run on disk: finished, cut short
-# or still under way.
+# ``mel.open("runs/demo").to_pandas()`` is the same for a run on disk: finished, cut
+# short or still under way.
 #
 # By learner
 # ----------

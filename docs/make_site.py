@@ -2,7 +2,7 @@
 
     build/docs/index.html    leads to the newest
     build/docs/versions.js   which there are
-    build/docs/0.2.0/        this one
+    build/docs/0.2.0/        this one; its llms.txt is a map of all pages
 
 A warning of Sphinx is an error: a link that leads nowhere, a page in no menu, a
 tutorial that fails.
