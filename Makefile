@@ -29,7 +29,7 @@ compare: .venv/runs  ## compare the schemes on ten simulated learners
 
 docs: export OMP_NUM_THREADS = 1
 docs: .venv/ready  ## build the documentation's site; its tutorials train for real
-	$(BIN)/python docs/make_site.py
+	$(BIN)/python docs/_site/make_site.py
 
 # Tests run side by side: a second thread would wait for a core that another has.
 test test-slow test-long: export OMP_NUM_THREADS = 1

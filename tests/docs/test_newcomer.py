@@ -2,11 +2,12 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("docs/from/*.md"), *ROOT.glob("docs/howto/*.md")]
 PATIENCE_S = 240
+LEARNERS = 3  #: that join whoever serves
 PIPES: dict[str, Any] = {
     "stdout": subprocess.PIPE,
     "stderr": subprocess.STDOUT,
@@ -115,6 +117,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_commands_of_the_readme_run(desk: Path, shell: dict[str, str]) -> None:
     """In their order: whoever serves is joined, whoever shows is interrupted."""
     text = (ROOT / "README.md").read_text("utf-8")
@@ -137,16 +140,15 @@ def test_the_commands_of_the_readme_run(desk: Path, shell: dict[str, str]) -> No
 def served(words: list[str], desk: Path, shell: dict[str, str]) -> None:
     """Serve on loopback in place of all addresses, join by the printed command."""
     words = [word.replace("0.0.0.0", "127.0.0.1") for word in words]
-    with subprocess.Popen(
-        [*words, "--port", "0"], cwd=desk, env=shell, **PIPES
-    ) as server:
-        command = until(server, "melisma join").strip()
-        found = re.search(r"melisma join \S+", command)
-        assert found, command
-        join = [*found[0].split(), "--name", "pi1"]
-        with subprocess.Popen(join, cwd=desk, env=shell, **PIPES) as learner:
-            output, _ = server.communicate(timeout=PATIENCE_S)
-            assert server.returncode == 0, output
-            deadline = time.monotonic() + 60
-            while learner.poll() is None and time.monotonic() < deadline:
-                interrupt(learner)
+    with ExitStack() as open:
+        command = [*words, "--port", "0"]
+        options: dict[str, Any] = {"cwd": desk, "env": shell, **PIPES}
+        server = open.enter_context(subprocess.Popen(command, **options))
+        join = shlex.split(until(server, "melisma join").partition("Join with:")[2])
+        quiet = {**options, "stdout": subprocess.DEVNULL}
+        for number in range(LEARNERS):
+            name = ["--name", f"pi{number}", "--quiet"]
+            learner = open.enter_context(subprocess.Popen([*join, *name], **quiet))
+            open.callback(learner.kill)
+        output, _ = server.communicate(timeout=PATIENCE_S)
+        assert server.returncode == 0, output

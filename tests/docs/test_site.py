@@ -17,7 +17,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(DOCS)
     monkeypatch.syspath_prepend(DOCS / "_site")
     before = set(sys.modules)
     yield

@@ -17,8 +17,8 @@ from sphinx.cmd.build import main as sphinx
 
 import melisma
 
-HERE = Path(__file__).parent
-SITE = HERE.parent / "build" / "docs"
+DOCS = Path(__file__).resolve().parents[1]
+SITE = DOCS.parent / "build" / "docs"
 
 _LEAD = """<!doctype html>
 <meta charset="utf-8">
@@ -49,7 +49,7 @@ def build() -> int:
     target = SITE / melisma.__version__
     cache = SITE / ".cache" / melisma.__version__
     options = ["-b", "html", "-W", "--keep-going", "-q", "-d", str(cache)]
-    if failed := sphinx([*options, *sys.argv[1:], str(HERE), str(target)]):
+    if failed := sphinx([*options, *sys.argv[1:], str(DOCS), str(target)]):
         return failed
     list_versions(SITE)
     print(f"file://{target}/index.html")
