@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare test test-slow test-long check fuzz bench papers
+.PHONY: help demo compare docs test test-slow test-long check fuzz bench papers
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
@@ -26,6 +26,10 @@ demo: .venv/runs  ## train for real: an orchestrator and four unlike learners
 
 compare: .venv/runs  ## compare the schemes on ten simulated learners
 	$(BIN)/melisma compare examples/demo.toml --schemes csa,eta,sync,dab --seeds 5
+
+docs: export OMP_NUM_THREADS = 1
+docs: .venv/ready  ## build the documentation's site; its tutorials train for real
+	$(BIN)/python docs/_site/make_site.py
 
 # Tests run side by side: a second thread would wait for a core that another has.
 test test-slow test-long: export OMP_NUM_THREADS = 1

@@ -219,9 +219,9 @@ PAPER = Paper(
         "Figure 4.1 was seen, to look for what a testbed takes besides.",
         "Settings accuracies and testbed are not in the thesis: three tasks with real "
         "gradients, simulated and on the [emulated testbed](../testbed.md), where "
-        "owners really compute and download. The testbed was measured once, 23 minutes "
-        "for three trials, beside other work of idle priority: its outliers are in part "
-        "that work's.",
+        "owners really compute and download. The testbed was measured once, 23 "
+        "minutes for three trials, beside other work of idle priority: its outliers "
+        "are in part that work's.",
     ),
     main=(
         Main(

@@ -160,6 +160,7 @@ def write(docs: Path, results: Results) -> Path:
 def page_lines(results: Results) -> Iterable[str]:
     """Lines of a paper's page."""
     yield f"# {results.title}\n"
+    yield "*You will know which of its claims hold here, and why the others do not.*\n"
     yield f"{results.citation}\n"
     command = f"melisma papers run {results.key}"
     yield "Made by these commands, as everything on this page:\n\n```"
@@ -188,6 +189,8 @@ def page_lines(results: Results) -> Iterable[str]:
 
 
 INDEX = """# The papers, regenerated
+
+*You will know what the papers promise, and how much of it holds.*
 
 What became of each paper's main claims, by its abstract and conclusion. A verdict leads
 to the row that it is of, with its rule; all other rows are on the papers' pages, and
@@ -295,6 +298,7 @@ def _counted(counts: dict[Kind, Counter[Verdict]]) -> list[str]:
 def gallery_lines(every: Sequence[Results]) -> Iterable[str]:
     """Lines of the gallery."""
     yield "# Gallery\n"
+    yield "*You will have seen every figure and table of the papers, as they came.*\n"
     yield "Every figure, table and row of the [papers](README.md), in the last variant"
     yield f"that was run. {_tally(every)}\n"
     for results in every:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import melisma as mel
@@ -36,6 +37,13 @@ class Tiny(nn.Sequential):
 
     def __init__(self) -> None:
         super().__init__(nn.Flatten(), nn.Linear(784, 10))
+
+
+def two_classes() -> mel.Task:
+    """A task of one's own, whose model is not the job's usual one."""
+    x = np.eye(4, dtype=np.float32)
+    data = {"x": np.tile(x, (8, 1)), "y": np.tile([0, 1], 16)}
+    return mel.Task(model=lambda: nn.Linear(4, 2), train=data, test=data)
 
 
 def test_all_names_are_there_sorted_and_documented() -> None:
@@ -152,6 +160,14 @@ def _short(job: mel.Job) -> mel.Job:
     import msgspec
 
     return msgspec.structs.replace(job, cycles=1)
+
+
+def test_the_model_of_a_run_is_that_of_its_task() -> None:
+    task = f"{__name__}:two_classes"
+    job = mel.Job(task=task, cycles=1, deadline="0.1 s", steps=1)
+    run = mel.simulate(job, runs=None)
+    assert isinstance(run.model, nn.Linear)
+    assert torch.equal(run.model.weight, run.parameters["weight"])
 
 
 def test_schemes_and_models_may_be_given_as_objects(tmp_path: Path) -> None:

@@ -107,10 +107,10 @@ class Run:
     @property
     def model(self) -> "Model":
         """Return the trained model; DataError if the run has not ended."""
-        from melisma.learning import models
+        from melisma.jobs.building import given_task
         from melisma.learning.parameters import put
 
-        model = models.build(self.job.model, self.job.seed)
+        model = given_task(self.job).build(self.job.seed)
         put(self.parameters, model)
         return model
 
