@@ -4,6 +4,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -42,6 +43,18 @@ def test_a_check_that_fails_spoils_no_other() -> None:
     first, second = isolated("x", broken)
     assert (first.level, second.level) == ("ok", "problem")
     assert "LookupError: no such sensor (test_machine.py" in second.says
+
+
+def test_a_check_that_hangs_is_left_behind() -> None:
+    ended = threading.Event()
+
+    def hanging() -> Iterator[Finding]:
+        yield ok("x", "so far")
+        ended.wait(60)
+
+    first, second = isolated("x", hanging, limit_s=0.2)
+    ended.set()
+    assert (first.level, second.says) == ("ok", "not done within 0 s")
 
 
 def test_a_missing_package_is_told_with_what_installs_it(
@@ -99,6 +112,12 @@ def test_a_folder_that_cannot_be_written_is_told() -> None:
     # Nobody, root included, makes files in /proc.
     found = one(machine.disk(Path("/proc/runs")))
     assert (found.level, "--runs" in found.fix) == ("problem", True)
+
+
+def test_runs_do_not_go_into_a_file(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    found = one(machine.disk(tmp_path / "runs"))
+    assert (found.level, "is a file" in found.says) == ("problem", True)
 
 
 def test_a_taken_port_is_noted() -> None:

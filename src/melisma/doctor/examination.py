@@ -1,5 +1,6 @@
 """All checks one after the other; none of them can spoil the others."""
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,9 @@ from melisma.doctor import machine, training
 from melisma.doctor.finding import Finding, trouble
 from melisma.registry import where_failed
 from melisma.rpc.address import DEFAULT_PORT
+
+#: Longest that a check may take; torch alone takes ten seconds on a slow card.
+LIMIT_S = 60.0
 
 Check = Callable[[], Iterator[Finding]]
 
@@ -44,18 +48,33 @@ def examine(
         yield from isolated(name, check)
 
 
-def isolated(name: str, check: Check) -> Iterator[Finding]:
-    """Yield a check's findings; what it did not foresee is one of them."""
+def isolated(name: str, check: Check, limit_s: float = LIMIT_S) -> list[Finding]:
+    """Return a check's findings; what it did not foresee is one of them.
+
+    So is that it takes too long: a driver or a server may hang, and the thread with it.
+    """
+    found: list[Finding] = []
+    thread = threading.Thread(target=_carry_out, args=(name, check, found), daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if not thread.is_alive():
+        return found
+    says = f"not done within {limit_s:.0f} s"
+    return [*found, trouble(name, says, "try again; if it hangs, report it as a bug")]
+
+
+def _carry_out(name: str, check: Check, found: list[Finding]) -> None:
+    """Add what a check finds."""
     try:
-        yield from check()
+        for finding in check():
+            found.append(finding)
     except ImportError as error:
         missing = error.name or str(error)
         says = f"was not looked at, for {missing} cannot be imported"
-        yield trouble(name, says, "see packages above")
+        found.append(trouble(name, says, "see packages above"))
     except Exception as error:  # the edge: the other checks go on
-        yield trouble(
-            name, f"could not be looked at: {where_failed(error)}", "report it as a bug"
-        )
+        says = f"could not be looked at: {where_failed(error)}"
+        found.append(trouble(name, says, "report it as a bug"))
 
 
 def _orchestrator(address: str, token: str | None) -> Iterator[Finding]:

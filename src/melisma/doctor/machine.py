@@ -190,6 +190,10 @@ def memory() -> Iterator[Finding]:
 
 def disk(runs: Path) -> Iterator[Finding]:
     """Say whether runs can be written where they go."""
+    if runs.exists() and not runs.is_dir():
+        fix = "give another one by --runs"
+        yield trouble("disk", f"{runs} is a file, not a folder for runs", fix)
+        return
     there = nearest(runs)
     try:
         with tempfile.TemporaryFile(dir=there):

@@ -114,7 +114,8 @@ def _certificate(address: Address) -> Iterator[Finding]:
     try:
         der = _presented(address)
     except ssl.SSLCertVerificationError as error:
-        says = f"{address} has one that is not to be trusted: {error.verify_message}"
+        why = error.verify_message.rstrip(".")
+        says = f"{address} has one that is not to be trusted: {why}"
         fix = "use the whole join string, with what follows #"
         raise Refuted(trouble("certificate", says, fix)) from None
     except ssl.SSLError as error:
