@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 import warnings
 from datetime import date
 from pathlib import Path
@@ -114,3 +115,12 @@ def test_security_says_where_to_report_and_what_is_promised() -> None:
     text = (ROOT / "SECURITY.md").read_text("utf-8")
     assert "Report a vulnerability" in text
     assert "(docs/security.md)" in text
+
+
+def test_the_map_of_pages_is_of_today() -> None:
+    script = runpy.run_path(str(ROOT / ".ci" / "llms"))
+    told = (ROOT / "docs" / "llms.txt").read_text("utf-8")
+    assert told == script["text"](), "run .ci/llms"
+    links = re.findall(r"\]\(([^)]*)\)", told)
+    assert len(links) > 40
+    assert all((ROOT / "docs" / link).exists() for link in links)

@@ -43,9 +43,22 @@ def test_of_what_was_not_foreseen_the_traceback_is_kept(
     assert kept.read_text().startswith("Traceback")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["simulate"],
+        ["run"],
+        ["serve", "job.toml"],
+        ["join", "127.0.0.1:9"],
+        ["benchmark"],
+        ["compare"],
+        ["testbed", "--devices", "pi-4"],
+    ],
+)
 def test_a_package_that_is_missing_is_named_with_what_installs_it(
-    tmp_path: Path,
+    tmp_path: Path, words: list[str]
 ) -> None:
+    quick_job(tmp_path)
     script = (
         "import sys\n"
         "class Missing:\n"
@@ -53,7 +66,7 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(
         "        if name == 'torch':\n"
         "            raise ModuleNotFoundError('No module', name='torch')\n"
         "sys.meta_path.insert(0, Missing())\n"
-        "sys.argv = ['melisma', 'simulate']\n"
+        f"sys.argv = ['melisma', *{words}]\n"
         "from melisma.cli import main\nmain()\n"
     )
     done = subprocess.run(

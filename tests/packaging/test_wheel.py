@@ -6,11 +6,13 @@ them too, on any Python (docs/install.md).
 
 import ast
 import os
+import re
 import shutil
 import site
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from email.parser import Parser
@@ -109,6 +111,15 @@ def test_the_command_is_called_as_the_package_is(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as archive:
         (entry,) = (n for n in archive.namelist() if n.endswith("entry_points.txt"))
         assert "melisma = melisma.cli:main" in archive.read(entry).decode()
+
+
+def test_the_pythons_that_are_named_are_those_of_the_page() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    page = (ROOT / "docs" / "install.md").read_text("utf-8")
+    (tried,) = re.findall(r'make package PYTHONS="(.*)"', page)
+    assert tried.split() == [f"python{version}" for version in named]
+    assert f">={named[0]}" == project["requires-python"]
 
 
 def requirements(wheel: Path) -> list[Requirement]:
