@@ -133,12 +133,27 @@ def test_products_are_measured_in_every_layout() -> None:
     assert measured.unevenness >= 1
 
 
+def made(**seconds: float) -> products.Products:
+    """Products as measured: the seconds of each layout, and of one thread."""
+    single_s = seconds.pop("single")
+    return products.Products(
+        seconds=seconds, onednn_slowdown=1.0, threads=2, single_s=single_s
+    )
+
+
 def test_a_slow_layout_is_noted() -> None:
-    seconds = {"A·B": 1e-3, "A·Bᵀ": 9e-3}
-    slow = products.Products(seconds=seconds, onednn_slowdown=1.0, threads=2)
+    slow = made(AB=1e-3, ABt=9e-3, single=2e-3)
     found = one(training._products(slow, "OpenBLAS"))
     assert found.level == "note"
-    assert "A·Bᵀ takes 9 times as long" in found.says
+    assert "ABt takes 9 times as long" in found.says
+
+
+def test_threads_that_are_in_the_way_are_noted() -> None:
+    found = one(training._products(made(AB=8e-3, single=2e-3), "OpenBLAS"))
+    assert (found.level, found.facts["speedup"]) == ("note", 0.25)
+    assert "one thread is 4 times as fast as all" in found.says
+    assert "OMP_NUM_THREADS=1" in found.fix
+    assert one(training._products(made(AB=1e-3, single=2e-3), "")).level == "ok"
 
 
 def test_a_gpu_that_does_not_compute_is_noted() -> None:

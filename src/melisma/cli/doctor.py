@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from melisma.cli.learner import token_of
-from melisma.cli.options import Json, Port
+from melisma.cli.options import Json
 from melisma.cli.output import console, json_line, line
 
 #: How each level is shown at a terminal.
@@ -47,7 +47,12 @@ def doctor(
     runs: Annotated[
         Path, typer.Option("--runs", metavar="DIR", help="Folder that runs go to.")
     ] = Path("runs"),
-    port: Port = 8765,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=1, max=65535, metavar="PORT", help="Port that a server would take."
+        ),
+    ] = 8765,
     as_json: Json = False,
 ) -> None:
     """Check this machine, and the way to an orchestrator; say what to change.

@@ -44,7 +44,7 @@ def torch() -> Iterator[Finding]:
 
 def _products(measured: "Products", backend: str) -> Iterator[Finding]:
     from melisma.learning.kernels import SLOW_FROM
-    from melisma.learning.products import UNEVEN_FROM
+    from melisma.learning.products import SLOWER_BELOW, UNEVEN_FROM
 
     flops = measured.flops
     speeds = ", ".join(f"{name} {f / 1e9:.3g}" for name, f in flops.items())
@@ -54,9 +54,18 @@ def _products(measured: "Products", backend: str) -> Iterator[Finding]:
         "threads": measured.threads,
         "seconds": measured.seconds,
         "flops": flops,
+        "speedup": measured.speedup,
         "onednn_slowdown": measured.onednn_slowdown,
     }
-    if measured.unevenness >= UNEVEN_FROM:
+    if measured.speedup < SLOWER_BELOW:
+        yield note(
+            "products",
+            f"{says}: one thread is {1 / measured.speedup:.3g} times as fast as all",
+            "set OMP_NUM_THREADS=1, or end what else computes: threads wait for "
+            "one another",
+            **facts,
+        )
+    elif measured.unevenness >= UNEVEN_FROM:
         slowest = min(flops, key=flops.__getitem__)
         yield note(
             "products",

@@ -14,6 +14,8 @@ from melisma.learning.kernels import slowdown
 SIZE, SPENT_S = 256, 0.06
 #: Products of one layout that take this many times as long as another's are slow.
 UNEVEN_FROM = 4.0
+#: All threads together that reach less than this share of one's speed are in the way.
+SLOWER_BELOW = 0.8
 
 #: The same product, its factors stored by rows or by columns.
 _LAYOUTS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -31,6 +33,12 @@ class Products:
     seconds: dict[str, float]  #: of one product, by layout
     onednn_slowdown: float  #: small products take so many times as long through it
     threads: int
+    single_s: float  #: of the first layout's product, on one thread
+
+    @property
+    def speedup(self) -> float:
+        """Return how many times as fast all threads are as one."""
+        return self.single_s / next(iter(self.seconds.values()))
 
     @property
     def flops(self) -> dict[str, float]:
@@ -48,10 +56,17 @@ def products() -> Products:
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.rand(SIZE, SIZE, generator=generator) for _ in range(2))
     seconds = {name: _best_s(partial(work, a, b)) for name, work in _LAYOUTS.items()}
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        single_s = _best_s(lambda: a @ b)
+    finally:
+        torch.set_num_threads(threads)
     return Products(
         seconds=seconds,
         onednn_slowdown=slowdown(),
-        threads=torch.get_num_threads(),
+        threads=threads,
+        single_s=single_s,
     )
 
 
