@@ -27,7 +27,7 @@ from melisma.rpc import frames
 from melisma.rpc.address import Address, is_loopback
 from melisma.rpc.http import JSON_BYTES, answer, problem
 from melisma.rpc.hub import Hub
-from melisma.rpc.probing import link
+from melisma.rpc.probing import Probing
 from melisma.rpc.tokens import ANONYMOUS, Identity, Tokens
 from melisma.rpc.websocket import CLOSE_S, WebSocket
 
@@ -75,7 +75,7 @@ class Listener:
         self._plain = plain  # without TLS wherever it listens: its owner asked for that
         self.address: Address
         self._tokens, self._tls, self._routes = tokens, tls, routes
-        self._http_calls = 0
+        self._http_calls, self._probing = 0, Probing()
         if tokens:
             hub.reserved = tokens.reserves
         self._runner: web.AppRunner | None = None
@@ -158,7 +158,9 @@ class Listener:
         return await self._limited(request, partial(answer, request, self.hub))
 
     async def _link(self, request: web.Request) -> web.StreamResponse:
-        return await self._limited(request, lambda identity: link(request))
+        return await self._limited(
+            request, lambda identity: self._probing.answer(request)
+        )
 
     async def _limited(self, request: web.Request, work: Work) -> web.StreamResponse:
         """Do what a request asks for, if it may, and not too many at a time."""
