@@ -204,13 +204,14 @@ def test_the_verdict_counts() -> None:
     assert verdict([bad, bad]) == "2 problems stop training here."
 
 
-#: Runs the command line where torch cannot be imported.
-WITHOUT_TORCH = """
+#: Runs the command line where a package cannot be imported.
+WITHOUT = """
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        if name.partition(".")[0] == missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+missing = sys.argv[1]
 sys.meta_path.insert(0, Missing())
 sys.argv = ["melisma", "doctor"]
 from melisma.cli import main
@@ -218,9 +219,10 @@ main()
 """
 
 
-def test_without_torch_it_says_so_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("package", ["torch", "aiohttp", "msgspec"])
+def test_without_a_package_it_says_so_and_goes_on(tmp_path: Path, package: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH],
+        [sys.executable, "-c", WITHOUT, package],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -228,8 +230,8 @@ def test_without_torch_it_says_so_and_goes_on(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "")
     lines = done.stdout.splitlines()
     problems = [line for line in lines if line.startswith("problem")]
-    assert any("not installed: torch. " in line for line in problems)
-    assert any(line.endswith("-m pip install torch.") for line in problems)
+    assert any(f"not installed: {package}. " in line for line in problems)
+    assert any(line.endswith(f"-m pip install {package}.") for line in problems)
     assert any(line.startswith("ok      disk") for line in lines)
 
 

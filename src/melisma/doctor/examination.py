@@ -8,7 +8,6 @@ from pathlib import Path
 from melisma.doctor import machine, training
 from melisma.doctor.finding import Finding, trouble
 from melisma.registry import where_failed
-from melisma.rpc.address import DEFAULT_PORT
 
 #: Longest that a check may take; torch alone takes ten seconds on a slow card.
 LIMIT_S = 60.0
@@ -22,7 +21,7 @@ def examine(
     token: str | None = None,
     job: Path | None = None,
     runs: Path = Path("runs"),
-    port: int = DEFAULT_PORT,
+    port: int = 8765,
 ) -> Iterator[Finding]:
     """Yield what is found, each as soon as it is known; takes some seconds.
 

@@ -24,7 +24,7 @@ def torch() -> Iterator[Finding]:
         yield trouble(
             "torch",
             f"cannot be imported: {_one_line(error)}",
-            f"{sys.executable} -m pip install torch",
+            f"{sys.executable} -m pip install {(error.name or 'torch').split('.')[0]}",
         )
         return
     except OSError as error:  # a library of its own that the system does not load
