@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare docs test test-slow test-long check fuzz bench papers
+.PHONY: help demo compare docs test test-slow test-long check fuzz package bench papers
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
@@ -52,6 +52,10 @@ check: .venv/ready  ## format, lint and types
 
 fuzz: .venv/ready  ## send a server a million hostile frames
 	$(BIN)/python benchmarks/fuzz_frames.py
+
+PYTHONS ?= $(PYTHON)
+package:  ## build wheel and sdist, and try both in empty environments
+	$(PYTHON) .ci/package $(PYTHONS)
 
 # Ours beside most peers, which pin other versions of what we use.
 .venv-bench/ready: pyproject.toml constraints.txt

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -31,10 +32,10 @@ def report(
     engine: Engine,
     docs: Path = PAGES,
     *,
-    out: Console,
+    out: Console | None,
     err: Console,
-) -> None:
-    """Regenerate a paper, write its page to ``docs``, and print its claims."""
+) -> dict[str, Any]:
+    """Regenerate a paper, write its page to ``docs``, print and return its claims."""
     variant = Variant.FULL if full else Variant.QUICK
     with _bar(err) as (watch, begin):
         page, made = regenerate.regenerate(
@@ -47,16 +48,23 @@ def report(
             watch=watch,
             warn=lambda text: err.print(text, style="yellow", soft_wrap=True),
         )
-    for label, outcome in made.items():
-        out.print(_table(f"{label}, {variant}", outcome))
-    out.print(f"Written: {page}", highlight=False)
+    if out:
+        for label, outcome in made.items():
+            out.print(_table(f"{label}, {variant}", outcome))
+        out.print(f"Written: {page}", highlight=False)
+    claims = {label: outcome.claims for label, outcome in made.items()}
+    return {"page": str(page), "variant": variant, "claims": claims}
 
 
-def judge(keys: Sequence[str], *, out: Console, docs: Path = DOCS) -> None:
+def judge(keys: Sequence[str], *, out: Console | None, docs: Path = DOCS) -> list[Path]:
     """Judge papers again from what is kept of them; all of which something is."""
+    written = []
     every = [key for key in KEYS if pages.results_file(docs, key).exists()]
     for paper in [find(key) for key in keys or every]:
-        out.print(f"Written: {regenerate.judge(paper, docs)}", highlight=False)
+        written.append(regenerate.judge(paper, docs))
+        if out:
+            out.print(f"Written: {written[-1]}", highlight=False)
+    return written
 
 
 @contextmanager

@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "melisma"
 #: A room imports from its own line and the lines above it.
 LINES = [
     {"lazy"},
+    {"deprecation"},
     {"errors"},
     {"units"},
     {"registry"},
@@ -36,6 +37,7 @@ LINES = [
     {"views"},
     {"browser"},
     {"launch"},
+    {"doctor"},
     {"comparison"},
     {"ray"},
     {"flower"},

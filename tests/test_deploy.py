@@ -5,11 +5,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from packaging.specifiers import SpecifierSet
 
 from melisma.cli import app
 
@@ -97,6 +100,79 @@ def test_what_the_container_copies_is_there() -> None:
     assert copied
     for name in " ".join(copied).split():
         assert (ROOT / name).exists(), name
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    """The container file's instructions with their words, by stage."""
+    text = re.sub(r"^#.*\n", "", CONTAINER, flags=re.MULTILINE).replace("\\\n", " ")
+    lines = [line.partition(" ") for line in text.splitlines() if line.strip()]
+    found: list[list[tuple[str, str]]] = []
+    for word, _, rest in lines:
+        if word == "FROM":
+            found.append([])
+        found[-1].append((word, rest.strip()))
+    return found
+
+
+#: All that the format has, in as far as we use it.
+INSTRUCTIONS = {
+    *("FROM", "WORKDIR", "COPY", "RUN", "ENV", "ARG", "USER", "STOPSIGNAL"),
+    "ENTRYPOINT",
+}
+
+
+def test_the_container_file_is_well_formed() -> None:
+    assert {word for stage in stages() for word, _ in stage} <= INSTRUCTIONS
+    named = re.findall(r"^FROM .* AS (\w+)$", CONTAINER, flags=re.MULTILINE)
+    taken = re.findall(r"^COPY --from=(\w+)", CONTAINER, flags=re.MULTILINE)
+    assert set(taken) == set(named)
+    for _, rest in (i for stage in stages() for i in stage if i[0] == "RUN"):
+        checked = subprocess.run(["sh", "-n"], input=rest, text=True)
+        assert checked.returncode == 0, rest
+
+
+def test_the_container_is_for_both_kinds_of_machine() -> None:
+    build, image = (stage[0][1] for stage in stages())
+    # The pure wheel is built natively; the image is whatever --platform asks for.
+    assert build.startswith("--platform=$BUILDPLATFORM ")
+    assert "--platform" not in image
+    assert not re.search(r"amd64|x86_64|aarch64|arm64", str(stages()))
+    assert "--platform linux/amd64,linux/arm64" in CONTAINER
+    assert "--platform linux/amd64,linux/arm64" in PAGE
+
+
+def test_the_containers_python_is_one_of_ours() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (version,) = set(re.findall(r"python:(\d+\.\d+)-slim", CONTAINER))
+    assert SpecifierSet(project["requires-python"]).contains(version)
+
+
+def test_what_the_builder_is_sent_is_what_is_copied() -> None:
+    sent = re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    copied = re.findall(r"^COPY (?!--)(.*) \S+$", CONTAINER, flags=re.MULTILINE)
+    assert set(sent) == set(" ".join(copied).split())
+
+
+@pytest.mark.slow
+def test_the_containers_wheel_can_be_built_of_what_it_copies(tmp_path: Path) -> None:
+    skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for word, rest in stages()[0]:
+        if word == "COPY":
+            *names, into = rest.split()
+            for name in names:
+                if (ROOT / name).is_dir():
+                    shutil.copytree(ROOT / name, tmp_path / into, ignore=skipped)
+                else:
+                    shutil.copy(ROOT / name, tmp_path / into)
+    build = "from setuptools.build_meta import build_wheel; build_wheel('.')"
+    subprocess.run(
+        [sys.executable, "-c", build], cwd=tmp_path, check=True, capture_output=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = set(archive.namelist())
+    assert {"melisma/cli/doctor.py", "melisma_papers/csa.py"} <= inside
+    assert "melisma/views/web/static/index.html" in inside
 
 
 @pytest.mark.parametrize("command", ["token add", "serve", "token list"])

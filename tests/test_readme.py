@@ -17,11 +17,22 @@ README = Path(__file__).parents[1] / "README.md"
 @pytest.mark.slow
 def test_the_first_screen_prints_what_it_says() -> None:
     text = README.read_text(encoding="utf-8")
-    code, printed = re.findall(r"```(?:python)?\n(.*?)```", text, flags=re.DOTALL)[:2]
+    both = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", text, flags=re.DOTALL)
+    assert both
+    code, printed = both.groups()
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
     )
     assert done.stdout == printed, done.stderr
+
+
+def test_the_first_lines_install_and_train() -> None:
+    text = README.read_text(encoding="utf-8")
+    first = re.findall(r"```\n(.*?)```", text, flags=re.DOTALL)[0]
+    commands = [line.partition("#")[0].strip() for line in first.splitlines()]
+    assert commands[:2] == ["pip install melisma", "melisma run"]
+    assert "uvx melisma run" in first
+    assert "pipx run melisma run" in first
 
 
 def test_runnable_code_comes_before_line_30() -> None:

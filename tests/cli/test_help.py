@@ -43,7 +43,7 @@ PAGES = dict(pages(app))
 
 def test_all_commands_are_walked() -> None:
     assert {"", "join", "token", "token add", "papers run"} <= PAGES.keys()
-    assert len(PAGES) == 24
+    assert len(PAGES) == 25
 
 
 @pytest.mark.parametrize("words", PAGES)

@@ -16,6 +16,7 @@ import typer
 from melisma.cli import (
     comparing,
     costs,
+    doctor,
     learner,
     papers,
     schemes,
@@ -48,6 +49,7 @@ _SECTIONS: dict[str, dict[str, Any]] = {
     "Devices": {
         "join": learner.join,
         "benchmark": learner.benchmark,
+        "doctor": doctor.doctor,
         "costs": costs.costs,
         "token": tokens.app,
     },

@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from melisma.cli.output import json_line, line
 from melisma.cli.progress import sweep_bar
 from melisma.cli.sweeping import engine_of, resumable
 from melisma.errors import ConfigError
+
+if TYPE_CHECKING:
+    from melisma.jobs.schema import Job
 
 
 def compare(
@@ -57,19 +60,14 @@ def compare(
     runs it leaves a picture and a report that opens offline.
     """
     job = read_job(job_file)
+    names = _names(job, schemes)
     from melisma.cli.tables import show_comparison
     from melisma.comparison import report
     from melisma.comparison.outcomes import compare as compare_schemes
     from melisma.comparison.trials import SWEEP
-    from melisma.jobs.families import family_of
     from melisma.jobs.files import dump
     from melisma.runs.store import run_folder
 
-    if schemes is None:
-        schemes = ",".join(family_of(job).usual)
-    names = [name.strip() for name in schemes.split(",") if name.strip()]
-    if not names or len(set(names)) < len(names):
-        raise ConfigError(f"--schemes {schemes!r}: give different names, e.g. csa,eta")
     if resume and not (resume / SWEEP).is_file():
         raise ConfigError(f"--resume {resume}: no comparison was begun there")
     kept = nullcontext(resume) if resume else run_folder(runs, f"{job.name}-compared")
@@ -88,3 +86,20 @@ def compare(
     for path in sorted(folder.glob("*.png")):
         line(f"Picture: {path}")
     line(f"Report:  {folder / report.PAGE}")
+
+
+def _names(job: "Job", schemes: str | None) -> list[str]:
+    """Return the schemes to compare, each of which the job can have; ConfigError."""
+    import msgspec
+
+    from melisma.jobs.families import family_of
+
+    if schemes is None:
+        schemes = ",".join(family_of(job).usual)
+    names = [name.strip() for name in schemes.split(",") if name.strip()]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"--schemes {schemes!r}: give different names, e.g. csa,eta")
+    for name in names:
+        given = msgspec.structs.replace(job, scheme=name)
+        family_of(given).check(given)
+    return names

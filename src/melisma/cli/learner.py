@@ -156,7 +156,7 @@ def join(
     --data is a table, arrays, images by class, or the official files of a known data
     set; its samples never leave the device without --share-data.
     """
-    token = _token(token, token_file)
+    token = token_of(token, token_file)
     if until_eof:
         _exit_at_eof()
     from melisma.launch.joining import join as join_as_learner
@@ -189,7 +189,7 @@ def join(
     )
 
 
-def _token(token: str | None, file: Path | None) -> str | None:
+def token_of(token: str | None, file: Path | None) -> str | None:
     """Return the token that was given, from a file or standard input if said so."""
     try:
         if file is not None:

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from melisma.cli.help import Command, Group
-from melisma.cli.options import Engine, Processes, TrialCluster, TrialEngine
-from melisma.cli.output import console, show
+from melisma.cli.options import Engine, Json, Processes, TrialCluster, TrialEngine
+from melisma.cli.output import console, json_line, show
 from melisma.cli.sweeping import engine_of, resumable
 from melisma.errors import ConfigError
 
@@ -19,9 +19,21 @@ app = typer.Typer(
 
 
 @app.command("list", cls=Command)
-def list_papers() -> None:
+def list_papers(as_json: Json = False) -> None:
     """List the papers, and the figures and tables that can be regenerated of each."""
     package = _package()
+    if as_json:
+        papers = [package.find(key) for key in package.KEYS]
+        json_line(
+            {
+                paper.key: {
+                    "title": paper.title,
+                    "exhibits": [exhibit.name for exhibit in paper.exhibits],
+                }
+                for paper in papers
+            }
+        )
+        return
     from melisma.cli.tables import table_of
 
     table = table_of("key", "paper", "figures and tables", text_columns=3)
@@ -60,6 +72,7 @@ def run_paper(
     engine: TrialEngine = Engine.PROCESSES,
     address: TrialCluster = None,
     processes: Processes = None,
+    as_json: Json = False,
 ) -> None:
     """Run a paper's trials, draw its figures, and write runs/papers/pages/KEY.md.
 
@@ -72,7 +85,11 @@ def run_paper(
         report, place = _package("report"), _package("regenerate")
         into = place.DOCS if docs else place.PAGES
         out, err = console(), console(stderr=True)
-        report.report(paper, full, figure, over, into, out=out, err=err)
+        made = report.report(
+            paper, full, figure, over, into, out=None if as_json else out, err=err
+        )
+    if as_json:
+        json_line(made)
 
 
 @app.command("judge", cls=Command)
@@ -81,13 +98,16 @@ def judge_papers(
         list[str] | None,
         typer.Argument(metavar="KEY...", help="The papers; all that are kept if none."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Judge the claims of papers again, and write their pages, without a run.
 
     From the raw trials that are kept in docs/papers/KEY/trials, and where there are
     none from the number, interval and rule of each row in docs/papers/KEY/results.json.
     """
-    _package("report").judge(keys or [], out=console())
+    pages = _package("report").judge(keys or [], out=None if as_json else console())
+    if as_json:
+        json_line({"pages": [str(page) for page in pages]})
 
 
 def _package(module: str = "") -> Any:

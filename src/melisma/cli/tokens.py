@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from melisma.cli.help import Command, Group
-from melisma.cli.output import line, show
+from melisma.cli.options import Json
+from melisma.cli.output import json_line, line, show
 from melisma.errors import ConfigError
 from melisma.units import Lifetime
 
@@ -78,6 +79,7 @@ def add_token(
         typer.Option(min=1, max=65535, metavar="PORT", help="The server's port."),
     ] = 8765,
     folder: Home = None,
+    as_json: Json = False,
 ) -> None:
     """Make a token, and print a join string with it.
 
@@ -101,14 +103,34 @@ def add_token(
             token=tokens.add(name, rights, lifetime_s),
             fingerprint=certificates.fingerprint_of(certificate),
         )
-    line(address.join_string())
+    join = address.join_string()
+    if as_json:
+        facts = {"id": (address.token or "").partition(".")[0], "name": name}
+        json_line(facts | {"may_call": rights, "join": join})
+    else:
+        line(join)
 
 
 @app.command("list", cls=Command)
-def list_tokens(folder: Home = None) -> None:
+def list_tokens(folder: Home = None, as_json: Json = False) -> None:
     """List the tokens: ids, devices, what these may call, when made, until when."""
     with _tokens(folder) as tokens:
         entries = tokens.list()
+    if as_json:
+        json_line(
+            [
+                {
+                    "id": entry.id,
+                    "name": entry.name,
+                    "may_call": entry.may_call,
+                    "made": entry.made,
+                    "expires": entry.expires,
+                    "has_expired": entry.has_expired,
+                }
+                for entry in entries
+            ]
+        )
+        return
     if not entries:
         line("No tokens yet: `melisma token add` makes one.")
         return

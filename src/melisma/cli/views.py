@@ -145,6 +145,7 @@ def export(
             show_default="RUN/tensorboard, or mlruns beside RUN",
         ),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Write a run's figures by cycle for TensorBoard or MLflow."""
     from melisma.errors import unknown
@@ -159,4 +160,7 @@ def export(
     write, usual = formats[to]
     folder = folder or usual
     count = write(run, folder)
-    line(f"{count:,} figures: {folder}")
+    if as_json:
+        json_line({"folder": str(folder), "figures": count})
+    else:
+        line(f"{count:,} figures: {folder}")

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
 
 from melisma.coding.combine import combine
 from melisma.errors import ConfigError, InfeasibleError
@@ -195,6 +194,8 @@ def sparse(
     workers: Ints, partitions: Ints, values: Floats, shape: tuple[int, int]
 ) -> Any:
     """B from its entries, rows in order of partitions."""
+    from scipy.sparse import csr_array
+
     B = csr_array((values, (workers, partitions)), shape=shape)
     B.sort_indices()
     return B

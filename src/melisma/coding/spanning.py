@@ -37,7 +37,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import lstsq, qr
 
 from melisma.coding import loads as share
 from melisma.coding.code import Code, sparse
@@ -57,6 +56,8 @@ class Spanning(Code):
     free: Floats  #: N, orthonormal rows, NB = 0
 
     def _weights(self, alive: Bools) -> Floats:
+        from scipy.linalg import lstsq
+
         gone = ~alive & (self.loads > 0)
         weights = self.base.copy()
         if gone.any():
@@ -200,6 +201,8 @@ def _spanning(B: Any, base: Floats, known: Floats) -> Spanning:
 
 def _freedom(B: Any, known: Floats) -> Floats:
     """A basis of all n with nB = 0: ``known``, unless there are more."""
+    from scipy.linalg import qr
+
     loaded = np.flatnonzero(np.diff(B.indptr))
     dense = B[loaded].toarray()
     distinct = np.flatnonzero((np.diff(dense, axis=1, prepend=np.nan) != 0).any(axis=0))

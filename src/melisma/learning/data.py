@@ -289,23 +289,33 @@ SOURCES = {
 }
 
 
-def _find(name: str, folder: Path | None) -> Path:
-    """Return the folder that holds the files, after a download if need be."""
+def held(name: str, folder: Path | None = None) -> Path | None:
+    """Return the folder that has a data set's files; None if it has to be fetched."""
+    places = _places(name, folder)
+    return next((place for place in places if SOURCES[name].holds(place)), None)
+
+
+def _places(name: str, folder: Path | None) -> list[Path]:
+    """Return where the files of a data set may be."""
     named = folder or os.environ.get(FOLDER_VARIABLE)
     cached = cache_folder() / name
-    places = [cached]
-    if named:
-        root = Path(named).expanduser()
-        places = [root / name, root, cached]
-    source = SOURCES[name]
-    for place in places:
-        if source.holds(place):
-            return place
+    if not named:
+        return [cached]
+    root = Path(named).expanduser()
+    return [root / name, root, cached]
+
+
+def _find(name: str, folder: Path | None) -> Path:
+    """Return the folder that holds the files, after a download if need be."""
+    if place := held(name, folder):
+        return place
+    source, cached = SOURCES[name], cache_folder() / name
     try:
         _download(source, cached)
     except (DataError, OSError) as error:
+        places = ", ".join(map(str, _places(name, folder)))
         raise DataError(
-            f'data set "{name}" is not in {", ".join(map(str, places))}, and its '
+            f'data set "{name}" is not in {places}, and its '
             f"download failed: {error}. Put {', '.join(source.files)} in FOLDER/{name} "
             f"and name FOLDER, or set {FOLDER_VARIABLE} to it; "
             f'"{EMBEDDED}" needs no download'

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from enum import StrEnum
 
 import numpy as np
-from scipy.special import softmax
 
 from melisma.errors import ConfigError
 from melisma.maths.arrays import Floats, Ints
@@ -65,6 +64,8 @@ def cut(lengths: Floats, totals: Ints) -> Ints:
     >>> cut(np.log([1.0, 1.0, 2.0]), np.array(8)).tolist()
     [2, 2, 4]
     """
+    from scipy.special import softmax
+
     ends = np.rint(softmax(lengths, axis=0).cumsum(axis=0) * totals).astype(np.int64)
     ends[-1] = totals
     return np.diff(ends, axis=0, prepend=0)

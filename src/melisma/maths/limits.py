@@ -19,14 +19,15 @@ With one limit, `maths.charges` is faster, and exact for many.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
-from scipy.sparse import csr_array, diags_array, eye_array, hstack
 
 from melisma.maths.arrays import Floats, Ints
 from melisma.maths.charges import ROUNDING, Certified
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 #: Workers that branch and bound decides on, and nodes after which it ends.
 FEW, NODES = 30, 300
@@ -124,6 +125,8 @@ def least_within(
 
 def _priced(work: _Tasks, limits: Limits, number: int | None) -> tuple[float, Floats]:
     """Return the highest bound, and what each worker gains by working at its prices."""
+    from scipy.optimize import linprog
+
     most, works = work.most, work.most > 0
     full = work.cost * most + work.charge * works
     finite = np.isfinite(limits.most)
@@ -182,8 +185,11 @@ def _branched(
 
 def _milp(
     work: _Tasks, limits: Limits, number: int | None, lower: float, tolerance: float
-) -> tuple[OptimizeResult, float]:
+) -> tuple["OptimizeResult", float]:
     """Solve it by HiGHS; costs are divided by the scale that is returned."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array, diags_array, eye_array, hstack
+
     cost, charge, least, most = work
     K, one = len(cost), eye_array(len(cost))
     full = np.abs(cost) * most + charge

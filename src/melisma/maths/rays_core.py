@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.ndimage import minimum_filter1d
 
 from melisma.maths.arrays import Bools, Floats, Ints
 from melisma.maths.rays import ROUNDING, Rays, Relaxed
@@ -222,6 +221,8 @@ def _least_by_size(whole: Floats, net: float, low: int, reach: int) -> Floats:
 
     With t = s − x it is −net·s + the least whole(t) + net·t in a window that moves.
     """
+    from scipy.ndimage import minimum_filter1d
+
     n = whole.size
     sums = np.arange(n)
     reach = min(reach, n - 1)

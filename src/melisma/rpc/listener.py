@@ -3,8 +3,9 @@
     GET  /rpc                 WebSocket with the frames of a session
     POST /call/FUNCTION       {"args": [...], "kwargs": {...}}, both optional
                               200 {"result": ...}; a generator: one object per line
+    GET, POST /link           bytes that measure the link
 
-Both require ``Authorization: Bearer TOKEN`` if the server has tokens. A browser, which
+All require ``Authorization: Bearer TOKEN`` if the server has tokens. A browser, which
 cannot set that header of a WebSocket, offers the subprotocols ``melisma`` and
 ``melisma.token.TOKEN``. Requests that web pages of other origins make are refused, on
 loopback too.
@@ -13,7 +14,8 @@ loopback too.
 import hmac
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -25,6 +27,7 @@ from melisma.rpc import frames
 from melisma.rpc.address import Address, is_loopback
 from melisma.rpc.http import JSON_BYTES, answer, problem
 from melisma.rpc.hub import Hub
+from melisma.rpc.probing import Probing
 from melisma.rpc.tokens import ANONYMOUS, Identity, Tokens
 from melisma.rpc.websocket import CLOSE_S, WebSocket
 
@@ -49,6 +52,9 @@ class Identify(Protocol):
         """Return the identity of the token; ``also`` are tokens that are in no file."""
 
 
+#: Answers a request of who was identified.
+Work = Callable[[Identity], Awaitable[web.StreamResponse]]
+
 #: Adds routes to the application.
 Routes = Callable[[web.Application, Identify], None]
 
@@ -69,7 +75,7 @@ class Listener:
         self._plain = plain  # without TLS wherever it listens: its owner asked for that
         self.address: Address
         self._tokens, self._tls, self._routes = tokens, tls, routes
-        self._http_calls = 0
+        self._http_calls, self._probing = 0, Probing()
         if tokens:
             hub.reserved = tokens.reserves
         self._runner: web.AppRunner | None = None
@@ -86,6 +92,8 @@ class Listener:
         app.on_response_prepare.append(_set_server_name)
         app.router.add_get("/rpc", self._accept)
         app.router.add_post("/call/{function}", self._call)
+        app.router.add_get("/link", self._link)
+        app.router.add_post("/link", self._link)
         self._routes(app, self._identify)
         self._runner = web.AppRunner(
             app,
@@ -147,6 +155,15 @@ class Listener:
             )
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
+        return await self._limited(request, partial(answer, request, self.hub))
+
+    async def _link(self, request: web.Request) -> web.StreamResponse:
+        return await self._limited(
+            request, lambda identity: self._probing.answer(request)
+        )
+
+    async def _limited(self, request: web.Request, work: Work) -> web.StreamResponse:
+        """Do what a request asks for, if it may, and not too many at a time."""
         identity, limit = self._identify(request), self.hub.limits.calls
         if identity.name and self.hub.expulsion(identity.name, identity) is not None:
             raise problem(web.HTTPForbidden, f"'{identity.name}' was expelled")
@@ -156,7 +173,7 @@ class Listener:
             )
         self._http_calls += 1
         try:
-            return await answer(request, self.hub, identity)
+            return await work(identity)
         finally:
             self._http_calls -= 1
 

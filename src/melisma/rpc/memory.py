@@ -159,14 +159,21 @@ def default_bytes() -> int:
 
 def _cgroup_limits() -> Iterator[int]:
     """Limits on memory of this process's cgroups and their parents, v1 and v2."""
+    for text in cgroup_files("memory", "memory.max", "memory.limit_in_bytes"):
+        with suppress(ValueError):  # "max"
+            yield int(text)
+
+
+def cgroup_files(controller: str, v2: str, v1: str) -> Iterator[str]:
+    """What a file of this process's cgroups, and of their parents, says in each."""
     with suppress(OSError):
         for line in OWN_CGROUPS.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            root, name = CGROUPS, "memory.max"
+            root, name = CGROUPS, v2
             if controllers:
-                root, name = CGROUPS / "memory", "memory.limit_in_bytes"
-            if not controllers or "memory" in controllers.split(","):
+                root, name = CGROUPS / controller, v1
+            if not controllers or controller in controllers.split(","):
                 own = Path(path.lstrip("/"))
                 for group in (own, *own.parents):
-                    with suppress(OSError, ValueError):  # none there, or "max"
-                        yield int((root / group / name).read_text())
+                    with suppress(OSError):  # none there
+                        yield (root / group / name).read_text()

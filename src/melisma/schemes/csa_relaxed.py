@@ -21,7 +21,6 @@ Differences from the paper:
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from melisma.errors import SolverError
 from melisma.maths.apportion import level, nearest
@@ -47,6 +46,8 @@ def csa_relaxed(problem: Problem) -> Allocation:
 
 def _solve(problem: Problem) -> Floats:
     """Real d of the relaxed problem, over x = (top, bottom, τ, d·K/D)."""
+    from scipy.optimize import minimize
+
     K, unit = problem.learners, problem.samples / problem.learners
     # Seconds as shares of T, samples as multiples of D/K: all near 1.
     c2, c1 = (c * unit / problem.deadline_s for c in (problem.step_s, problem.sample_s))

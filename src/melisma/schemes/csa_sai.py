@@ -23,7 +23,6 @@ Differences from the paper:
 """
 
 import numpy as np
-from scipy.optimize import brentq
 
 from melisma.maths.apportion import between, nearest
 from melisma.maths.arrays import Floats, Ints
@@ -45,6 +44,8 @@ def csa_sai(problem: Problem) -> Allocation:
 
 def _suggestion(problem: Problem) -> Floats:
     """Real samples of each learner at the relaxed τ*."""
+    from scipy.optimize import brentq
+
     room_s = problem.deadline_s - problem.fixed_s
 
     def share(tau: float) -> Floats:

@@ -15,7 +15,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
 
 from melisma.errors import InfeasibleError, SolverError
 from melisma.maths.arrays import Bools, Floats, Ints
@@ -151,6 +150,8 @@ class _Master:
 
     def solved(self) -> tuple[float, Floats, float, float, Floats]:
         """Return value, weights, shortage, and the prices of samples and of blocks."""
+        from scipy.optimize import linprog
+
         gains = np.array([pick.gain for pick in self.picks])
         totals = np.array([pick.total for pick in self.picks]) / self.total
         B, n, scale = self.rho.size, gains.size, float(np.abs(gains).max()) or 1.0

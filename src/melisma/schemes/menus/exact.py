@@ -1,8 +1,6 @@
 """Whole numbers by HiGHS: a small window, and samples on rays that are chosen."""
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array, eye_array, hstack, kron
 
 from melisma.errors import SolverError
 from melisma.maths.arrays import Floats, Ints
@@ -18,6 +16,9 @@ INFEASIBLE = 2
 
 def whole(windows: Windows, rays: Rays, a: int, rho: Floats) -> Found:
     """Solve a window with coverage: one ray each (x), and samples along it (d)."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array, eye_array, hstack, kron
+
     blocks = windows.menu.blocks
     assert blocks is not None
     D, (R, K) = rays.total, rays.slope.shape
@@ -63,6 +64,8 @@ def shared(windows: Windows, rays: Rays, a: int, ray: Ints, rho: Floats) -> Plan
     Over classes of learners with one option and slopes that are alike: few variables,
     however many learners. In a class the steepest are filled first.
     """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
     blocks = windows.menu.blocks
     assert blocks is not None
     slope, reach = rays.at(ray)

@@ -10,7 +10,6 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from melisma.maths.arrays import Floats
 from melisma.maths.rays import ROUNDING
@@ -48,6 +47,8 @@ Price = Callable[[int, int], Prices]
 
 def priced(windows: Windows) -> Price:
     """Find prices without coverage: those that are best for some of the learners."""
+    from scipy.optimize import minimize_scalar
+
     few, none = windows.sampled(), free(windows.menu.options)
     steepest = float(windows.value.max())
 
