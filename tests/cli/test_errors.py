@@ -87,6 +87,11 @@ def test_two_learners_of_one_name_are_refused(
     ("text", "message"),
     [
         ("scheme = 'dab'\n", "samples has no effect under 'dab' .* or use 'csa'"),
+        (
+            "scheme = 'fedavg'\nepochs_at_most = 9\n",
+            r"epochs_at_most has no .* \(steps",
+        ),
+        ("epochs_at_most = 0\n", "epochs_at_most is 0: give at least 1"),
         ("code = 'cyclic'\n", "code has no effect under 'csa': .* or use 'coded'"),
         ("look_every = 3\n", "look_every has no effect .* use late = 'overrun'"),
         ("staleness_at_most = 3\n", "staleness_at_most has no .* late = 'carry'"),

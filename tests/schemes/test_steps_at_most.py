@@ -10,7 +10,8 @@ from tests.schemes.oracle import Merit, best, reached, splits, steps
 from tests.schemes.problems import capped, heterogeneous, twins
 
 from melisma.errors import ConfigError, InfeasibleError
-from melisma.schemes import SCHEMES, Scheme, checked
+from melisma.schemes import SCHEMES, Scheme
+from melisma.schemes.checked import checked
 from melisma.schemes.choosing import chosen
 from melisma.schemes.csa import csa, csa_strict
 from melisma.schemes.csa_options import csa_options, csa_with_options

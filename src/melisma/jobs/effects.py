@@ -11,7 +11,7 @@ from melisma.jobs.asynchronous_checks import ASYNC
 from melisma.jobs.families import CODED, FOG, family_of
 from melisma.jobs.schema import Job
 from melisma.learning.settings import Late
-from melisma.schemes import DECENTRALISED
+from melisma.schemes import DECENTRALISED, chooses_steps
 
 
 class Use(NamedTuple):
@@ -49,6 +49,10 @@ def check_effects(job: Job) -> None:
             "'csa'",
             " (each learner takes what it can; most limits that)",
         )
+    chooses = family == "" and chooses_steps(job.scheme)
+    if job.epochs_at_most != usual.epochs_at_most and not chooses:
+        given = " (steps says how many epochs)" if family in ("", "tasks") else ""
+        raise _unused(job, "epochs_at_most", "'csa'", given)
     if job.staleness_at_most != usual.staleness_at_most and job.late != Late.CARRY:
         raise _unused(job, "staleness_at_most", "late = 'carry'")
     if job.look_every != usual.look_every and job.late != Late.OVERRUN:

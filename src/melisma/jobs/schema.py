@@ -254,6 +254,13 @@ class TaskTable(Table, frozen=True, kw_only=True):
         check_folder_name(self.name)
 
 
+#: Counts of a job that are never none.
+AT_LEAST_1 = (
+    *("cycles", "shard", "steps", "epochs_at_most"),
+    *("look_every", "staleness_at_most"),
+)
+
+
 class Job(Table, frozen=True, kw_only=True):
     """Everything that decides a run."""
 
@@ -274,6 +281,7 @@ class Job(Table, frozen=True, kw_only=True):
     most: int | None = None  #: shards of a learner at most
     learners_at_most: int | None = None  #: in a cycle: the best of them
     steps: int = 5  #: epochs, for schemes that do not choose them (dab)
+    epochs_at_most: int = 100  #: in a cycle, for schemes that choose them (csa)
     batches: int | None = None  #: of an order in place of epochs, where work is fixed
     late: Late = Late.HALT  #: what happens to a learner not done by the deadline
     late_at_most: float | None = None  #: share of a learner's cycles that may be late
@@ -327,7 +335,7 @@ class Job(Table, frozen=True, kw_only=True):
 
     def _check(self) -> None:
         check_folder_name(self.name)
-        for key in ("cycles", "shard", "steps", "look_every", "staleness_at_most"):
+        for key in AT_LEAST_1:
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}: give at least 1")
         for key in ("learners_at_most", "batches"):
