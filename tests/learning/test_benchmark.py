@@ -307,8 +307,8 @@ class BusyDevice:
 
 
 def test_passes_of_one_batch_are_not_taken_for_the_cost_of_a_call() -> None:
-    # 4 samples take 1.04 ms and 8 take 1.08: for a line through them nearly all of it is
-    # paid once in a call. It is paid for each batch, so the line is 13 times too fast.
+    # 4 samples take 1.04 ms and 8 take 1.08: for a line through them nearly all of it
+    # is paid once in a call. Each batch costs it, so the line is 13 times too fast.
     naive = fit([4, 8], [1.04e-3, 1.08e-3])
     device = BusyDevice([])
     truth_s = device.order_s(8, 4530)
