@@ -3,19 +3,18 @@
 A device benchmarks itself on eight samples again and again, by one size and by two,
 first alone and then beside processes that take all cores. Of each benchmark the
 promised time of nine samples and 500 epochs is compared with the time that they take
-in the same load: 1 is right, 0.01 a hundred times too little. It lasts 20 s.
+in the same load: 1 is right, 0.01 a hundred times too little.
 
     python benchmarks/bench_busy.py
 
-With another version of the package in PYTHONPATH it measures that one.
+With another version of the package in PYTHONPATH it measures that one. Its first line
+is the provenance.
 """
 
+import argparse
 import multiprocessing
 import os
-import platform
-import subprocess
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,10 +23,9 @@ from melisma.learning import models
 from melisma.learning.benchmark import time_cycle, time_training
 from melisma.learning.samples import pairs
 from melisma.learning.settings import Training
+from melisma.provenance import provenance
 
 SHARDS, SAMPLES, EPOCHS, CHECKED = 8, 9, 500, 100
-#: Seconds of benchmarks for each row.
-ROW_S = 4.0
 
 
 def burn() -> None:
@@ -36,14 +34,14 @@ def burn() -> None:
         sum(range(10_000))
 
 
-def promises(sizes: list[int]) -> list[float]:
+def promises(sizes: list[int], row_s: float) -> list[float]:
     """Return promised over true seconds of one benchmark after another."""
     torch.set_num_threads(1)
     images = torch.rand(64, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     samples = pairs(images, torch.arange(64) % 10)
     few = pairs(images[:SAMPLES], torch.arange(SAMPLES) % 10)
     model, training = models.build("TwoNN", seed=0), Training()
-    found, ends = [], time.perf_counter() + ROW_S
+    found, ends = [], time.perf_counter() + row_s
     while time.perf_counter() < ends:
         line = time_training(model, samples, training, sizes=sizes)
         true_s = time_cycle(model, few, training, steps=CHECKED) / CHECKED
@@ -51,46 +49,32 @@ def promises(sizes: list[int]) -> list[float]:
     return found
 
 
-def shown(name: str, sizes: list[int]) -> None:
+def shown(name: str, sizes: list[int], row_s: float) -> None:
     """Print a row."""
-    found = promises(sizes)
+    found = promises(sizes, row_s)
     low, middle, high = np.quantile(found, [0.0, 0.5, 1.0])
     print(f"{name:22} {len(found):10} {low:8.3f} {middle:8.2f} {high:8.2f}", flush=True)
 
 
-def commit() -> str:
-    """Return the commit of the package that is measured."""
-    import melisma
-
-    folder = Path(melisma.__file__).parent
-    words = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
-    return subprocess.run(words, capture_output=True, text=True).stdout.strip()
-
-
-def processor() -> str:
-    """Return the name of the processor, where the system has it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
 def main() -> None:
     """Print a row for each way of benchmarking, alone and beside other work."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each row")
+    row_s = parser.parse_args().seconds
     cores = os.cpu_count() or 1
-    print(f"{processor()}, {cores} cores, commit {commit() or 'unknown'}")
+    print(provenance(), flush=True)
     columns = ("least", "median", "most")
     print(f"{'promised / true':22} {'benchmarks':>10}", *(f"{c:>8}" for c in columns))
-    shown("one size, alone", [SHARDS])
-    shown("two sizes, alone", [SHARDS // 2, SHARDS])
+    shown("one size, alone", [SHARDS], row_s)
+    shown("two sizes, alone", [SHARDS // 2, SHARDS], row_s)
     burners = [
         multiprocessing.Process(target=burn, daemon=True) for _ in range(2 * cores)
     ]
     for burner in burners:
         burner.start()
     try:
-        shown("one size, busy", [SHARDS])
-        shown("two sizes, busy", [SHARDS // 2, SHARDS])
+        shown("one size, busy", [SHARDS], row_s)
+        shown("two sizes, busy", [SHARDS // 2, SHARDS], row_s)
     finally:
         for burner in burners:
             burner.kill()

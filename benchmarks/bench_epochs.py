@@ -1,7 +1,7 @@
 """How many local epochs in a cycle are worth their time, under `csa`.
 
 Few samples and a long deadline, so that the cap decides: the same cycles with 5 to
-2,000 epochs at most, on the demo's ten learners with data sent to them, and with data
+500 epochs at most, on the demo's ten learners with data sent to them, and with data
 of their own of unlike classes. Accuracies are means of ``--seeds`` runs after
 ``--cycles`` cycles.
 
@@ -10,14 +10,13 @@ of their own of unlike classes. Accuracies are means of ``--seeds`` runs after
 
 import argparse
 import logging
-import platform
-import subprocess
 from typing import Any
 
 import msgspec
 
 import melisma as mel
 from melisma.jobs.data_table import DataTable, Split
+from melisma.provenance import provenance
 from melisma.system.law import Mode
 from melisma.units import Deadline
 
@@ -46,15 +45,12 @@ def main() -> None:
     """Print a row for each number of samples, and a column for each cap."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="mnist-5k")
-    parser.add_argument("--cycles", type=int, default=10)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--cycles", type=int, default=6)
+    parser.add_argument("--seeds", type=int, default=1)
     words = parser.parse_args()
     logging.disable(logging.WARNING)
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True
-    )
+    print(provenance(), flush=True)
     print(f"{words.data}, {words.cycles} cycles, {words.seeds} seeds")
-    print(f"{platform.processor() or platform.machine()}, {commit.stdout.strip()}")
     print("samples, data", *(f"{cap:>6}" for cap in CAPS))
     for own in (False, True):
         for samples in SAMPLES:

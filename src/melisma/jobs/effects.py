@@ -38,7 +38,7 @@ USES = {
     "fog": Use((FOG,), "'fog'"),
     "aggregation": Use(("", "tasks", FOG, ASYNC), "'csa'"),  # coded sums are exact
     "least": Use(("", "tasks"), "'csa'"),
-    "most": Use(("", ASYNC), "'csa'"),
+    "most": Use(("",), "'csa'"),
     "asynchronous": Use((ASYNC,), "'async:fedbuff'"),
 }
 
