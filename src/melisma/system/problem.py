@@ -164,8 +164,10 @@ class Problem(DelayLaw):
         Exact: d is the last whole number with t(d, τ) ≤ T as ``seconds`` rounds it;
         0 where not one sample fits, and where τ is above ``steps_at_most``.
         """
+        T, high = self.deadline_s, self.high
         allowed = np.less_equal(steps, self.steps_at_most)
-        T, high = self.deadline_s, np.where(allowed, self.high, 0)
+        if not allowed.all():
+            high = np.where(allowed, high, 0)
         cost = steps * self.step_s + self.sample_s
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             guess = np.fmin(np.floor((T - self.fixed_s) / cost), high)
