@@ -13,6 +13,7 @@ import melisma as mel
 from melisma.algorithms.allocating import allocate
 from melisma.algorithms.averaging import told_if_idle
 from melisma.algorithms.task import Plan
+from melisma.comparison.trials import simulated
 from melisma.fleets.simulated import SimulatedLearners
 from melisma.jobs.building import task_of as task_of_job
 from melisma.jobs.schema import Job
@@ -64,6 +65,15 @@ def test_a_run_says_once_what_to_do_about_it(
     (said,) = [r.getMessage() for r in caplog.records if "epochs" in r.getMessage()]
     assert "50 epochs that a learner may do (epochs_at_most) are done 1.55 s" in said
     assert "8.45 s shorter: give more samples, a shorter deadline" in said
+
+
+def test_a_comparison_does_not_say_it_for_each_of_its_trials(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    job = Job(samples=45, deadline=Deadline(15.0), cycles=1, epochs_at_most=5)
+    with caplog.at_level(logging.WARNING, "melisma.orchestrator"):
+        assert simulated(job, lambda: None).failed == ""
+    assert "epochs_at_most" not in caplog.text
 
 
 def test_a_short_wait_is_not_worth_a_word() -> None:

@@ -128,7 +128,7 @@ class Averaging:
                 await asyncio.sleep(POLL_S)
             else:
                 if self._auto is None and "spare" not in self._said:
-                    self._say("spare", told_if_idle(log.task, plan))
+                    self._say("spare", told_if_idle(log.task, plan), hint=True)
                 log.allocated(plan)
                 return plan
 
@@ -177,10 +177,13 @@ class Averaging:
         work = Work(samples, owned, batch, learners, shard, each)
         await auto.choose(log, work, planned)
 
-    def _say(self, kind: str, warning: str) -> None:
-        """Log a warning, unless it was the last one of its kind."""
+    def _say(self, kind: str, warning: str, *, hint: bool = False) -> None:
+        """Log a warning, unless it was the last one of its kind.
+
+        A ``hint`` is about the job: where many runs of it are compared it is left out.
+        """
         if warning and warning != self._said.get(kind):
-            logger.warning("%s", warning)
+            logger.warning("%s", warning, extra={"hint": hint})
         self._said[kind] = warning
 
     async def cycle(
