@@ -54,7 +54,7 @@ def shown(name: str, sizes: list[int], row_s: float) -> None:
     """Print a row."""
     found = promises(sizes, row_s)
     low, middle, high = np.quantile(found, [0.0, 0.5, 1.0])
-    print(f"{name:22} {len(found):10} {low:8.3f} {middle:8.2f} {high:8.2f}", flush=True)
+    print(f"{name:22} {len(found):10} {low:8.3f} {middle:8.3f} {high:8.3f}", flush=True)
 
 
 def main() -> None:

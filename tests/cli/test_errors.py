@@ -91,7 +91,7 @@ def test_two_learners_of_one_name_are_refused(
             "scheme = 'fedavg'\nepochs_at_most = 9\n",
             r"epochs_at_most has no .* \(steps",
         ),
-        ("epochs_at_most = 0\n", "epochs_at_most is 0: give at least 1"),
+        ("epochs_at_most = 0\n", "epochs_at_most is 0: give 1 up"),
         ("budget = 5.0\n", "budget has no effect: .* or scheme = 'energy-most'"),
         ("[data]\nsplit = 'iid'\nalpha = 0.3\n", "data.alpha .* mode = 'federated'"),
         ("[data]\nsplit = 'labels'\n", "data.split .* mode = 'federated'"),

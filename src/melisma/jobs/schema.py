@@ -254,13 +254,6 @@ class TaskTable(Table, frozen=True, kw_only=True):
         check_folder_name(self.name)
 
 
-#: Counts of a job that are never none.
-AT_LEAST_1 = (
-    *("cycles", "shard", "steps", "epochs_at_most"),
-    *("look_every", "staleness_at_most"),
-)
-
-
 class Job(Table, frozen=True, kw_only=True):
     """Everything that decides a run."""
 
@@ -335,10 +328,10 @@ class Job(Table, frozen=True, kw_only=True):
 
     def _check(self) -> None:
         check_folder_name(self.name)
-        for key in AT_LEAST_1:
+        for key in ("cycles", "shard", "steps", "look_every", "staleness_at_most"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}: give at least 1")
-        for key in ("learners_at_most", "batches"):
+        for key in ("epochs_at_most", "learners_at_most", "batches"):
             if (given := getattr(self, key)) is not None and given < 1:
                 raise ConfigError(f"{key} is {given}: give 1 up")
         if not 0 <= self.overhead < math.inf:
