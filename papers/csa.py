@@ -38,7 +38,7 @@ from .csa_divergence import (
 )
 from .csa_testbed import EXHIBIT as TESTBED
 from .csa_testbed import NAMES
-from .kit import Data, Exhibit, Main, Paper, Spread, in_order
+from .kit import NO_LIMIT, Data, Exhibit, Main, Paper, Spread, in_order
 
 SCHEMES_SHOWN = tuple(NAMES)
 
@@ -265,6 +265,7 @@ def job_of(
         deadline=Deadline(study.deadline_s),
         seed=seed,
         samples=study.samples,
+        epochs_at_most=NO_LIMIT,
         data=DataTable(name=study.dataset),
         training=TrainingTable(rate=rate, batch=batch),
         workload=WorkloadTable(

@@ -28,7 +28,7 @@ from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 from melisma.views import plots
 
 from .claims import Claim, at_least, at_most, mean_of
-from .kit import Data, Spread, in_order
+from .kit import NO_LIMIT, Data, Spread, in_order
 
 #: Data of each learner: drawn anew from all of it, or its own, of two classes.
 DATA = {"alike": (Mode.PARALLEL, "iid"), "unlike": (Mode.FEDERATED, "labels")}
@@ -88,6 +88,7 @@ def job_of(trial: Trial, staleness: int) -> Job:
         mode=mode,
         cycles=study.cycles,
         deadline=Deadline(1e6),
+        epochs_at_most=NO_LIMIT,
         seed=trial.seed,
         data=DataTable(**data),
         training=TrainingTable(rate=study.rate, batch=WHOLE),

@@ -11,7 +11,7 @@ from melisma.views import plots
 
 from . import live
 from .claims import Claim, above
-from .kit import Data, Spread, in_order
+from .kit import NO_LIMIT, Data, Spread, in_order
 
 #: The paper's names, which Figure 3 has too.
 NAMES = {"csa": "HA-Asyn", "sync": "HA-Sync", "eta": "HU-Asyn"}
@@ -50,6 +50,7 @@ def job_of(study: live.LiveStudy, scheme: str, trial: int) -> Job:
         deadline=Deadline(study.deadline_s),
         seed=trial,
         samples=study.samples,
+        epochs_at_most=NO_LIMIT,
         late=Late.WAIT,
         noise=study.noise,
         data=DataTable(name=study.dataset),

@@ -25,7 +25,7 @@ from melisma.maths import Floats
 from melisma.units import Bytes, BytesPerSecond, Deadline, SamplesPerSecond
 
 from . import dab_testbed
-from .kit import Data, Spread, in_order
+from .kit import NO_LIMIT, Data, Spread, in_order
 from .networks import PROBABILITY
 
 SCHEMES = ("dab", "csa-testbed")
@@ -340,6 +340,7 @@ def _job(
         samples=None if scheme == "dab" else study.shards * study.shard,
         shard=study.shard,
         steps=study.passes,
+        epochs_at_most=NO_LIMIT,
         late=Late.WAIT,
         noise=study.noise,
         training=TrainingTable(rate=study.rate, batch=study.batch),

@@ -24,6 +24,8 @@ Result = TypeVar("Result")
 
 #: What a run comes to: arrays by name, the axes of its pictures among them.
 Data = dict[str, Floats]
+#: Epochs in a cycle: papers know no most of them, whatever a job's default is.
+NO_LIMIT = 10**9
 
 
 class Spread(Protocol):

@@ -28,6 +28,7 @@ from melisma.schemes import TakesPart
 from melisma.system import Mode
 from melisma.units import Bytes, BytesPerSecond, Deadline, SamplesPerSecond
 
+from .kit import NO_LIMIT
 from .store import ADDED
 
 #: What a model takes on the wire where a setting prints a time for it.
@@ -349,7 +350,7 @@ def _owned(job: Job, learners: int) -> Sequence[Sequence[int]]:
 
 
 def _with(job: Job, learners: list[LearnersTable]) -> Job:
-    return _replace(job, learners=tuple(learners))
+    return _replace(job, learners=tuple(learners), epochs_at_most=NO_LIMIT)
 
 
 def _replace(job: Job, **changes: object) -> Job:

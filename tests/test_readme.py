@@ -63,7 +63,8 @@ def test_every_table_of_a_benchmark_says_commit_and_date(page: Path) -> None:
 def test_every_study_of_a_paper_says_commit_and_date(page: Path) -> None:
     for study in re.findall(r"<summary>(.*?)</summary>", page.read_text("utf-8")):
         assert re.fullmatch(
-            r"The \w+ study \(commit [0-9a-f]{7}(-dirty)? · .+ · 20\d\d-\d\d-\d\d\)",
+            r"The \w+ study \(commit [0-9a-f]{7}(-dirty)? · .+ · 20\d\d-\d\d-\d\d"
+            r"( · took [\w ]+)?\)",
             study,
         )
 

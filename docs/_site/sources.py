@@ -51,6 +51,8 @@ def _adapted(text: str, folder: Path, page: Path) -> str:
         path = (folder / target).resolve()
         if path.parent == DOCS.parent and path.name in _ROOT:
             path = (DOCS / _ROOT[path.name]).resolve()
+        elif path.parent == DOCS / "tutorials" and path.name.startswith("plot_"):
+            path = DOCS / "learn" / path.stem  # the page that it becomes
         elif path.is_dir():
             standing = (path / name for name in ("README.md", "__init__.py"))
             path = next((there for there in standing if there.exists()), path)

@@ -165,6 +165,14 @@ def test_ratios_are_of_what_was_done() -> None:
     assert not took.late[0]
 
 
+def test_what_was_done_of_few_samples_is_in_batches_of_so_many() -> None:
+    # 36 of 4,530 batches of 9 samples: 1 s over 36·9 · 0.02 s.
+    order = Order(learner=1, samples=9, steps=4530)
+    few = report(samples=9, batches=36, halted=True)
+    took = observed(Updates([few], {}), order).took()
+    assert took.ratio[0, 0] == pytest.approx(1 / (36 * 9 * 0.02))
+
+
 def test_where_no_law_is_known_the_whole_is_compared_as_if_it_was_done() -> None:
     # Halted after one of two passes: 1 s of training becomes 2; 2.4 s over 1.2 s.
     half = report(batches=1, halted=True)

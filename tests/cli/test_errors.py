@@ -100,6 +100,21 @@ def test_two_learners_of_one_name_are_refused(
     ("text", "message"),
     [
         ("scheme = 'dab'\n", "samples has no effect under 'dab' .* or use 'csa'"),
+        (
+            "scheme = 'fedavg'\nepochs_at_most = 9\n",
+            r"epochs_at_most has no .* \(steps",
+        ),
+        ("epochs_at_most = 0\n", "epochs_at_most is 0: give 1 up"),
+        ("budget = 5.0\n", "budget has no effect: .* or scheme = 'energy-most'"),
+        ("[data]\nsplit = 'iid'\nalpha = 0.3\n", "data.alpha .* mode = 'federated'"),
+        ("[data]\nsplit = 'labels'\n", "data.split .* mode = 'federated'"),
+        ("[aggregation]\ntrim = 0.2\n", "trim has no .* rule = 'trimmed-mean'"),
+        ("[participation]\nover = 2.0\n", "over has no .* rule = 'over-commit'"),
+        ("[training]\nfloor = 0.2\n", "training.floor has no effect: .* a schedule"),
+        (
+            "mode = 'federated'\n[data]\nclasses = 3\n",
+            "data.classes has no effect: .* give split = 'labels'",
+        ),
         ("code = 'cyclic'\n", "code has no effect under 'csa': .* or use 'coded'"),
         ("look_every = 3\n", "look_every has no effect .* use late = 'overrun'"),
         ("staleness_at_most = 3\n", "staleness_at_most has no .* late = 'carry'"),

@@ -140,7 +140,8 @@ def test_work_that_takes_too_long_to_redo_is_not_judged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "LONGEST_REDO", 0.1)
-    job = changed(JOB, scheme="csa", cycles=1, samples=100, deadline=Deadline(5.0))
+    few = {"samples": 100, "epochs_at_most": 10**6}
+    job = changed(JOB, scheme="csa", cycles=1, deadline=Deadline(5.0), **few)
     happened = live(job, tmp_path, [Tireless(name="a")])
     assert len(of(records.Evaluated, happened)) == 1
     assert not of(records.Checked, happened)

@@ -45,6 +45,15 @@ def test_slow_training_makes_training_dearer_and_the_network_not() -> None:
     assert after.sample_s[0] == before.sample_s[0]
 
 
+def test_a_benchmark_that_was_a_hundred_times_too_fast_is_right_after_one_cycle() -> (
+    None
+):
+    speed = measured()
+    before = speed.law(careful=False)
+    speed.trained(50, took_s=126 * 1.2)
+    assert speed.law(careful=False).step_s[0] == pytest.approx(126 * before.step_s[0])
+
+
 def test_with_care_everything_takes_longer() -> None:
     bold, careful = (measured().law(careful=care) for care in (False, True))
     assert careful.seconds([20], [3])[0] > 1.1 * bold.seconds([20], [3])[0]

@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from torch import nn
 from melisma.errors import ConfigError
 from melisma.learning import samples
 from melisma.learning.benchmark import (
+    MOST_PASSES,
     WARM_UP,
     Line,
     fit,
@@ -154,7 +155,8 @@ def test_a_line_that_cannot_be_is_named(latency_s: float, rate: float) -> None:
 
 
 def test_training_is_timed_as_latency_and_samples_per_second() -> None:
-    # A look at the clock takes half a second, and a pass begins and ends with one.
+    # A look at the clock takes half a second. There is one before and after a call, and
+    # before and after each batch of 10 samples, which take 0.2 s.
     clock = FakeClock(tick_s=0.5)
     line = time_training(
         model_with_dropout(),
@@ -164,8 +166,8 @@ def test_training_is_timed_as_latency_and_samples_per_second() -> None:
         clock=clock,
         before_batch=training_at(50.0, clock),
     )
-    assert line.latency_s == pytest.approx(0.5)
-    assert line.rate == pytest.approx(50.0)
+    assert line.latency_s == pytest.approx(1.0)
+    assert line.rate == pytest.approx(10 / 0.7)
 
 
 def test_the_hook_hears_of_every_batch_the_short_last_one_included() -> None:
@@ -276,6 +278,91 @@ def test_transfers_are_timed_in_bytes_after_one_that_is_not() -> None:
 def test_a_transfer_of_nothing_is_named() -> None:
     with pytest.raises(ConfigError, match=r"amounts .* give finite numbers above 0"):
         time_transfers(lambda shards: 0, [1, 2], clock=FakeClock(tick_s=1.0))
+
+
+class BusyDevice:
+    """A batch costs 1 ms and 10 µs a sample, times the load of the moment."""
+
+    def __init__(self, loads: Iterable[float]) -> None:
+        self.clock, self._loads = FakeClock(), iter(loads)
+
+    def batch(self, samples: int) -> None:
+        load = next(self._loads, 1.0)
+        self.clock.wait(load * (1e-3 + 1e-5 * samples))
+
+    def benchmarked(self, sizes: list[int], repeats: int = 3) -> Line:
+        return time_training(
+            model_with_dropout(),
+            SAMPLES,
+            TRAINING,
+            sizes=sizes,
+            repeats=repeats,
+            clock=self.clock,
+            before_batch=self.batch,
+        )
+
+    def order_s(self, samples: int, epochs: int) -> float:
+        """Seconds of an order of one batch an epoch, where nothing else runs."""
+        return epochs * (1e-3 + 1e-5 * samples)
+
+
+def test_passes_of_one_batch_are_not_taken_for_the_cost_of_a_call() -> None:
+    # 4 samples take 1.04 ms and 8 take 1.08: for a line through them nearly all of it
+    # is paid once in a call. Each batch costs it, so the line is 13 times too fast.
+    naive = fit([4, 8], [1.04e-3, 1.08e-3])
+    device = BusyDevice([])
+    truth_s = device.order_s(8, 4530)
+    assert naive.seconds(8 * 4530) < truth_s / 13
+    # Noise of 4 % makes it a hundred times and more.
+    assert fit([4, 8], [1.04e-3, 1.0405e-3]).seconds(8 * 4530) < truth_s / 200
+    assert device.benchmarked([4, 8]).seconds(8 * 4530) >= 0.99 * truth_s
+
+
+@pytest.mark.parametrize("sizes", [[8], [4, 8], [10], [100, 200]])
+@pytest.mark.parametrize("seed", range(8))
+def test_no_load_makes_a_device_promise_what_it_cannot_do(
+    sizes: list[int], seed: int
+) -> None:
+    """However other work comes and goes, each order of such batches gets its time.
+
+    Nor is the device thought slower than it was when it was busiest.
+    """
+    rng = np.random.default_rng(seed)
+    bursts = np.where(rng.random(400) < rng.random(), rng.uniform(1, 50, 400), 1.0)
+    loads = np.repeat(bursts, rng.integers(1, 20))
+    device = BusyDevice(loads.tolist())
+    line = device.benchmarked(sizes)
+    size = min(sizes[-1], TRAINING.batch)
+    truth_s = device.order_s(size, 1000)
+    assert truth_s * 0.999 <= line.seconds(1000 * size) <= 50.001 * 2 * truth_s
+
+
+def test_load_in_one_pass_of_three_makes_no_difference() -> None:
+    # 5 passes of 8 are warm-up, then each lasts 20 ms: 19 of them, of which the first
+    # are disturbed.
+    busy = BusyDevice([1.0] * 5 + [30.0] * 16).benchmarked([8])
+    calm = BusyDevice([]).benchmarked([8])
+    assert busy.rate == pytest.approx(calm.rate)
+
+
+def test_what_takes_no_time_is_repeated_so_that_it_does() -> None:
+    device, passes = BusyDevice([]), 0
+    began = device.clock.now
+    device.benchmarked([8], repeats=1)
+    passes = round((device.clock.now - began) / device.order_s(8, 1))
+    assert passes == WARM_UP + MOST_PASSES  # 20 ms would be 19 passes
+
+
+def test_a_download_is_never_thought_four_times_as_fast_as_it_ever_was() -> None:
+    # 100 and 200 bytes, both in a second but for a microsecond: all latency, it seems.
+    clock = FakeClock()
+
+    def fetch(shards: int) -> int:
+        clock.wait(1.0 + 1e-6 * shards)
+        return 100 * shards
+
+    line = time_transfers(fetch, [1, 2], clock=clock)
+    assert line.rate == pytest.approx(4 * 200, rel=1e-3)
 
 
 def test_flops_count_a_multiplication_and_an_addition_each() -> None:

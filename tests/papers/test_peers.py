@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from papers.kit import in_order
+from papers.kit import NO_LIMIT, in_order
 from papers.peers import PAPER
 from papers.peers_entrants import ENTRANTS, Point, balanced_s
 from papers.peers_options import PAIR, claims_of_options, table_of_options
@@ -66,6 +66,7 @@ def test_every_entrant_has_a_job_that_is_accepted(name: str) -> None:
     full = RACES[name]
     study = replace(full, dataset=EMBEDDED, learners=min(full.learners, 100))
     race = SETTINGS[study.setting](study, 3)
+    assert race.job.epochs_at_most == NO_LIMIT
     assert len(race.whole_s) == study.learners == len(race.job.learners)
     assert (race.whole_s > race.fixed_s).all()
     for entrant in study.entrants:

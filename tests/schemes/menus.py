@@ -61,7 +61,12 @@ def most_steps(problem: Problem, menu: Menu) -> Ints:
         law = menu.law_of(np.full(menu.learners, m))
         tables.append(
             steps(
-                Problem.of(law, samples=problem.samples, deadline_s=problem.deadline_s)
+                Problem.of(
+                    law,
+                    samples=problem.samples,
+                    deadline_s=problem.deadline_s,
+                    steps_at_most=problem.steps_at_most,
+                )
             )
         )
     return np.stack(tables, axis=1)

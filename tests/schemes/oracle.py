@@ -32,7 +32,7 @@ def steps(problem: Problem) -> Ints:
             for c in (problem.step_s, problem.sample_s, problem.fixed_s)
         )
         for d in range(1, problem.samples + 1):
-            row[d] = (T - c0 - c1 * d) // (c2 * d)
+            row[d] = min((T - c0 - c1 * d) // (c2 * d), problem.steps_at_most)
     return np.array(table)
 
 

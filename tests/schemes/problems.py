@@ -1,6 +1,7 @@
 """Problems that the tests of schemes share."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,3 +51,10 @@ def small(seed: int, count: int) -> Iterator[Problem]:
             least=least if kind == 2 else 1,
             most=most if kind else None,
         )
+
+
+def capped(seed: int, count: int) -> Iterator[Problem]:
+    """The same with 1 to 6 steps at most, which binds for many of them."""
+    rng = np.random.default_rng([seed, 1])
+    for problem in small(seed, count):
+        yield replace(problem, steps_at_most=int(rng.integers(1, 7)))

@@ -36,3 +36,20 @@ def test_work_that_took_no_time_says_nothing() -> None:
     drift.see(predicted_s=0.0, took_s=1.0)
     drift.see(predicted_s=1.0, took_s=0.0)
     assert drift == Drift()
+
+
+@pytest.mark.parametrize("ratio", [126.0, 1 / 126])
+def test_a_prediction_that_was_far_off_is_right_from_the_next_cycle_on(
+    ratio: float,
+) -> None:
+    drift = Drift()
+    drift.see(predicted_s=1.0, took_s=ratio)
+    assert drift.mean == ratio
+    assert ratio < drift.careful < 1.3 * ratio
+
+
+def test_one_cycle_in_which_a_device_hung_is_forgotten_by_the_next() -> None:
+    drift = Drift()
+    for took_s in (1.0, 1.0, 50.0, 1.0):
+        drift.see(predicted_s=1.0, took_s=took_s)
+    assert drift.mean == 1.0

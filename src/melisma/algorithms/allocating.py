@@ -99,6 +99,7 @@ async def allocate(
         least=task.least,
         most=most[able],
         steps=task.steps,
+        steps_at_most=task.steps_at_most,
         spending=spending and spending.per_shard(task.shard).only(able),
     )
     if turn is not None or promises or rest_s is not None:
@@ -118,12 +119,23 @@ async def allocate(
     if task.scheme in SPENDING:
         idle = (whole.samples == 0).tolist()
         why = [w or DEARER * is_idle for w, is_idle in zip(why, idle, strict=True)]
+    spare_s = _spare_s(task, whole, seconds)
     if promises is None:
-        return Plan(whole, seconds, why=why)
+        return Plan(whole, seconds, why=why, spare_s=spare_s)
     told = task.options.law(told, whole.options)
     counted = careful(told).expected.per_shard(shard)
     predicted_s = counted.seconds(whole.samples, whole.steps)
-    return Plan(whole, predicted_s, planned_s=seconds, law=told, why=why)
+    return Plan(
+        whole, predicted_s, planned_s=seconds, law=told, why=why, spare_s=spare_s
+    )
+
+
+def _spare_s(task: ScheduledTask, work: Allocation, seconds: Floats) -> float:
+    """Return how much sooner all are done, where they may do no more steps; else 0."""
+    busy = work.samples > 0
+    if not busy.any() or (work.steps[busy] < task.steps_at_most).any():
+        return 0.0
+    return max(0.0, task.deadline_s - float(seconds.max()))
 
 
 def _able(task: ScheduledTask, law: DelayLaw, most: Ints, turn: Bools | None) -> Bools:
@@ -246,9 +258,11 @@ def _who(task: ScheduledTask, problem: Problem) -> Bools:
     if task.scheme in SPENDING:  # which lets those sit out that are not needed
         return np.ones(problem.learners, dtype=bool)
     if at_most is not None and task.federated and task.samples is None:
-        steps = problem.steps_within(problem.high)
+        steps, high = problem.steps_within(problem.high), problem.high
+        # Of those who could do even more than they may, who has most data.
+        data = np.where(steps == problem.steps_at_most, high, 0)
         who = np.zeros(problem.learners, dtype=bool)
-        who[np.argsort(-steps, kind="stable")[:at_most]] = True
+        who[np.lexsort((-data, -steps))[:at_most]] = True
         return who
     picky = task.scheme in PICKY and not task.federated
     if _is_crowded(problem) or picky or at_most is not None:

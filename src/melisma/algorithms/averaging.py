@@ -36,6 +36,8 @@ logger = logging.getLogger("melisma.orchestrator")
 
 #: Cycles after which little is left of what a learner without work has shown.
 RELAXED = 30
+#: Share of a deadline that learners may be idle before a word is said.
+IDLE = 0.1
 #: How often a cycle waits for learners that come back, or for batteries.
 WAITS = 1000
 
@@ -125,6 +127,8 @@ class Averaging:
                 self._say("waiting", f"waiting up to {WAIT_S:g} s: {error}")
                 await asyncio.sleep(POLL_S)
             else:
+                if self._auto is None and "spare" not in self._said:
+                    self._say("spare", told_if_idle(log.task, plan), hint=True)
                 log.allocated(plan)
                 return plan
 
@@ -173,10 +177,13 @@ class Averaging:
         work = Work(samples, owned, batch, learners, shard, each)
         await auto.choose(log, work, planned)
 
-    def _say(self, kind: str, warning: str) -> None:
-        """Log a warning, unless it was the last one of its kind."""
+    def _say(self, kind: str, warning: str, *, hint: bool = False) -> None:
+        """Log a warning, unless it was the last one of its kind.
+
+        A ``hint`` is about the job: where many runs of it are compared it is left out.
+        """
         if warning and warning != self._said.get(kind):
-            logger.warning("%s", warning)
+            logger.warning("%s", warning, extra={"hint": hint})
         self._said[kind] = warning
 
     async def cycle(
@@ -212,6 +219,19 @@ class Averaging:
     def fruitless(self, log: CycleLog) -> MelismaError:
         """Return the error to raise when no update counts."""
         return log.fruitless()
+
+
+def told_if_idle(task: ScheduledTask, plan: Plan) -> str:
+    """Return what to do where everyone has done all epochs well before the deadline."""
+    T, spare_s = task.deadline_s, plan.spare_s
+    if spare_s < IDLE * T:
+        return ""
+    return (
+        f"all {task.steps_at_most} epochs that a learner may do (epochs_at_most) are "
+        f"done {T - spare_s:.3g} s into a cycle of {T:.4g} s, which could be "
+        f"{spare_s:.3g} s shorter: give more samples, a shorter deadline, or deadline "
+        "= 'auto'"
+    )
 
 
 def shortage(task: ScheduledTask, crew: Trains) -> str:

@@ -62,7 +62,9 @@ class Observed:
     def _ratios(self, report: Report, order: Order) -> tuple[float, float]:
         """What compute and link took, over what was known of what was done."""
         k, due = order.learner, order.samples * order.steps
-        passes = min(report.batches * self._task.training.batch, due)
+        # Samples that are fewer than a batch make one batch of as many.
+        most = min(order.samples, self._task.training.batch)
+        passes = min(report.batches * most, due)
         compute_s = report.trained_s - report.downloaded_s
         idle_s = max(order.waits_s, report.waited_s)
         link_s = report.uploaded_s - compute_s - idle_s

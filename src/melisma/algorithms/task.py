@@ -17,7 +17,7 @@ from melisma.maths.arrays import Floats, Ints
 from melisma.system.energy import PowerProfile
 from melisma.system.law import DelayLaw
 from melisma.system.options import AS_NOW, Options
-from melisma.system.problem import Allocation
+from melisma.system.problem import STEPS_LIMIT, Allocation
 
 MEAN, TRAINING = Merging(), Training()
 #: What of a plan is in the records, where it is known.
@@ -38,6 +38,7 @@ class ScheduledTask:
     samples: int | None = None  #: D, to train on in a cycle; None: all there are
     shard: int = 1  #: samples that are allocated and travel together
     steps: int = 5  #: epochs, where the scheme does not choose them (DAB)
+    steps_at_most: int = STEPS_LIMIT  #: epochs of a learner, where the scheme does
     batches: int | None = None  #: of each learner in place of those, where it is fixed
     least: int = 1  #: shards of a learner at least
     most: int | None = None  #: shards of a learner at most
@@ -137,6 +138,7 @@ class Plan:
     battery_j: Floats | None = None  #: left once that is spent; inf: the mains
     power: PowerProfile | None = None  #: what they draw
     risk: Floats | None = None  #: chance of each to be reclaimed at work; NaN: none
+    spare_s: float = 0.0  #: before the deadline, once all have done as much as they may
 
     @property
     def has_work(self) -> bool:

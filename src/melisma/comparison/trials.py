@@ -9,11 +9,13 @@ A run is returned as the bytes of its files, since the machine that did it may n
 able to write here. They take less memory than the run itself did.
 """
 
+import logging
 import math
 import shutil
 import socket
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -70,7 +72,8 @@ def simulated(job: Job, tick: Tick) -> Trial:
     with TemporaryDirectory(prefix="melisma-") as own:
         folder = Path(own)
         try:
-            result = _figures(job, build(job).run(folder, watch))
+            with _without_hints():
+                result = _figures(job, build(job).run(folder, watch))
         except DataError as error:
             raise DataError(
                 f"on {socket.gethostname()}: {error}; every machine that runs trials "
@@ -81,6 +84,21 @@ def simulated(job: Job, tick: Tick) -> Trial:
         if isinstance(result, str):
             return Trial(files=_files(folder), failed=result)
         return Trial(files=_files(folder), result=result)
+
+
+@contextmanager
+def _without_hints() -> Iterator[None]:
+    """Leave out what a run says of its job: every trial would say it."""
+    logger = logging.getLogger("melisma.orchestrator")
+
+    def is_none(record: logging.LogRecord) -> bool:
+        return not getattr(record, "hint", False)
+
+    logger.addFilter(is_none)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_none)
 
 
 def _figures(job: Job, records: list[Record]) -> Result | str:

@@ -37,7 +37,9 @@ from melisma.learning.settings import Correction, Hardware, Merging, Training, W
 from melisma.learning.task import Task, find
 from melisma.maths.arrays import Floats, Ints
 from melisma.runs.store import RunWriter
+from melisma.schemes import chooses_steps
 from melisma.system.law import DelayLaw, Mode, Workload
+from melisma.system.problem import STEPS_LIMIT
 from melisma.system.radio import RadioCell
 from melisma.system.streams import Stream
 
@@ -94,6 +96,7 @@ def task_of(job: Job) -> ScheduledTask:
         samples=job.samples,
         shard=job.shard,
         steps=job.steps,
+        steps_at_most=job.epochs_at_most if chooses_steps(job.scheme) else STEPS_LIMIT,
         batches=job.batches,
         least=job.least,
         most=job.most,

@@ -274,6 +274,7 @@ class Job(Table, frozen=True, kw_only=True):
     most: int | None = None  #: shards of a learner at most
     learners_at_most: int | None = None  #: in a cycle: the best of them
     steps: int = 5  #: epochs, for schemes that do not choose them (dab)
+    epochs_at_most: int = 100  #: in a cycle, for schemes that choose them (csa)
     batches: int | None = None  #: of an order in place of epochs, where work is fixed
     late: Late = Late.HALT  #: what happens to a learner not done by the deadline
     late_at_most: float | None = None  #: share of a learner's cycles that may be late
@@ -330,7 +331,7 @@ class Job(Table, frozen=True, kw_only=True):
         for key in ("cycles", "shard", "steps", "look_every", "staleness_at_most"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}: give at least 1")
-        for key in ("learners_at_most", "batches"):
+        for key in ("epochs_at_most", "learners_at_most", "batches"):
             if (given := getattr(self, key)) is not None and given < 1:
                 raise ConfigError(f"{key} is {given}: give 1 up")
         if not 0 <= self.overhead < math.inf:

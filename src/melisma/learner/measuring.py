@@ -1,6 +1,9 @@
 """Benchmarks of a device for one task: as it is, or in every state of its owner's."""
 
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from melisma.fleets.messages import StateSpeeds
 from melisma.learner.device import Device, Link, WarmTask, bytes_of
@@ -10,8 +13,13 @@ from melisma.learning.benchmark import Line, sizes_of, time_training, time_trans
 from melisma.learning.samples import Arrays, fields_of, joined, transformed
 from melisma.learning.shards import bytes_of as bytes_of_sample
 
+log = logging.getLogger("melisma.learner")
+
 #: Longest that the background load disturbs a benchmark.
 MEASURE_S = 300.0
+#: Share of a core below which a benchmark was disturbed, and how long it is at least
+#: for that to be told from the grain of the clocks.
+BUSY, LEAST_S = 0.7, 0.05
 
 
 def measure(device: Device, task: WarmTask, keys: list[str], source: Source) -> None:
@@ -79,7 +87,9 @@ def _lines(
     travels = spec.moving or not spec.federated
     speed.sample_bytes = bytes_of_sample(fields_of(samples)) if travels else 0
     examples = transformed(samples, task.transform)
-    with told_if_short(task, examples):
+    on_cpu = next(task.model.parameters()).device.type == "cpu"
+    is_plain = link.throttle.is_free and on_cpu
+    with told_if_short(task, examples), told_if_busy(is_plain):
         compute = time_training(
             task.model,
             examples,
@@ -90,3 +100,22 @@ def _lines(
             before_batch=link.throttle.batch,
         )
     return transfers, compute
+
+
+@contextmanager
+def told_if_busy(
+    watched: bool,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    cpu_clock: Callable[[], float] = time.process_time,
+) -> Iterator[None]:
+    """Log a warning if this process had much less than a core meanwhile."""
+    began, spent = clock(), cpu_clock()
+    yield
+    took_s, core_s = clock() - began, cpu_clock() - spent
+    if watched and took_s > LEAST_S and core_s < BUSY * took_s:
+        log.warning(
+            "this device was busy with other work while it benchmarked itself: it had "
+            "%.0f %% of a core; the first cycles correct what is wrong by that",
+            100 * core_s / took_s,
+        )

@@ -33,6 +33,11 @@ class Throttle:
         self._own_sample_s = math.inf  # of the machine itself, the fastest so far
         self._batch: tuple[float, float] | None = None
 
+    @property
+    def is_free(self) -> bool:
+        """Whether training is as fast as the machine."""
+        return not self._sample_s
+
     def batch(self, samples: float) -> None:
         """Sleep, before a batch, as much longer as a slow device would take for it.
 

@@ -7,12 +7,18 @@ Connections, first batches and lazy imports would bias a small subset, so everyt
 warmed up first. One size takes all of the time to be the samples'; two separate the
 cost of a call from that of a sample or byte.
 
+The difference of two sizes is noise where they are small or the machine is busy, and a
+rate is its inverse. So no rate is believed that was not seen: a sample costs at least
+what it did in the batches of the fastest pass, and a byte a share (``BELIEVED``) of
+what it did in the fastest transfer, latency and all. Load makes a device look slower
+than it is, by no more than the load of most passes; never faster.
+
 Paper: D. Mays, S. Elsayed, H. Hassanein, "Decentralized Data Allocation via Local
 Benchmarking".
 
 Differences from the paper:
 1. Each size's median of several times; where it is asked for, two sizes and a line
-   through their medians.
+   through their medians, of a slope that is believed.
 2. The FLOPS baseline multiplies matrices and divides by the result: see
    ``predicted_by_flops``.
 """
@@ -24,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +49,10 @@ Clock = Callable[[], float]
 WARM_UP = 5
 #: A slope below this, relative to the longest time, is rounding.
 _FLAT = 1e-9
+#: How long a pass is to last that is timed: shorter ones are made several times.
+STRETCH_S, MOST_PASSES = 0.02, 16
+#: Seconds of a byte at least, as a share of those in the fastest transfer.
+BELIEVED = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +75,19 @@ class Line:
         return self.latency_s + amount / self.rate
 
 
-def fit(amounts: ArrayLike, seconds: ArrayLike) -> Line:
+def fit(amounts: ArrayLike, seconds: ArrayLike, *, least_s: float = 0.0) -> Line:
     """Return the line of least squares whose latency is not negative.
 
     It goes through the origin where the best one would have a negative latency, where
     all amounts are equal, and where larger amounts did not take longer: noise then
-    outweighs the slope, and no latency can be told from it. Raises ConfigError unless
-    amounts are above 0 and time passed.
+    outweighs the slope, and no latency can be told from it. Its slope is ``least_s`` at
+    least, seconds of a sample or byte. Raises ConfigError unless amounts are above 0
+    and time passed.
 
     >>> fit([1, 2], [3.0, 4.0])
     Line(latency_s=2.0, rate=1.0)
+    >>> fit([1, 2], [3.0, 4.0], least_s=1.5)
+    Line(latency_s=1.25, rate=0.6666666666666666)
     """
     x, t = _measured(amounts, seconds)
     # Shares of the greatest: their squares neither overflow nor vanish.
@@ -84,6 +98,9 @@ def fit(amounts: ArrayLike, seconds: ArrayLike) -> Line:
     latency = float(v.mean()) - slope * float(u.mean())
     if slope <= _FLAT or latency < 0:
         slope, latency = float(u @ v) / float(u @ u), 0.0
+    least = least_s * float(x.max() / t.max())
+    if slope < least:
+        slope, latency = least, max(0.0, float(v.mean()) - least * float(u.mean()))
     return Line(
         latency_s=latency * float(t.max()),
         rate=float(x.max()) / (slope * float(t.max())),
@@ -121,8 +138,15 @@ def time_training(
         raise ConfigError(
             f"a benchmark on {max(sizes)} samples: there are {len(samples)}; take fewer"
         )
-    with _warm_pass(model, samples, training, before_batch) as work:
-        return _line(lambda n: work(n, 1), sizes, repeats, clock)
+    with _warm_pass(model, samples, training, before_batch, clock) as (work, batch_s):
+
+        def passes(n: int) -> _Work:
+            """Train on n samples, more than once where that takes no time."""
+            whole_s = batch_s * -(-n // training.batch)
+            times = math.ceil(STRETCH_S / whole_s) if whole_s > 0 else 1
+            return work(n, min(times, MOST_PASSES))
+
+        return _line(passes, sizes, repeats, clock)
 
 
 def time_cycle(
@@ -138,7 +162,7 @@ def time_cycle(
     ``time_training`` predicts it by its line at steps · samples. Again a copy is
     trained, after a warm-up.
     """
-    with _warm_pass(model, samples, training, None) as work:
+    with _warm_pass(model, samples, training, None, lambda: 0.0) as (work, _):
         began = clock()
         work(len(samples), steps)
         return clock() - began
@@ -158,7 +182,13 @@ def time_transfers(
     """
     _check_sizes(sizes, repeats)
     fetch(min(sizes))
-    return _line(fetch, sizes, repeats, clock)
+
+    def transfer(n: int) -> _Work:
+        began = clock()
+        amount = fetch(n)
+        return _Work(amount, BELIEVED * (clock() - began) / max(amount, 1))
+
+    return _line(transfer, sizes, repeats, clock)
 
 
 def flops(
@@ -228,50 +258,70 @@ def machine() -> Machine:
     )
 
 
+class _Work(NamedTuple):
+    """Work that was timed."""
+
+    amount: float  #: samples or bytes
+    least_s: float  #: that one of them takes at least, as far as this tells
+
+
 @contextmanager
 def _warm_pass(
     model: nn.Module,
     samples: Samples,
     training: Training,
     before_batch: Callable[[int], None] | None,
-) -> Iterator[Callable[[int, int], int]]:
-    """Yield ``work(n, steps)``: train a warmed-up copy on n samples, steps times."""
+    clock: Clock,
+) -> Iterator[tuple[Callable[[int, int], _Work], float]]:
+    """Yield ``work(n, steps)`` and the seconds of a batch.
+
+    It trains a warmed-up copy on n samples, steps times.
+    """
     twin, rng = copy.deepcopy(model), np.random.default_rng(0)
 
-    def work(n: int, steps: int) -> int:
+    def timed(n: int, steps: int) -> tuple[_Work, float]:
+        """Do it; return the seconds of the fastest batch, too."""
         plan = batch_plan(np.arange(n), steps, training, rng)
         counts = iter((plan >= 0).sum(axis=1).tolist())
+        looks: list[float] = []
 
         def halt() -> bool:
+            looks.append(clock())
             if before_batch is not None:
                 before_batch(next(counts))
             return False
 
         train(twin, samples, plan, training, halt)
-        return n
+        looks.append(clock())
+        batches_s = looks[-1] - looks[0]
+        fastest_s = float(np.diff(looks).min())
+        return _Work(n * steps, batches_s / (n * steps)), fastest_s
 
     with torch.random.fork_rng(devices=[]):
-        work(min(WARM_UP * training.batch, len(samples)), 1)
-        yield work
+        n = min(WARM_UP * training.batch, len(samples))
+        times = -(-WARM_UP // -(-n // training.batch))
+        _, batch_s = timed(n, times)
+        yield lambda n, steps: timed(n, steps)[0], batch_s
 
 
 def _line(
-    work: Callable[[int], int], sizes: Sequence[int], repeats: int, clock: Clock
+    work: Callable[[int], _Work], sizes: Sequence[int], repeats: int, clock: Clock
 ) -> Line:
-    """Fit a line to each size's median time.
+    """Fit a line to each size's median time, of no higher rate than was seen.
 
     The sizes take turns, so that a machine that slows down does so for all of them.
     """
 
-    def measure(n: int) -> tuple[float, float]:
+    def measure(n: int) -> tuple[float, float, float]:
         began = clock()
-        amount = work(n)
-        return amount, clock() - began
+        done = work(n)
+        return done.amount, clock() - began, done.least_s
 
     rounds = [[measure(n) for n in sizes] for _ in range(repeats)]
     measured = np.array(rounds)
-    amounts, seconds = np.median(measured, axis=0).T
-    return replace(fit(amounts, seconds), spread=_spread(measured[..., 1], seconds))
+    amounts, seconds, _ = np.median(measured, axis=0).T
+    line = fit(amounts, seconds, least_s=float(measured[..., 2].min()))
+    return replace(line, spread=_spread(measured[..., 1], seconds))
 
 
 def _spread(rounds: Floats, usual: Floats) -> float:

@@ -64,6 +64,16 @@ SPENDING = frozenset({"energy-least", "energy-most"})
 RESERVED = frozenset({"coded", "fog", "async"})
 
 
+def chooses_steps(name: str) -> bool:
+    """Return whether a scheme of one task decides how many steps a learner does.
+
+    >>> chooses_steps("csa"), chooses_steps("dab")
+    (True, False)
+    """
+    given = DECENTRALISED | SPENDING | FIXED.keys()
+    return name not in given and name.partition(":")[0] not in RESERVED
+
+
 def scheme(name: str) -> Callable[[AnyScheme], AnyScheme]:
     """Register the decorated function as a scheme; it stays as it is.
 
@@ -125,6 +135,7 @@ __all__ = [
     "TAKES_FIRST",
     "Scheme",
     "TakesPart",
+    "chooses_steps",
     "csa",
     "find",
     "multitask",

@@ -16,7 +16,8 @@ Scheme = Callable[[Problem], Allocation]
 def checked(name: str, function: Scheme) -> Scheme:
     """The same scheme; raises ConfigError for an answer that cannot be carried out.
 
-    An answer may leave learners and samples out, and may miss the deadline.
+    An answer may leave learners and samples out, and may miss the deadline. Steps
+    beyond ``steps_at_most`` are cut to it.
     """
 
     @wraps(function)
@@ -49,7 +50,9 @@ def _allocation(problem: Problem, answer: object) -> Allocation:
             "InfeasibleError"
         )
     return Allocation(
-        samples=d, steps=np.where(d > 0, tau, 0), options=_options(problem, answer)
+        samples=d,
+        steps=np.where(d > 0, np.minimum(tau, problem.steps_at_most), 0),
+        options=_options(problem, answer),
     )
 
 

@@ -11,6 +11,8 @@ from melisma.maths.arrays import Ints
 from melisma.maths.search import last_true
 from melisma.system.problem import STEPS_LIMIT, Problem
 
+#: To what share of a deadline an earlier one is found.
+PRECISE = 2**20
 #: Learners that a first guess looks at.
 SAMPLED = 4096
 
@@ -30,10 +32,30 @@ def common_steps(
         h = within(tau)
         return bool(h.sum() >= D and (h >= low).all())
 
-    tau = last_true(covers, least_steps, STEPS_LIMIT, guess=_guess(problem))
+    most = problem.steps_at_most
+    tau = last_true(covers, least_steps, most, guess=_guess(problem))
     if tau < least_steps:
         raise _too_little_time(problem, least_steps)
     return tau
+
+
+def soonest(problem: Problem, steps: int) -> Ints:
+    """h(τ) by the earliest deadline by which all samples fit with τ steps of everyone.
+
+    Within 1/PRECISE of the deadline. So where nobody may do more steps, nobody waits
+    for others longer than it has to. They must fit by the deadline.
+    """
+    D, T, low = problem.samples, problem.deadline_s, problem.low
+
+    def within(parts: int) -> Ints:
+        deadline_s = T * (PRECISE - parts) / PRECISE
+        return replace(problem, deadline_s=deadline_s).samples_within(steps)
+
+    def covers(parts: int) -> bool:
+        h = within(parts)
+        return bool(h.sum() >= D and (h >= low).all())
+
+    return within(last_true(covers, 1, PRECISE - 1, guess=PRECISE // 2))
 
 
 def _guess(problem: Problem) -> int:

@@ -17,6 +17,10 @@ of their ends. Both sums are monotone: the highest a and the lowest b are search
 then a goes down only as far as a narrower window may exist. Inside the window the
 largest Σ τ is a knapsack: a step more for learner k costs hₖ(τ) − hₖ(τ+1) samples.
 
+Where a learner may do P steps at most (``steps_at_most``), τₖ = min(fₖ(dₖ), P), and
+nothing fits with more: hₖ(τ) = 0 for τ > P. All of the above holds as it stands. Where
+all do P steps, the samples are shared out so that the last is done as soon as can be.
+
 Paper: U. Mohammad, S. Sorour, "Asynchronous Task Allocation for Federated and
 Parallelized Mobile Edge Learning", problem (7).
 
@@ -36,7 +40,7 @@ from melisma.maths.apportion import between
 from melisma.maths.arrays import Ints
 from melisma.maths.knapsack import most_items, multiple_choice
 from melisma.maths.search import last_true
-from melisma.schemes.common import common_steps
+from melisma.schemes.common import common_steps, soonest
 from melisma.system.problem import STEPS_LIMIT, Allocation, Problem
 
 Within = Callable[[int], Ints]
@@ -61,6 +65,9 @@ def csa_strict(problem: Problem, *, least_steps: int = 1) -> Allocation:
 def _allocate(problem: Problem, least_steps: int, width: int) -> Allocation:
     h = cache(problem.samples_within)
     top = common_steps(problem, least_steps, h)
+    if top == problem.steps_at_most:
+        d = between(problem.low, soonest(problem, top), problem.samples)
+        return Allocation(samples=d, steps=np.full(problem.learners, top))
     a, b = _window(problem, h, top, least_steps, width)
     return (_narrow if b - a < 2 else _wide)(problem, h, a, b)
 

@@ -52,7 +52,7 @@ from melisma.schemes.menus.windows import Plan, Windows
 from melisma.system.law import DelayLaw
 from melisma.system.menu import Menu
 from melisma.system.metrics import max_staleness
-from melisma.system.problem import STEPS_LIMIT, MenuAllocation, Problem
+from melisma.system.problem import MenuAllocation, Problem
 
 
 def csa_options(
@@ -175,8 +175,9 @@ def _top(windows: Windows, least_steps: int) -> int:
     if low.sum() > D or problem.high.sum() < D:
         problem.check_room()
     few = windows.sampled()
-    guess = last_true(few.fits, least_steps, STEPS_LIMIT, guess=least_steps)
-    top = last_true(windows.fits, least_steps, STEPS_LIMIT, guess=guess)
+    limit = problem.steps_at_most
+    guess = last_true(few.fits, least_steps, limit, guess=least_steps)
+    top = last_true(windows.fits, least_steps, limit, guess=guess)
     if top >= least_steps:
         return top
     most = windows.reach(least_steps).max(axis=0)

@@ -16,6 +16,7 @@ Parallelized Mobile Edge Learning", problem (8).
 Differences from the paper:
 1. Two bounds, top and bottom, for its K(K−1)/2 pairs |τₖ − τₗ| ≤ z: the same z.
 2. SLSQP; the paper names interior-point methods and no solver.
+3. A most of steps is no part of the program: τ is cut to it at the end.
 """
 
 from typing import Any

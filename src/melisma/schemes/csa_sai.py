@@ -19,15 +19,18 @@ Parallelized Mobile Edge Learning", section IV.
 
 Differences from the paper:
 1. It does not say what its improve method moves; the moves are ours.
-2. No promise of an optimum: the window that is reached may be wider than ``csa``'s.
+2. Where there is a most of steps, the suggestion is the one without it.
+3. No promise of an optimum: the window that is reached may be wider than ``csa``'s.
 """
+
+from dataclasses import replace
 
 import numpy as np
 
 from melisma.maths.apportion import between, nearest
 from melisma.maths.arrays import Floats, Ints
 from melisma.schemes.common import common_steps
-from melisma.system.problem import Allocation, Problem
+from melisma.system.problem import STEPS_LIMIT, Allocation, Problem
 
 
 def csa_sai(problem: Problem) -> Allocation:
@@ -52,7 +55,8 @@ def _suggestion(problem: Problem) -> Floats:
         d = room_s / (problem.sample_s + tau * problem.step_s)
         return np.clip(d, problem.low, problem.high)
 
-    beyond = float(problem.steps_within(problem.low).max() + 1)
+    free = replace(problem, steps_at_most=STEPS_LIMIT)
+    beyond = float(free.steps_within(problem.low).max() + 1)
     return share(brentq(lambda tau: share(tau).sum() - problem.samples, 1.0, beyond))
 
 

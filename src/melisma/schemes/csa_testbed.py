@@ -12,7 +12,7 @@ published code does it.
 
 Differences from the code:
 1. Counts samples, or whatever the Problem counts; the code counts shards of 500.
-2. Respects least and most.
+2. Respects least and most, and the most of steps.
 """
 
 import numpy as np
@@ -39,4 +39,5 @@ def csa_testbed(problem: Problem) -> Allocation:
     speed = 1.0 / c2 + 1.0 / c1
     d = nearest(D * speed / speed.sum(), problem.low, problem.high, D)
     tau = np.rint((T - c0 - c1 * d) / (c2 * d))
-    return Allocation(samples=d, steps=np.maximum(tau, 1.0).astype(np.int64))
+    tau = np.clip(tau, 1.0, problem.steps_at_most)
+    return Allocation(samples=d, steps=tau.astype(np.int64))

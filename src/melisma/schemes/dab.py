@@ -67,6 +67,7 @@ def dab(problem: Problem, *, steps: int = 5) -> Allocation:
     At most its most; one that cannot do its least sits out. The total is not D.
     Raises InfeasibleError if all sit out.
     """
+    steps = min(steps, problem.steps_at_most)
     return _taken(problem, most_before(problem, problem.deadline_s, steps), steps)
 
 
@@ -76,7 +77,7 @@ def dab_adaptive(problem: Problem, *, steps: int = 5) -> Allocation:
     Learners in a run replace the 20 % by what their own cycles teach them. Raises
     InfeasibleError if all sit out.
     """
-    careful = Drift().careful
+    careful, steps = Drift().careful, min(steps, problem.steps_at_most)
     law = DelayLaw(
         step_s=careful * problem.step_s,
         sample_s=careful * problem.sample_s,

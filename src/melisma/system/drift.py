@@ -2,7 +2,8 @@
 
 A mean and a mean deviation of the ratio, each moved part of the way to the latest
 observation, as TCP smooths round-trip times (RFC 6298). There are few cycles, so the
-latest one weighs more here.
+latest one weighs more here. One that is far from the mean is believed at once: then it
+is the prediction that was wrong, and half the way to a hundred times is still half.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ NEWS = 0.5
 CAUTION = 2.0
 #: Deviation before any observation: the error of a small benchmark.
 UNSEEN = 0.1
+#: Times as long as the mean, or as short, from which on the mean was wrong.
+WRONG = 4.0
 
 
 @dataclass(slots=True)
@@ -25,7 +28,11 @@ class Drift:
     def see(self, predicted_s: float, took_s: float) -> None:
         """Observe how long some work took."""
         if predicted_s > 0 and took_s > 0:
-            off = took_s / predicted_s - self.mean
+            ratio = took_s / predicted_s
+            if not 1 / WRONG < ratio / self.mean < WRONG:
+                self.mean, self.deviation = ratio, UNSEEN * ratio
+                return
+            off = ratio - self.mean
             self.deviation += NEWS * (abs(off) - self.deviation)
             self.mean += NEWS * off
 

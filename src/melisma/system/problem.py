@@ -30,7 +30,8 @@ class Problem(DelayLaw):
     least: int | Ints = 1  #: d_l, least samples of a learner
     most: int | Ints | None = None  #: d_u, most samples of a learner; None: all
     menu: Menu | None = None  #: ways to take part; None: as now
-    steps: int = 1  #: τ, where the scheme does not choose it
+    steps: int = 1  #: τ, where the scheme does not choose it; never above the next
+    steps_at_most: int = STEPS_LIMIT  #: P, most steps of a learner
     spending: Spending | None = None  #: energy, money or carbon, where it counts
 
     def __post_init__(self) -> None:
@@ -47,7 +48,9 @@ class Problem(DelayLaw):
             )
         if self.samples < 1:
             raise ConfigError(f"{self.samples} samples to train on: give at least 1")
-        counts("steps", self.steps, shape=(), least=1, most=STEPS_LIMIT)
+        for name in ("steps", "steps_at_most"):
+            counts(name, getattr(self, name), shape=(), least=1, most=STEPS_LIMIT)
+        object.__setattr__(self, "steps", min(self.steps, self.steps_at_most))
         if self.spending is not None and self.spending.learners != K:
             raise ConfigError(
                 f"spending of {self.spending.learners} learners, and times of {K}: "
@@ -88,6 +91,7 @@ class Problem(DelayLaw):
         least: int | Ints = 1,
         most: int | Ints | None = None,
         steps: int = 1,
+        steps_at_most: int = STEPS_LIMIT,
         spending: Spending | None = None,
     ) -> Self:
         """Return the problem of fitting ``samples`` into a known law."""
@@ -100,6 +104,7 @@ class Problem(DelayLaw):
             least=least,
             most=most,
             steps=steps,
+            steps_at_most=steps_at_most,
             spending=spending,
         )
 
@@ -157,9 +162,12 @@ class Problem(DelayLaw):
         """h(τ): the most samples that fit by the deadline with τ steps, up to ``high``.
 
         Exact: d is the last whole number with t(d, τ) ≤ T as ``seconds`` rounds it;
-        0 where not one sample fits.
+        0 where not one sample fits, and where τ is above ``steps_at_most``.
         """
         T, high = self.deadline_s, self.high
+        allowed = np.less_equal(steps, self.steps_at_most)
+        if not allowed.all():
+            high = np.where(allowed, high, 0)
         cost = steps * self.step_s + self.sample_s
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             guess = np.fmin(np.floor((T - self.fixed_s) / cost), high)
@@ -173,16 +181,17 @@ class Problem(DelayLaw):
     def steps_within(self, samples: ArrayLike) -> Ints:
         """f(d): the most steps that fit by the deadline; −1 if d samples alone do not.
 
-        Exact, as ``samples_within`` is: f(d) ≥ τ just where d ≤ h(τ).
+        Exact, as ``samples_within`` is: f(d) ≥ τ just where d ≤ h(τ). Never above
+        ``steps_at_most``.
         """
         d, T = np.asarray(samples, dtype=np.int64), self.deadline_s
+        P = self.steps_at_most
         room = T - self.fixed_s - self.sample_s * d
         guess = np.floor(room / (self.step_s * np.maximum(d, 1)))
-        tau: Ints = np.clip(guess, -1, STEPS_LIMIT).astype(np.int64)
+        tau: Ints = np.clip(guess, -1, P).astype(np.int64)
         while (over := (tau >= 0) & (self.seconds(d, tau) > T)).any():
             tau = tau - over
-        more = (d > 0) & (tau < STEPS_LIMIT)
-        while (under := more & (self.seconds(d, tau + 1) <= T)).any():
+        while (under := (d > 0) & (tau < P) & (self.seconds(d, tau + 1) <= T)).any():
             tau = tau + under
         return np.where(d > 0, tau, 0)
 

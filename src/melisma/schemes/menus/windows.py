@@ -52,6 +52,7 @@ class Windows:
             samples=problem.samples,
             deadline_s=problem.deadline_s,
             most=np.tile(problem.high, self.menu.options),
+            steps_at_most=problem.steps_at_most,
         )
         fields = {
             "law": flat,
@@ -151,7 +152,8 @@ class Windows:
         self, first: int, last: int, part: slice
     ) -> tuple[Callable[[Floats], Floats], Floats, Floats, Bools]:
         """Worth of d samples, d where b steps are just done, the most, who may."""
-        b, low, v = last + self.width, self.low[part], self.value[:, part]
+        b = min(last + self.width, self.problem.steps_at_most)
+        low, v = self.low[part], self.value[:, part]
         law, shape = self.law, self.value.shape
         c2, c1, c0 = (
             c.reshape(shape)[:, part] for c in (law.step_s, law.sample_s, law.fixed_s)

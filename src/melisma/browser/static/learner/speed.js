@@ -22,8 +22,11 @@ export class Line {
   }
 }
 
-/** Return the line of least squares whose latency is not negative. */
-export function fit(amounts, seconds) {
+// A sample or byte takes this share at least of what it did in the fastest call.
+const BELIEVED = 0.25;
+
+/** Return the line of least squares whose latency is not negative, nor its slope less. */
+export function fit(amounts, seconds, leastS = 0) {
   const isMeasured =
     amounts.every((x) => Number.isFinite(x) && x > 0) &&
     seconds.every((t) => Number.isFinite(t) && t >= 0) &&
@@ -41,6 +44,11 @@ export function fit(amounts, seconds) {
   if (slope <= FLAT || latency < 0) {
     slope = dot(u, v) / dot(u, u);
     latency = 0;
+  }
+  const least = (leastS * most) / longest;
+  if (slope < least) {
+    slope = least;
+    latency = Math.max(0, mean(v) - least * mean(u));
   }
   return new Line(latency * longest, most / (slope * longest));
 }
@@ -66,7 +74,8 @@ export async function lineOf(work, sizes, repeats, clock) {
   const columns = sizes.map((_, k) => rounds.map((round) => round[k]));
   const amounts = columns.map((column) => median(column.map(([amount]) => amount)));
   const usual = columns.map((column) => median(column.map(([, s]) => s)));
-  const line = fit(amounts, usual);
+  const each = rounds.flat().map(([amount, s]) => s / Math.max(amount, 1));
+  const line = fit(amounts, usual, BELIEVED * Math.min(...each));
   line.spread = spreadOf(columns.map((column) => column.map(([, s]) => s)), usual);
   return line;
 }
@@ -92,6 +101,7 @@ const dot = (u, v) => u.reduce((sum, x, i) => sum + x * v[i], 0);
 const NEWS = 0.5;
 const CAUTION = 2;
 const UNSEEN = 0.1;
+const WRONG = 4;
 
 export class Drift {
   mean = 1;
@@ -99,7 +109,13 @@ export class Drift {
 
   see(predictedS, tookS) {
     if (!(predictedS > 0 && tookS > 0)) return;
-    const off = tookS / predictedS - this.mean;
+    const ratio = tookS / predictedS;
+    if (!(ratio / this.mean > 1 / WRONG && ratio / this.mean < WRONG)) {
+      this.mean = ratio;
+      this.deviation = UNSEEN * ratio;
+      return;
+    }
+    const off = ratio - this.mean;
     this.deviation += NEWS * (Math.abs(off) - this.deviation);
     this.mean += NEWS * off;
   }
