@@ -24,7 +24,7 @@ from typer.main import get_command
 import melisma
 from melisma.cli import app
 from melisma.cli.help import _texts
-from melisma.jobs.schema import Job
+from melisma.jobs.schema import Job, TaskTable
 from melisma.jobs.table import Table
 from melisma.runs import records
 from melisma.units import Quantity
@@ -39,6 +39,8 @@ def comments(struct: type) -> dict[str, str]:
             for (owner, name), lines in written.items():
                 if owner == base.__name__:
                     found[name] = " ".join(line for line in lines if line)
+    if struct is TaskTable:
+        found = {**comments(Job), **found}  # what it leaves out is as there
     return found
 
 

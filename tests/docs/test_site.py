@@ -37,8 +37,13 @@ def test_every_key_of_a_job_is_in_the_reference() -> None:
             if text.startswith("The job itself" if not path else f"`[{header}]`")
             or text.startswith(f"`[[{header}]]`")
         ]
+        said = reference.comments(table)
         for field in msgspec.structs.fields(table):
             assert f"| `{field.encode_name}` |" in own, f"{path}.{field.name}"
+            kind = reference.kind(field.type)
+            assert said.get(field.name) or kind.endswith("table"), (
+                f"{field.name} says nothing"
+            )
     assert "quantity in s, ms, us, min, h" in page
     assert '| `mode` | `"parallel"` or `"federated"` | `"parallel"` |' in page
 

@@ -9,9 +9,8 @@ class AsynchronousTable(Table, frozen=True, kw_only=True):
 
     updates: int | None = None  #: of a cycle; one for each learner if not given
     buffer: int = 10  #: updates with which FedBuff moves the model
-    staleness_at_most: int | None = (
-        None  #: versions of the model; no limit if not given
-    )
+    #: Versions of the model; no limit if not given.
+    staleness_at_most: int | None = None
     mixing: float | None = None  #: α: 0.6 for FedAsync, 0.9 for FedCompass
     exponent: float = 0.5  #: a of both, by which weights fall with age
     least: float = 0.2  #: of its work that FedCompass has a learner do in an order

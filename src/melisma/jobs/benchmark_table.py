@@ -24,7 +24,7 @@ class BenchmarkTable(Table, frozen=True, kw_only=True):
     #: 1: all shards; 2: half of them too. docs/benchmarking.md has what decided it.
     sizes: int = 1
     repeats: int | None = None  #: of a size, whose median counts; None: by the scheme
-    known: Known = Known.TRUE
+    known: Known = Known.TRUE  #: what simulations plan by
 
     def _check(self) -> None:
         if self.shards < 1:

@@ -61,16 +61,16 @@ class ChannelTable(Table, frozen=True, kw_only=True):
     """The radio channel of learners that are given by clock."""
 
     bandwidth: Hertz = Hertz(5e6)  #: of each learner
-    power: Watts = Watts(Watts.of("23 dBm"))
-    noise: WattsPerHertz = WattsPerHertz(WattsPerHertz.of("-174 dBm/Hz"))
-    intercept: Decibels = Decibels(7.0)
-    slope: Decibels = Decibels(2.1)
-    placement: Placement = Placement.GIVEN
+    power: Watts = Watts(Watts.of("23 dBm"))  #: that a learner transmits
+    noise: WattsPerHertz = WattsPerHertz(WattsPerHertz.of("-174 dBm/Hz"))  #: density
+    intercept: Decibels = Decibels(7.0)  #: of the path loss, at 1 m
+    slope: Decibels = Decibels(2.1)  #: of the path loss, by the logarithm of metres
+    placement: Placement = Placement.GIVEN  #: by each distance, or drawn in a disc
     radius: Metres | None = None  #: of the cell; 50 m
-    mobility: Mobility = Mobility.NONE
+    mobility: Mobility = Mobility.NONE  #: from cycle to cycle
     speed: MetresPerSecond | None = None  #: of walkers; 1 m/s
     pause: Seconds | None = None  #: of walkers, wherever they arrive; none
-    fading: Fading = Fading.NONE
+    fading: Fading = Fading.NONE  #: of each link, drawn anew in each cycle
     spread: Decibels | None = None  #: σ of lognormal fading; 8 dB
     total: Hertz | None = None  #: bandwidth of the system; no limit if not given
     beyond: Beyond | None = None  #: what learners do who want more than that together

@@ -18,7 +18,7 @@ class Split(StrEnum):
 class DataTable(Table, frozen=True, kw_only=True):
     """The data set, and in federated mode how it is split."""
 
-    name: str = "mnist-5k"
+    name: str = "mnist-5k"  #: a data set: mnist-5k, mnist, fashion-mnist, cifar10
     folder: str | None = None  #: where its files are; else the cache, else a download
     train: str | None = None  #: one's own in its place: a file, folder, module:function
     test: str | float | None = None  #: the same to test with, or a share of ``train``

@@ -30,7 +30,7 @@ class FogTable(Table, frozen=True, kw_only=True):
     """How devices of a fog collect and move data (scheme "fog")."""
 
     period: int = 10  #: slots in a cycle
-    plan: Moving = Moving.ROLLING
+    plan: Moving = Moving.ROLLING  #: how much of the future it knows
     windows: int | None = None  #: as many as there are cycles if not given
     horizon: int = 10  #: slots that a rolling plan looks ahead
     links: str = "full"  #: a topology by name, or a CSV file

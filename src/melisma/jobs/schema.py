@@ -56,8 +56,8 @@ class TrainingTable(Table, frozen=True, kw_only=True):
     """How every learner trains, where that is not as the task says."""
 
     optimiser: str | None = None  #: any of torch.optim, by name
-    rate: float | None = None
-    batch: int | None = None
+    rate: float | None = None  #: the learning rate
+    batch: int | None = None  #: samples in a batch
     momentum: float | None = None  #: the optimiser's
     clip: float | None = None  #: largest norm of a batch's gradient
     proximal: float | None = None  #: μ of FedProx: pull back to the cycle's model
@@ -80,7 +80,7 @@ class StragglingTable(Table, frozen=True, kw_only=True):
 class AggregationTable(Table, frozen=True, kw_only=True):
     """How the learners' updates become one model."""
 
-    rule: Rule = Rule.MEAN
+    rule: Rule = Rule.MEAN  #: of each coordinate
     trim: float = 0.1  #: share that the trimmed mean leaves out at either end
     clip: float | None = None  #: farthest that an update may lead from the model (L2)
     most_share: float | None = None  #: of the mean, that one update may have
@@ -107,7 +107,7 @@ class AggregationTable(Table, frozen=True, kw_only=True):
 class ParticipationTable(Table, frozen=True, kw_only=True):
     """Who takes part in a cycle."""
 
-    rule: TakesPart = TakesPart.ALL
+    rule: TakesPart = TakesPart.ALL  #: by which learners are chosen
     learners: int | None = None  #: how many do; of no use where all do
     over: float = 1.3  #: times as many are asked (over-commit)
 
@@ -136,8 +136,8 @@ class StateTable(Table, frozen=True, kw_only=True):
     """Speeds of a learner while its owner uses the device in one way."""
 
     probability: float | None = None  #: not given where ``heat`` is
-    rate: SamplesPerSecond | None = None
-    bandwidth: BytesPerSecond | None = None
+    rate: SamplesPerSecond | None = None  #: in this state
+    bandwidth: BytesPerSecond | None = None  #: in this state
     #: Of tasks, by name, in place of ``rate``.
     rates: dict[str, SamplesPerSecond] = msgspec.field(default_factory=dict)
     owner: Activity = Activity.IDLE  #: the load that a live run creates
@@ -164,14 +164,14 @@ WAYS = (["clock"], ["clock", "distance"], ["rate", "bandwidth"], ["states"])
 class LearnersTable(Table, frozen=True, kw_only=True):
     """A group of equal learners: by clock and distance, by rates, or by states."""
 
-    name: str
-    count: int = 1
+    name: str  #: with a number behind it where there are several
+    count: int = 1  #: how many are alike
     price: float = 1.0  #: of training on a shard, where several tasks share a budget
-    clock: Hertz | None = None
-    distance: Metres | None = None
-    rate: SamplesPerSecond | None = None
-    bandwidth: BytesPerSecond | None = None
-    states: tuple[StateTable, ...] = ()
+    clock: Hertz | None = None  #: of a learner in a radio cell
+    distance: Metres | None = None  #: to the orchestrator, in a radio cell
+    rate: SamplesPerSecond | None = None  #: at which it trains, one pass
+    bandwidth: BytesPerSecond | None = None  #: of its link, each way
+    states: tuple[StateTable, ...] = ()  #: of use by its owner
     heat: float | None = None  #: of the states: the first is likely, less so with heat
     power: PowerTable | None = None  #: what it draws, costs and emits
     submodel: str | None = None  #: what they train of the model; None: all of it
@@ -232,8 +232,8 @@ DEMO_LEARNERS = (
 class TaskTable(Table, frozen=True, kw_only=True):
     """One of several tasks; keys that it leaves out are as in the job."""
 
-    name: str
-    arrives: Seconds = Seconds(0.0)
+    name: str  #: of the task, and its folder
+    arrives: Seconds = Seconds(0.0)  #: when it is there to be trained
     task: str | None = None
     model: str | None = None
     loss: str | None = None
@@ -257,17 +257,17 @@ class TaskTable(Table, frozen=True, kw_only=True):
 class Job(Table, frozen=True, kw_only=True):
     """Everything that decides a run."""
 
-    name: str = "demo"
-    scheme: str = "csa"
+    name: str = "demo"  #: of the run, and its folder
+    scheme: str = "csa"  #: a name that `melisma schemes` lists, or module:function
     task: str | None = None  #: module:function of a Task: model, data, loss, metrics
     model: str = "TwoNN"  #: a name in MODELS, or module:factory
     loss: str = "cross-entropy"  #: a name in LOSSES
     metrics: tuple[str, ...] | None = None  #: names in METRICS; the first counts
-    mode: Mode = Mode.PARALLEL
-    cycles: int = 10
+    mode: Mode = Mode.PARALLEL  #: whether samples are sent to learners, or theirs
+    cycles: int = 10  #: global updates
     stop: str | tuple[str, ...] = ()  #: before that: "accuracy >= 0.97", …
     deadline: Deadline = Deadline(1.0)  #: of a cycle; "auto": the run chooses it
-    seed: int = 0
+    seed: int = 0  #: of all that is drawn
     samples: int | None = None  #: to train on in a cycle; all there are if not given
     shard: int = 1  #: samples that are allocated together
     least: int = 1  #: shards of a learner at least

@@ -21,7 +21,7 @@ class TransmissionTable(Table, frozen=True, kw_only=True):
     battery: Joules = Joules(50.0)  #: what each worker's holds
     start: Joules | None = None  #: in it as the run begins; full if not given
     harvest: Watts = Watts(1.0)  #: mean
-    law: Harvest = Harvest.UNIFORM
+    law: Harvest = Harvest.UNIFORM  #: of what is harvested in a slot
     sending: Watts = Watts(1.0)  #: drawn while an answer is sent
     computing: Watts = Watts(5.0)  #: drawn while gradients are computed
     slot: Seconds = Seconds(0.1)  #: for which channels are given
