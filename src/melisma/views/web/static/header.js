@@ -25,7 +25,8 @@ export class Header {
     const { store } = this.app;
     const { run } = store;
     say(this.title, run.name ?? run.id);
-    const state = store.lost ? "out of touch" : run.state;
+    const waits = run.state === "running" && store.status?.waiting;
+    const state = store.lost ? "out of touch" : waits ? "waiting" : run.state;
     say(this.state, state);
     this.state.className = `state ${state.replaceAll(" ", "-")}`;
     document.title = `${run.name}: ${this.#where()}`;
@@ -111,6 +112,7 @@ export class Header {
   #rest() {
     const { store } = this.app;
     const { run, status, cost } = store;
+    const needed = status?.waiting?.needed;
     const there = status?.learners
       ? Object.values(status.learners).filter((one) => one.connected).length
       : null;
@@ -118,7 +120,8 @@ export class Header {
       store.now_s ?? Math.max(0, ...store.tasks.map((_, task) => store.last(task, "time_s") ?? 0));
     return {
       learners:
-        (there === null || store.ended ? "" : `${number(there)} of `) + number(store.everybody.length),
+        (there === null || store.ended ? "" : `${number(there)} of `) +
+        number(Math.max(needed ?? 0, store.everybody.length)),
       time: span(time_s),
       ...(cost === null
         ? {}
