@@ -38,7 +38,9 @@ export class Chart extends Picture {
   keys(lines) {
     const several = lines.length > 1 || lines[0].named;
     return several
-      ? lines.map(({ name, colour, dash, off }) => ({ name, kind: "line", colour, dash, off }))
+      ? lines
+          .filter(({ points }) => points[0].length)
+          .map(({ name, colour, dash, off }) => ({ name, kind: "line", colour, dash, off }))
       : [];
   }
 

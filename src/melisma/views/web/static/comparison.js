@@ -27,7 +27,7 @@ export class Comparison {
       el("h1", {}, title),
       el("p", {}, told.caption),
       told.metric ? el("div", { class: "charts" }, this.byCycle.root, this.byTime.root) : null,
-      plain(["scheme", ...told.titles], told.rows),
+      plain(["scheme", ...told.titles], told.rows, "schemes compared"),
       el("p", { class: "dim" }, told.notes),
       told.costs.length ? this.costs : null,
       el("h2", {}, "The job"),

@@ -1,8 +1,11 @@
 // The head of the page: which run, how far it is, how well it does.
 
-import { el, say } from "./dom.js";
+import { button, el, say } from "./dom.js";
 import { bytes, chosen_s, metricText, number, plainNumber, span, taskColour } from "./format.js";
 import { columnOf, isAsynchronous } from "./store.js";
+
+/** What a phone shows on demand only. */
+const isMinor = (name) => /^(scheme|deadline of|test loss$|time$|bytes |cost of)/.test(name);
 
 export class Header {
   constructor(app) {
@@ -11,14 +14,22 @@ export class Header {
     this.state = el("span", { class: "state" });
     this.tiles = el("dl", { class: "tiles" });
     this.known = new Map();
+    this.more = button("all figures", () => this.#unfold(), { class: "more", "aria-expanded": "false" });
     this.bar = el("progress", { "aria-label": "cycles done" });
     this.root = el(
       "section",
       { class: "head", "aria-label": "run" },
-      el("div", { class: "row" }, this.title, this.state),
+      el("div", { class: "row" }, this.title, this.state, this.more),
       this.tiles,
       this.bar,
     );
+  }
+
+  /** On a phone there are a few figures first, and all on demand. */
+  #unfold() {
+    const whole = this.root.classList.toggle("whole");
+    this.more.setAttribute("aria-expanded", String(whole));
+    say(this.more, whole ? "fewer figures" : "all figures");
   }
 
   draw() {
@@ -140,7 +151,7 @@ export class Header {
       let tile = this.known.get(name);
       if (!tile) {
         const shown = el("dd");
-        tile = { shown, root: el("div", {}, el("dt", {}, name), shown) };
+        tile = { shown, root: el("div", { class: isMinor(name) ? "minor" : "" }, el("dt", {}, name), shown) };
         this.known.set(name, tile);
       }
       say(tile.shown, String(value));

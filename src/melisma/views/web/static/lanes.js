@@ -9,8 +9,10 @@ const PAPER = { width: 720, names: 120, height: 640 };
 
 /** A place is [task, cycle, learner]. */
 export class Lanes {
-  constructor(app) {
+  constructor(app, painted) {
     this.app = app;
+    this.painted = painted; // called after each painting
+    this.seen = new Set(); // names of the marks that are in sight
     this.way = "cycle"; // or "clock"
     this.chosen = null; // a place
     this.follows = false; // what comes, at the right end
@@ -161,6 +163,8 @@ export class Lanes {
     scene.paint(context);
     if (this.chosen) scene.ring(context, this.chosen);
     this.isCoarse = scene.coarse;
+    this.seen = scene.seen;
+    this.painted();
   }
 
   /** What is in sight, as wide as paper is, and whole cycles. */

@@ -21,7 +21,7 @@ class Overview {
       loss(app, by),
     ]);
     this.parts = {
-      tasks: () => [new Tasks(app), new Timeline(app), charts],
+      tasks: () => [new Timeline(app), new Tasks(app), charts],
       fog: () => [charts, new Fog(app)],
     }[kind]?.() ?? [new Timeline(app), charts, new Steered(app)];
     this.root = el("div", { class: "parts" }, ...this.parts.map((part) => part.root));
