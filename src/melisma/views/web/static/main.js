@@ -40,7 +40,7 @@ class App {
       this.link,
       theme,
     );
-    this.body = el("div", { class: "body" });
+    this.body = el("main", { class: "body" });
     document.body.append(this.top, this.body);
   }
 

@@ -21,10 +21,16 @@ const ORDER = ["ready", "benchmarking", "preparing", "missing", "refused"];
 export class Waiting {
   constructor(app) {
     this.app = app;
-    this.said = el("h2", { role: "status" });
+    this.said = el("span", { role: "status" });
     this.list = el("ul", { class: "stages" });
     this.invitation = el("div", { class: "invitation" });
-    this.root = el("section", { class: "gathering chart", "aria-label": "who is there" }, this.said, this.list, this.invitation);
+    this.root = el(
+      "section",
+      { class: "gathering chart", "aria-label": "who is there" },
+      el("h2", {}, this.said),
+      this.list,
+      this.invitation,
+    );
     this.root.hidden = true;
   }
 
