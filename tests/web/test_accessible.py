@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.comparison.test_metrics import compared, outcome
 from tests.web.browser import Page
+from tests.web.clients import MAE
 from tests.web.sights import frame, press, quiet, report, tab
-from tests.web.test_metrics import MAE
 from tests.web.test_waiting import PANEL, waiting
 
 from melisma import rpc
