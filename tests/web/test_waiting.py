@@ -95,7 +95,8 @@ def test_status_tells_who_is_ready_and_who_is_missing(tmp_path: Path) -> None:
     with waiting(tmp_path / "run", 2) as run:
         visitor = Visitor(run.link)
         status = visitor.get("/api/status")["waiting"]
-        assert status == {"needed": 2, "missing": ["a", "b"], "learners": {}}
+        rest = {"missing": ["a", "b"], "learners": {}}
+        assert status == {"needed": 2, "invites": True} | rest
         run.join("a")
         until(lambda: stages(visitor) == {"a": "ready"})
         assert visitor.get("/api/status")["waiting"]["missing"] == ["b"]

@@ -78,6 +78,7 @@ class Live:
         known = len(named) == needed and named.issuperset(here)
         return {
             "needed": needed,
+            "invites": self.invitation is not None,
             "missing": sorted(named.difference(here)) if known else [],
             "learners": {
                 name: {

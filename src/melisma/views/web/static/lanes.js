@@ -73,10 +73,12 @@ export class Lanes {
     return Math.max(1, this.store.mostCycles);
   }
 
-  /** Widths as at first: about six cycles, or two of the longest. */
+  /** Widths as at first: about six cycles, on a phone three; by the clock six of the longest deadlines. */
   reset() {
     this.lane = LANE;
-    this.width = Math.max(60, Math.min(240, this.room / Math.min(6, this.cycles)));
+    const many = this.room < 500 ? 3 : 6;
+    const cycles = Math.max(this.cycles, this.store.ended ? 1 : (this.store.tasks[0]?.cycles ?? 1));
+    this.width = Math.max(60, Math.min(240, this.room / Math.min(many, cycles)));
     const longest_s = Math.max(...this.store.tasks.map((_, task) => this.store.longestDeadline_s(task)), 1e-3);
     this.perSecond = this.room / Math.min(this.until_s, 6 * longest_s);
     this.spread();

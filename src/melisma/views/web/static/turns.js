@@ -25,6 +25,7 @@ export const MARKS = {
   training: { name: "training", kind: "box", colour: TRAINING },
   upload: { name: "upload", kind: "box", colour: UPLOAD },
   whole: { name: "times not told", kind: "box", colour: WHOLE },
+  underWay: { name: "under way", kind: "box", colour: WHOLE },
   predicted: { name: "predicted", kind: "stroke" },
   halted: { name: "halted", kind: "diamond" },
   goesOn: { name: "goes on", kind: "arrow" },
@@ -44,7 +45,7 @@ export function noteMarks(seen, store, row) {
   const { samples, predicted_s, halted, downloaded_s, trained_s, dropped_s } = store.turns;
   const outcome = store.outcome(row);
   if (end_s(store, row)) {
-    if (downloaded_s[row] == null) seen.add("whole");
+    if (downloaded_s[row] == null) seen.add(outcome === UNDER_WAY ? "underWay" : "whole");
     else seen.add("download").add("training");
     if (downloaded_s[row] != null && trained_s[row] != null) seen.add("upload");
   }

@@ -44,7 +44,7 @@ export class Waiting {
     const missing = waiting.needed - Object.keys(waiting.learners).length;
     say(this.said, headline(ready, waiting.needed, missing));
     this.#show(rows);
-    if (store.status.may_control) this.#invite();
+    if (store.status.may_control && waiting.invites) this.#invite();
   }
 
   #show(rows) {
