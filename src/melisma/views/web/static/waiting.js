@@ -73,7 +73,7 @@ export class Waiting {
   }
 }
 
-const entry = () => el("li", {}, el("strong"), el("span"));
+const entry = () => el("li", {}, el("strong"), " ", el("span"));
 
 /** Who is there and who is missing, those who are furthest first. */
 function lines({ learners, missing }) {
