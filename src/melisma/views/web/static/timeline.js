@@ -8,12 +8,14 @@ import { printed, saver } from "./paper.js";
 import { hideTip, showTip } from "./tip.js";
 import { MARKS, cellKeys, describe } from "./turns.js";
 
+const TELL_MS = 150;
+
 export class Timeline {
   title = "Timeline";
 
   constructor(app) {
     this.app = app;
-    this.lanes = new Lanes(app, () => this.#tell());
+    this.lanes = new Lanes(app, () => this.#tellSoon());
     this.said = el("p", { class: "said", "aria-live": "polite" });
     this.legend = el("div", { class: "legend" });
     this.root = el(
@@ -76,6 +78,7 @@ export class Timeline {
     if (!this.lanes.view.clientWidth) return;
     if (this.drawnFor !== this.store) this.#begin();
     this.lanes.grow();
+    this.#tell();
   }
 
   /** Another run than before. */
@@ -161,6 +164,12 @@ export class Timeline {
     const now = time([task, cycle, lane]) ?? -1;
     const here = there.findLastIndex((place) => time(place) <= now);
     return there[Math.max(0, Math.min(there.length - 1, here + step))];
+  }
+
+  /** Once nobody scrolls any more: a legend that is made anew on the way would hold frames up. */
+  #tellSoon() {
+    clearTimeout(this.telling);
+    this.telling = setTimeout(() => this.#tell(), TELL_MS);
   }
 
   /** Say what the marks in sight mean, if that is not said already. */
