@@ -95,7 +95,8 @@ for cycle, (time_s, accuracy) in enumerate(
 figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
 for row in run.learner_cycles:
     if row.measured_s is not None:
-        axes.barh(row.learner, row.measured_s, left=4 * (row.cycle - 1), height=0.6)
+        start = 4 * (row.cycle - 1)
+        axes.barh(row.learner, row.measured_s, left=start, height=0.6, color="C0")
 axes.set(xlabel="time (s), four to a cycle")
 plt.show()
 

@@ -21,10 +21,15 @@ import matplotlib.pyplot as plt
 import melisma as mel
 
 workers = [
-    {"name": f"{cores}-cores", "count": 2, "rate": f"{100 * cores} samples/s",
-     "bandwidth": "20 MB/s"}
-    for cores in (2, 4, 8)
-]  # fmt: skip
+    {"name": "two-cores", "count": 2, "rate": "200 samples/s", "bandwidth": "20 MB/s"},
+    {"name": "four-cores", "count": 2, "rate": "400 samples/s", "bandwidth": "20 MB/s"},
+    {
+        "name": "eight-cores",
+        "count": 2,
+        "rate": "800 samples/s",
+        "bandwidth": "20 MB/s",
+    },
+]
 coded = mel.Job(
     name="coded",
     scheme="coded",
@@ -57,10 +62,16 @@ plt.show()
 # Dead is a straggler too: ``slower = inf``.
 
 dead = mel.Job(
-    name="dead", scheme="coded:cyclic", stragglers=1, cycles=5, deadline="60 s",
-    samples=2000, shard=5, straggling={"number": 1, "slower": float("inf")},
+    name="dead",
+    scheme="coded:cyclic",
+    stragglers=1,
+    cycles=5,
+    deadline="60 s",
+    samples=2000,
+    shard=5,
+    straggling={"number": 1, "slower": float("inf")},
     learners=workers,
-)  # fmt: skip
+)
 run = mel.simulate(dead, runs=None)
 print(f"{run.history.metric[-1]:.1%} after {run.history.time_s[-1]:.1f} s")
 

@@ -258,6 +258,16 @@ def test_a_chart_is_zoomed_into_and_a_line_is_hidden(
     assert not {"latecomer", "1", "3"} & set(texts(root))
 
 
+def test_a_chart_is_zoomed_into_by_keys(made: Path, page: Page, tmp_path: Path) -> None:
+    report(page, made / "tasks", "curves")
+    page.look("document.querySelector('main canvas[tabindex]').focus()")
+    page.key("ArrowRight")
+    page.key("+")
+    assert "3" not in texts(drawing(page, tmp_path))
+    page.key("Escape")
+    assert {"1", "2", "3"} <= set(texts(drawing(page, tmp_path)))
+
+
 def fog(folder: Path, rows: list[Record], **job: Any) -> Path:
     run = leave(folder, rows, **job)
     runs.write(run)

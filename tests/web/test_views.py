@@ -103,7 +103,7 @@ def test_learners_are_sorted_and_filtered(made: Path, page: Page) -> None:
     press(page, "learner")
     assert page.look(names) == sorted(page.look(names), reverse=True)
     page.look(
-        "(() => { const input = document.querySelector('main input');"
+        "(() => { const input = document.querySelector('main input[type=search]');"
         "input.value = 'jetson'; input.dispatchEvent(new Event('input')) })()"
     )
     assert page.look(names) == ["jetson-3", "jetson-2", "jetson-1"]

@@ -102,6 +102,11 @@ class Phones:
         self.link = f"{self._url or server.url}/join{secret}"
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether phones reach the server at an address of its own."""
+        return bool(self._url)
+
+    @property
     def ca_link(self) -> str:
         """Return where phones get the authority that they install."""
         return f"{self.link.partition('#')[0]}/ca"

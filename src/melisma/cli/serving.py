@@ -209,8 +209,6 @@ def _invite(phones: "Phones", reach: Reach) -> None:
 
 def join_command(join: str) -> str:
     """Return the command with which a device joins; other users do not see a token."""
-    from melisma.rpc.address import Address
+    from melisma.rpc.address import join_command as command
 
-    if Address.of(join).token is None:
-        return f"melisma join '{join}'"
-    return f"MELISMA_JOIN='{join}' melisma join"
+    return command(join)

@@ -22,6 +22,7 @@ from melisma.jobs.families import CENTRAL, FEDERATED, family_of_scheme, is_price
 from melisma.maths.arrays import Floats
 from melisma.maths.statistics import mean_interval
 from melisma.views import offline, plots, scores
+from melisma.views.differing import differing_of
 
 RESULTS, PICTURE, PAGE = "comparison.json", "comparison.png", "report.html"
 #: The second plot of a comparison of fog schemes.
@@ -83,6 +84,7 @@ def _page(comparison: Comparison, config: str, notes: str) -> dict[str, object]:
         "notes": notes,
         "curves": [],
         "costs": [],
+        "changed": differing_of(config),
         "config": config,
     }
 

@@ -6,6 +6,7 @@ few seconds to answer, and newcomers prepare while the others work.
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -51,6 +52,15 @@ class Announcement:
 
     spec: TaskSpec
     benchmark: Sequence[str]  #: shards to benchmark on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """How far a learner is on its way into the run."""
+
+    name: str  #: preparing, benchmarking, ready or refused
+    since_s: float  #: on the clock of `time.monotonic`
+    why: str = ""  #: it was refused
 
 
 class Roster:
@@ -99,6 +109,18 @@ class Roster:
         self._speeds: dict[tuple[str, str], Speeds] = {}
         self._expelled: set[str] = set()
         self._benchmarks = asyncio.Semaphore(at_once)
+        self._begun = False  # whether enough were ready once
+        self._stages: dict[str, Stage] = {}
+
+    @property
+    def needed(self) -> int:
+        """How many learners the run waits for before it begins; 0 once it has."""
+        return 0 if self._begun else self._least
+
+    @property
+    def stages(self) -> dict[str, Stage]:
+        """How far each learner is that was asked to prepare."""
+        return self._stages.copy()
 
     def law(self, task: str, names: Iterable[str]) -> DelayLaw:
         """Return the delay law of learners: what each measured, and the overhead."""
@@ -162,7 +184,7 @@ class Roster:
                 self._preparing[k] for k in self._preparing if k[0] in (_NEW, task)
             ]
             await asyncio.wait([pause, *others], return_when="FIRST_COMPLETED")
-        self._least = 1
+        self._least, self._begun = 1, True
         gone = {name: self.present[name] for name in self.present if name in away}
         self.present = there | gone
         self.known += sorted(set(ready).difference(self.known))
@@ -259,6 +281,7 @@ class Roster:
         One that is new, or was restarted, prepares for all tasks at once.
         """
         try:
+            self._at(name, "preparing")
             ready = await self._prepare_for(task, name)
             if not ready.measured or name not in self._measured:
                 for other in self._tasks:
@@ -267,6 +290,7 @@ class Roster:
         except (RpcError, _Wrong) as error:
             self._measured.discard(name)
             said = error.message if is_short(error) else str(error)
+            self._at(name, "refused", readable(said))
             is_new = self.complain(name, f"does not take part: {said}")
             if is_short(error):
                 self._short[name] = readable(said)
@@ -277,7 +301,13 @@ class Roster:
                 self.accuse(name, str(error))
             return None
         self._complaints.pop(name, None)
+        self._at(name, "ready")
         return ready
+
+    def _at(self, name: str, stage: str, why: str = "") -> None:
+        if not self._begun:  # nobody asks later
+            since_s = time.monotonic()
+            self._stages[name] = Stage(name=stage, since_s=since_s, why=why)
 
     async def _prepare_for(self, task: str, name: str) -> Ready:
         announced, call = self._tasks[task], self.remotes.call
@@ -286,6 +316,7 @@ class Roster:
             raise _Wrong(reason)
         if not ready.measured:
             async with self._benchmarks:
+                self._at(name, "benchmarking")
                 keys = list(announced.benchmark)
                 nothing = await call(name, "measure", task, keys, within_s=MEASURE_S)
             if reason := wrong_nothing(nothing, "measure"):

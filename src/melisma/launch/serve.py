@@ -25,6 +25,7 @@ from melisma.jobs.families import FAMILIES, family_of
 from melisma.jobs.live_task import LiveTask
 from melisma.jobs.schema import Job, tasks_of
 from melisma.launch.bundling import keeping
+from melisma.launch.inviting import invitation
 from melisma.launch.simulate import chosen, opened
 from melisma.learning.settings import Hardware
 from melisma.rpc.listener import Identify
@@ -122,6 +123,10 @@ def orchestrate(
             at_once=at_once,
             overhead_s=float(job.overhead),
             attendance=attendance,
+        )
+        invited = elsewhere is None and engine == "serve"
+        dashboard.expect(
+            roster, invitation(server, phones, bundle) if invited else None
         )
         ready(server)
         asyncio.run(family.builder.live(job, tasks, roster, control, services))

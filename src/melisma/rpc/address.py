@@ -71,6 +71,13 @@ class Address:
         return f"{_bracketed(self.host)}:{self.port}"
 
 
+def join_command(join: str) -> str:
+    """Return the command with which a device joins; other users do not see a token."""
+    if Address.of(join).token is None:
+        return f"melisma join '{join}'"
+    return f"MELISMA_JOIN='{join}' melisma join"
+
+
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach an address."""
     if host == "localhost":

@@ -20,6 +20,7 @@ from melisma.jobs.schema import Job, tasks_of
 from melisma.runs.files import CONFIG, RECORDS
 from melisma.runs.lock import is_locked
 from melisma.runs.tail import Tail
+from melisma.views.differing import differing
 from melisma.views.live_tables import LiveTables
 
 RUNNING, FINISHED, CUT_SHORT = "running", "finished", "cut short"
@@ -71,6 +72,7 @@ class Document:
         self.epoch = secrets.token_hex(4)  #: changes when the run is restarted
         self._config = (self.folder / CONFIG).read_text(encoding="utf-8")
         self.job = load(self.folder / CONFIG)
+        self._changed = differing(self.job)
         self.tasks = tasks_of(self.job)
         folders = folders_of(self.job, self.folder)
         self.tail = Tail([folder / RECORDS for folder in folders])
@@ -117,6 +119,7 @@ class Document:
             "late_at_most": job.late_at_most,
             "budget": job.budget,
             "state": state or self.state,
+            "changed": self._changed,
             "config": self._config,
         }
 

@@ -1,11 +1,26 @@
 """State of the live run that only the orchestrating process has."""
 
+import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from melisma.algorithms.control import Control
 from melisma.fleets.remotes import Remotes
+from melisma.fleets.roster import Roster
+from melisma.jobs.names import names_of
 from melisma.views.document import CUT_SHORT, FINISHED, Document
+
+
+class Invitation(msgspec.Struct, frozen=True, kw_only=True):
+    """How devices join. It holds a token: only who may control sees it."""
+
+    command: str  #: that a device types
+    link: str = ""  #: that makes a phone or a browser a learner
+    why: str = ""  #: there is no link
+    code: list[str] = []  #: QR code of the link, or of the command: rows, 1 is dark
+    local: bool = False  #: only this machine reaches the server
 
 
 class Live:
@@ -15,6 +30,8 @@ class Live:
         self.folder, self.control = folder, control
         self.fixed = fixed  #: why its deadline cannot be changed; empty if it can
         self.server: Remotes | None = None
+        self.roster: Roster | None = None
+        self.invitation: Invitation | None = None
         self.over = False
         self._seen_s: dict[str, float] = {}
 
@@ -46,6 +63,32 @@ class Live:
             "sent_bytes": server.metrics.sent_bytes if server else 0,
             "received_bytes": server.metrics.received_bytes if server else 0,
             "learners": self._presence(list(rows.learners), now_s),
+            "waiting": self._waiting(document),
+        }
+
+    def _waiting(self, document: Document) -> dict[str, Any] | None:
+        """Return who is there before a run begins; None once it has."""
+        if self.roster is None or self.over or not self.roster.needed:
+            return None
+        needed, now_s = self.roster.needed, time.monotonic()
+        silences_s = self.server.silences_s if self.server else {}
+        here = [name for name, silence_s in silences_s.items() if silence_s is not None]
+        stages = self.roster.stages
+        named = {*names_of(document.job)}
+        known = len(named) == needed and named.issuperset(here)
+        return {
+            "needed": needed,
+            "invites": self.invitation is not None,
+            "missing": sorted(named.difference(here)) if known else [],
+            "learners": {
+                name: {
+                    "stage": stage.name,
+                    "for_s": round(now_s - stage.since_s, 1),
+                    "why": stage.why,
+                }
+                for name, stage in stages.items()
+                if name in here
+            },
         }
 
     def _presence(self, names: list[str], now_s: float) -> dict[str, Any]:
@@ -74,4 +117,5 @@ NONE: dict[str, Any] = {
     "sent_bytes": 0,
     "received_bytes": 0,
     "learners": {},
+    "waiting": None,
 }

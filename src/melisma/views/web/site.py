@@ -6,6 +6,7 @@ GET  /api/runs/{id}                      one run as a document
 GET  /api/runs/{id}/records?after=&limit=    its records as they were written
 GET  /api/runs/{id}/events?after=        its changes as server-sent events
 GET  /api/status                         status of the live run
+GET  /api/invitation                     how devices join it, a token with it
 POST /api/control                        control the live run
 GET  /metrics                            for Prometheus
 """
@@ -21,6 +22,7 @@ from aiohttp import web
 from melisma.algorithms.control import Control
 from melisma.errors import MelismaError
 from melisma.fleets.remotes import Remotes, RpcRemotes
+from melisma.fleets.roster import Roster
 from melisma.rpc import Server
 from melisma.rpc.http import problem
 from melisma.rpc.listener import Identify
@@ -28,7 +30,7 @@ from melisma.views.document import Document
 from melisma.views.library import Library
 from melisma.views.web import control, events, metrics
 from melisma.views.web.access import Access
-from melisma.views.web.live import NONE, Live
+from melisma.views.web.live import NONE, Invitation, Live
 
 STATIC = Path(__file__).parent / "static"
 #: Most records in a response, and most watchers at a time.
@@ -69,6 +71,11 @@ class Dashboard:
             self._live.server = learners or RpcRemotes(server)
         return f"{server.url}/#token={self._access.secret}"
 
+    def expect(self, roster: Roster, invitation: Invitation | None = None) -> None:
+        """Show who is ready before the run begins, and how others join."""
+        if self._live:
+            self._live.roster, self._live.invitation = roster, invitation
+
     def close(self) -> None:
         """Mark the run as over; watchers get the last changes as the server closes."""
         if self._live:
@@ -87,6 +94,7 @@ class Dashboard:
         app.router.add_get("/api/runs/{id}/records", self._records)
         app.router.add_get("/api/runs/{id}/events", self._events)
         app.router.add_get("/api/status", self._status)
+        app.router.add_get("/api/invitation", self._invitation)
         app.router.add_post("/api/control", self._steer)
         app.router.add_get("/metrics", self._metrics)
 
@@ -168,6 +176,13 @@ class Dashboard:
             return _json(NONE | {"may_control": False})
         document = await self._document(self._live.id)
         return _json(self._live.status(document) | {"may_control": may_control})
+
+    async def _invitation(self, request: web.Request) -> web.StreamResponse:
+        self._access.check_control(request)
+        live = self._live
+        if live is None or live.over or live.invitation is None:
+            raise problem(web.HTTPNotFound, "nobody joins from elsewhere here")
+        return _json(live.invitation)
 
     async def _steer(self, request: web.Request) -> web.StreamResponse:
         self._access.check_control(request)

@@ -40,6 +40,7 @@ function allocated(store, task) {
       const row = place(learner, column);
       return row === undefined || !samples[row] ? 0 : colours[Math.round((32 * samples[row]) / most)];
     },
+    text: (learner, column) => number(samples[place(learner, column)] ?? null),
     words: (learner, column) => {
       const row = place(learner, column);
       const did = trained[row] == null ? "" : `, trained on ${number(trained[row])}`;

@@ -8,7 +8,7 @@ import { Picture } from "./picture.js";
 
 const HEIGHT = 230;
 const DOTS = 60; // with more points than these a line has no dots
-const HELP = ". Arrow keys say values; drag to zoom in, double click to see all.";
+const HELP = ". Arrow keys say values; drag or + to zoom in, double click or Escape to see all.";
 
 /** A chart of lines: {name, colour, points: [x, y], dash?, band?: [low, high], named?}. */
 export class Chart extends Picture {
@@ -38,7 +38,9 @@ export class Chart extends Picture {
   keys(lines) {
     const several = lines.length > 1 || lines[0].named;
     return several
-      ? lines.map(({ name, colour, dash, off }) => ({ name, kind: "line", colour, dash, off }))
+      ? lines
+          .filter(({ points }) => points[0].length)
+          .map(({ name, colour, dash, off }) => ({ name, kind: "line", colour, dash, off }))
       : [];
   }
 
@@ -153,6 +155,7 @@ export class Chart extends Picture {
   #key(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (event.key === "Escape") ((this.range = null), this.#look(null));
+    if (event.key === "+" || event.key === "=") this.#closer();
     if (!step) return;
     event.preventDefault();
     const xs = this.#xs();
@@ -160,6 +163,15 @@ export class Chart extends Picture {
     this.#look(
       xs[here < 0 ? (step > 0 ? 0 : xs.length - 1) : Math.max(0, Math.min(xs.length - 1, here + step))],
     );
+  }
+
+  /** Show half of what is in sight, around where somebody looks. */
+  #closer() {
+    const [from, to] = this.axes.x;
+    const [middle, half] = [this.at ?? (from + to) / 2, (to - from) / 4];
+    const left = Math.min(Math.max(from, middle - half), to - 2 * half);
+    this.range = [left, left + 2 * half];
+    this.show();
   }
 
   /** Every x that is in sight, in order. */

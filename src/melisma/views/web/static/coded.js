@@ -32,11 +32,25 @@ export class Coded {
     this.matrix.draw(() => ({
       names: store.learners,
       columns: store.mostCycles,
-      keys: boxes({ answered: COUNTED, "not needed any more": SITTING, lost: LOST }),
+      keys: this.#keys(),
       cell: (learner, column) => this.#colour(store.turn(0, column + 1, learner)),
       words: (learner, column) => this.#words(store.turn(0, column + 1, learner)),
     }));
     this.charts.draw();
+  }
+
+  /** What the colours in the picture mean. */
+  #keys() {
+    const { turns, outcomes } = this.app.store;
+    const seen = new Set([...new Set(turns.outcome)].map((one) => this.#kind(outcomes[one])));
+    const kinds = { answered: COUNTED, "not needed any more": SITTING, lost: LOST };
+    return boxes(kinds).filter(({ name }) => seen.has(name));
+  }
+
+  #kind(outcome) {
+    if (isIdle(outcome) || outcome === UNDER_WAY) return null;
+    if (outcome === COUNTS) return "answered";
+    return isNeedless(outcome) ? "not needed any more" : "lost";
   }
 
   #colour(row) {

@@ -4,6 +4,7 @@ import { Chart } from "./charts.js";
 import { metricFacts } from "./curves.js";
 import { el } from "./dom.js";
 import { COSTS, number, schemeColour } from "./format.js";
+import { jobText } from "./job.js";
 import { boxes, legend } from "./keys.js";
 import { plain } from "./table.js";
 
@@ -22,16 +23,16 @@ export class Comparison {
     if (told.metric) this.#charts(told.metric);
     this.costs = el("figure", { class: "chart full" });
     const body = el(
-      "div",
+      "main",
       { class: "body" },
       el("h1", {}, title),
       el("p", {}, told.caption),
       told.metric ? el("div", { class: "charts" }, this.byCycle.root, this.byTime.root) : null,
-      plain(["scheme", ...told.titles], told.rows),
+      plain(["scheme", ...told.titles], told.rows, "schemes compared"),
       el("p", { class: "dim" }, told.notes),
       told.costs.length ? this.costs : null,
       el("h2", {}, "The job"),
-      el("pre", { tabindex: "0" }, told.config),
+      ...jobText(told.changed, told.config),
     );
     document.body.append(top, body);
   }

@@ -95,6 +95,7 @@ function columns(app) {
   const of = (name) => (row) => app.store.fog.devices[name]?.[row.i];
   const amount = (title, name, digits = 0) => ({
     title,
+    rank: 1 + ["trained", "collected", "sent", "arrived", "discarded", "cost"].indexOf(name),
     of: of(name),
     text: (row) => number(of(name)(row), digits),
   });

@@ -71,6 +71,13 @@ export const COUNTED = "#009E73";
 const TASKS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288"];
 export const taskColour = (task) => seen(TASKS[task % TASKS.length]);
 
+/** Of learners, in their order; where there are more, hues as far apart as they can be. */
+const LEARNERS = [...TASKS.slice(0, 6), "#AA4499", "#117733", "#999933", "#88CCEE", "#CC6677", "#999999"];
+export const learnerColour = (place, count) =>
+  count <= LEARNERS.length
+    ? seen(LEARNERS[place])
+    : `hsl(${Math.round(137.508 * place) % 360} 65% ${isDark() ? 62 : 42}%)`;
+
 /** Of a fog's costs, and of what becomes of its data. */
 export const COSTS = { process: "#0072B2", transfer: "#E69F00", error: "#D55E00" };
 export const FATES = { kept: "#0072B2", sent: "#E69F00", discarded: "#D55E00" };

@@ -1,8 +1,11 @@
 // The head of the page: which run, how far it is, how well it does.
 
-import { el, say } from "./dom.js";
+import { button, el, say } from "./dom.js";
 import { bytes, chosen_s, metricText, number, plainNumber, span, taskColour } from "./format.js";
 import { columnOf, isAsynchronous } from "./store.js";
+
+/** What a phone shows on demand only. */
+const isMinor = (name) => /^(scheme|deadline of|test loss$|time$|bytes |cost of)/.test(name);
 
 export class Header {
   constructor(app) {
@@ -11,21 +14,30 @@ export class Header {
     this.state = el("span", { class: "state" });
     this.tiles = el("dl", { class: "tiles" });
     this.known = new Map();
+    this.more = button("all figures", () => this.#unfold(), { class: "more", "aria-expanded": "false" });
     this.bar = el("progress", { "aria-label": "cycles done" });
     this.root = el(
       "section",
       { class: "head", "aria-label": "run" },
-      el("div", { class: "row" }, this.title, this.state),
+      el("div", { class: "row" }, this.title, this.state, this.more),
       this.tiles,
       this.bar,
     );
+  }
+
+  /** On a phone there are a few figures first, and all on demand. */
+  #unfold() {
+    const whole = this.root.classList.toggle("whole");
+    this.more.setAttribute("aria-expanded", String(whole));
+    say(this.more, whole ? "fewer figures" : "all figures");
   }
 
   draw() {
     const { store } = this.app;
     const { run } = store;
     say(this.title, run.name ?? run.id);
-    const state = store.lost ? "out of touch" : run.state;
+    const waits = run.state === "running" && store.status?.waiting;
+    const state = store.lost ? "out of touch" : waits ? "waiting" : run.state;
     say(this.state, state);
     this.state.className = `state ${state.replaceAll(" ", "-")}`;
     document.title = `${run.name}: ${this.#where()}`;
@@ -111,6 +123,7 @@ export class Header {
   #rest() {
     const { store } = this.app;
     const { run, status, cost } = store;
+    const needed = status?.waiting?.needed;
     const there = status?.learners
       ? Object.values(status.learners).filter((one) => one.connected).length
       : null;
@@ -118,7 +131,8 @@ export class Header {
       store.now_s ?? Math.max(0, ...store.tasks.map((_, task) => store.last(task, "time_s") ?? 0));
     return {
       learners:
-        (there === null || store.ended ? "" : `${number(there)} of `) + number(store.everybody.length),
+        (there === null || store.ended ? "" : `${number(there)} of `) +
+        number(Math.max(needed ?? 0, store.everybody.length)),
       time: span(time_s),
       ...(cost === null
         ? {}
@@ -137,7 +151,7 @@ export class Header {
       let tile = this.known.get(name);
       if (!tile) {
         const shown = el("dd");
-        tile = { shown, root: el("div", {}, el("dt", {}, name), shown) };
+        tile = { shown, root: el("div", { class: isMinor(name) ? "minor" : "" }, el("dt", {}, name), shown) };
         this.known.set(name, tile);
       }
       say(tile.shown, String(value));

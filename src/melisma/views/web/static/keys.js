@@ -25,6 +25,7 @@ function shown(key, choose) {
   drawMark(sized(canvas, widthOf(key), SIZE), key);
   const [before, behind] = words(key);
   if (!choose) return el("span", {}, before, canvas, behind);
+  if (key.fixed) return el("span", {}, canvas, behind);
   const facts = { type: "button", "aria-pressed": String(!key.off), onclick: () => choose(key) };
   return el("button", { ...facts, title: "show or hide" }, canvas, behind);
 }
@@ -76,6 +77,8 @@ export function drawMark(context, { kind, colour, dash = [], off }) {
   else if (kind === "due") line(context, [middle, 0, middle, SIZE], colour ?? ink("--ink"), [4, 3], 1.2);
   else if (kind === "stroke") stroke(context, middle, 0, SIZE);
   else if (kind === "ramp") shades(context);
+  else if (kind === "point") dot(context, middle, middle, 4, colour);
+  else if (kind === "ring") ring(context, middle, middle, 3.5, colour);
   else ({ arrow, diamond, cross, dot })[kind](context, middle, middle, kind === "dot" ? 3.5 : 4.5);
   context.globalAlpha = 1;
 }
@@ -144,6 +147,14 @@ export function cross(context, x, y, size) {
     context.lineTo(x + size, y - size);
     context.stroke();
   }
+}
+
+export function ring(context, x, y, size, colour) {
+  context.strokeStyle = colour;
+  context.lineWidth = 1.5;
+  context.beginPath();
+  context.arc(x, y, size, 0, 2 * Math.PI);
+  context.stroke();
 }
 
 export function dot(context, x, y, size, colour = SITTING) {

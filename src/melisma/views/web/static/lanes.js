@@ -9,10 +9,14 @@ const PAPER = { width: 720, names: 120, height: 640 };
 
 /** A place is [task, cycle, learner]. */
 export class Lanes {
-  constructor(app) {
+  constructor(app, painted) {
     this.app = app;
+    this.painted = painted; // called after each painting
+    this.seen = new Set(); // names of the marks that are in sight
     this.way = "cycle"; // or "clock"
     this.chosen = null; // a place
+    this.follows = false; // what comes, at the right end
+    this.stood = [0, 0]; // pixels scrolled: a view that is taken off the page forgets them
     this.canvas = el("canvas", { "aria-hidden": "true" });
     this.space = el("div", { class: "space" }, this.canvas);
     const help = "Timeline. Arrow keys move through cycles and learners, plus and minus zoom, 0 shows all.";
@@ -21,8 +25,21 @@ export class Lanes {
       { class: "lanes", tabindex: "0", role: "application", "aria-label": help },
       this.space,
     );
-    this.view.addEventListener("scroll", () => this.soon(), { passive: true });
-    new ResizeObserver(() => this.soon()).observe(this.view);
+    this.view.addEventListener("scroll", () => (this.#stay(), this.soon()), { passive: true });
+    new ResizeObserver(() => this.#resized()).observe(this.view);
+  }
+
+  /** Keep where somebody looks; who looks at the end follows it. */
+  #stay() {
+    const { scrollLeft, scrollTop, scrollWidth, clientWidth } = this.view;
+    if (!clientWidth) return;
+    this.follows = scrollLeft + clientWidth >= scrollWidth - 8;
+    this.stood = [scrollLeft, scrollTop];
+  }
+
+  #resized() {
+    if (this.unit !== undefined && this.follows) this.grow();
+    else this.soon();
   }
 
   /** Paint with the next frame, once. */
@@ -56,14 +73,18 @@ export class Lanes {
     return Math.max(1, this.store.mostCycles);
   }
 
-  /** Widths as at first: about six cycles, or two of the longest. */
+  /** Widths as at first: about six cycles, on a phone three; by the clock six of the longest deadlines. */
   reset() {
     this.lane = LANE;
-    this.width = Math.max(60, Math.min(240, this.room / Math.min(6, this.cycles)));
+    const many = this.room < 500 ? 3 : 6;
+    const cycles = Math.max(this.cycles, this.store.ended ? 1 : (this.store.tasks[0]?.cycles ?? 1));
+    this.width = Math.max(60, Math.min(240, this.room / Math.min(many, cycles)));
     const longest_s = Math.max(...this.store.tasks.map((_, task) => this.store.longestDeadline_s(task)), 1e-3);
     this.perSecond = this.room / Math.min(this.until_s, 6 * longest_s);
     this.spread();
-    if (!this.store.ended) this.view.scrollLeft = this.space.clientWidth;
+    this.follows = !this.store.ended;
+    this.view.scrollLeft = this.follows ? this.view.scrollWidth : 0;
+    this.#stay();
     this.paint();
   }
 
@@ -74,6 +95,7 @@ export class Lanes {
     this.width = Math.min(MOST, this.room / this.cycles);
     this.perSecond = this.room / this.until_s;
     this.spread();
+    this.#stay();
     this.paint();
   }
 
@@ -84,6 +106,7 @@ export class Lanes {
     this.unit = Math.min(this.most, Math.max(this.least, before * factor));
     this.spread();
     this.view.scrollLeft = place * this.unit - at;
+    this.#stay();
     this.paint();
   }
 
@@ -117,12 +140,12 @@ export class Lanes {
     if (this.space.style.height !== height) this.space.style.height = height;
   }
 
-  /** Make room for what came; who looks at the end goes on looking at the end. */
+  /** Make room for what came, and look where one looked before: at the end, or at a place. */
   grow() {
-    const { scrollLeft, scrollWidth, clientWidth } = this.view;
-    const atEnd = scrollLeft + clientWidth >= scrollWidth - 8;
     this.spread();
-    if (atEnd && !this.store.ended) this.view.scrollLeft = this.view.scrollWidth;
+    const [left, top] = this.stood;
+    this.view.scrollLeft = this.follows ? this.view.scrollWidth : left;
+    this.view.scrollTop = top;
     this.paint();
   }
 
@@ -142,6 +165,8 @@ export class Lanes {
     scene.paint(context);
     if (this.chosen) scene.ring(context, this.chosen);
     this.isCoarse = scene.coarse;
+    this.seen = scene.seen;
+    this.painted();
   }
 
   /** What is in sight, as wide as paper is, and whole cycles. */
@@ -179,5 +204,6 @@ export class Lanes {
       this.view.scrollLeft += x + Math.min(width, clientWidth - this.names) - clientWidth + 10;
     if (y < HEAD) this.view.scrollTop += y - HEAD;
     else if (y + this.lane > clientHeight) this.view.scrollTop += y + this.lane - clientHeight;
+    this.#stay();
   }
 }

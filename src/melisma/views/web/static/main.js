@@ -8,6 +8,7 @@ import { Line } from "./live.js";
 import { Steering } from "./steering.js";
 import { Store } from "./store.js";
 import { Views } from "./views.js";
+import { Waiting } from "./waiting.js";
 
 const TICK_MS = 250;
 const RUNS_MS = 15_000;
@@ -39,7 +40,7 @@ class App {
       this.link,
       theme,
     );
-    this.body = el("div", { class: "body" });
+    this.body = el("main", { class: "body" });
     document.body.append(this.top, this.body);
   }
 
@@ -47,8 +48,9 @@ class App {
   open(store) {
     this.store = store;
     this.header = new Header(this);
+    this.waiting = new Waiting(this);
     this.views = new Views(this);
-    this.body.replaceChildren(this.header.root, this.steering.root, this.views.root);
+    this.body.replaceChildren(this.header.root, this.steering.root, this.waiting.root, this.views.root);
     this.seen = null;
     this.changed();
   }
@@ -64,6 +66,7 @@ class App {
     if (!this.store) return;
     this.header.draw();
     this.steering.draw();
+    this.waiting.draw();
     const seen = [this.store.version, this.other?.run.id, document.documentElement.dataset.theme].join();
     if (seen === this.seen) this.views.tick();
     else this.views.draw();

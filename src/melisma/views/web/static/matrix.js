@@ -1,9 +1,10 @@
 // A matrix of cells, learners down and cycles across, that says what a cell is.
 
 import { everySo } from "./axes.js";
-import { pixels, say } from "./dom.js";
+import { pixels, say, textWidth } from "./dom.js";
 import { font, ink, number, short } from "./format.js";
 import { Picture } from "./picture.js";
+import { hideTip, showTip } from "./tip.js";
 
 const HEAD = 20;
 const LEFT = 140; // pixels of names
@@ -13,7 +14,8 @@ const NAMED = 11; // a cell of fewer pixels has no room for a name beside it
 
 /**
  * Draws {names, columns, cell, words, keys, heads}: `cell(row, column)` gives a pixel, 0 for nothing,
- * `words(row, column)` what it is; `heads` are names of columns where they are not numbers.
+ * `words(row, column)` what it is, `text(row, column)` a number to stand in it where there is room; `heads` are
+ * names of columns where they are not numbers.
  */
 export class Matrix extends Picture {
   constructor({ title, note = "", across = "cycle" }) {
@@ -21,6 +23,7 @@ export class Matrix extends Picture {
     this.across = across;
     this.at = null;
     this.canvas.addEventListener("pointermove", (event) => this.#point(event));
+    this.canvas.addEventListener("pointerleave", hideTip);
     this.canvas.addEventListener("keydown", (event) => this.#key(event));
   }
 
@@ -59,6 +62,7 @@ export class Matrix extends Picture {
     const [across, down] = [data.columns * this.step, data.names.length * this.lane];
     context.drawImage(picture, this.left, this.head, across, down);
     this.#grid(context, data);
+    if (data.text && this.lane >= 16) this.#texts(context, data);
     if (this.lane >= NAMED) this.#names(context, data.names);
   }
 
@@ -92,6 +96,25 @@ export class Matrix extends Picture {
       context.fillRect(left, head + i * lane - 1, columns * step, 1);
   }
 
+  /** Numbers in cells, if the longest fits: light on dark colours, dark on light ones. */
+  #texts(context, { names, columns, cell, text }) {
+    if (this.step < 22) return;
+    const texts = names.map((_, row) => Array.from({ length: columns }, (_, column) => text(row, column)));
+    const widest = Math.max(...texts.flat().map((one) => textWidth(one, font(11))));
+    if (widest + 6 > this.step) return;
+    Object.assign(context, { font: font(11), textAlign: "center" });
+    texts.forEach((line, row) =>
+      line.forEach((one, column) => {
+        const colour = cell(row, column);
+        if (!colour) return;
+        context.fillStyle = isPale(colour) ? "#000" : "#fff";
+        const x = this.left + (column + 0.5) * this.step;
+        context.fillText(one, x, this.head + (row + 0.5) * this.lane);
+      }),
+    );
+    context.font = font();
+  }
+
   #names(context, names) {
     context.textAlign = "right";
     context.fillStyle = ink("--dim");
@@ -114,14 +137,19 @@ export class Matrix extends Picture {
     const box = this.canvas.getBoundingClientRect();
     const row = Math.floor((event.clientY - box.top - this.head) / this.lane);
     const column = Math.floor((event.clientX - box.left - this.left) / this.step);
-    if (row in this.data.names && column >= 0 && column < this.data.columns) this.#tell(row, column);
+    if (row in this.data.names && column >= 0 && column < this.data.columns) {
+      const [head, words] = this.#tell(row, column);
+      showTip(event, [head, words]);
+    } else hideTip();
   }
 
   #tell(row, column) {
     const { names, heads, cell, words } = this.data;
     this.at = [row, column];
     const where = heads ? `to ${heads[column]}` : `${this.across} ${number(column + 1)}`;
-    say(this.said, `${names[row]}, ${where}: ${cell(row, column) ? words(row, column) : "nothing"}`);
+    const told = [`${names[row]}, ${where}`, cell(row, column) ? words(row, column) : "nothing"];
+    say(this.said, told.join(": "));
+    return told;
   }
 
   #key(event) {
@@ -134,4 +162,10 @@ export class Matrix extends Picture {
     this.#tell(within(row + move[0], this.data.names.length), within(column + move[1], this.data.columns));
     this.show();
   }
+}
+
+/** Whether black is easier to read on a pixel than white: by its relative luminance. */
+function isPale(pixel) {
+  const [red, green, blue] = [0, 8, 16].map((shift) => (((pixel >>> shift) & 255) / 255) ** 2.2);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18;
 }

@@ -3,12 +3,26 @@
 import { Axes } from "./axes.js";
 import { Chart } from "./charts.js";
 import { el, say } from "./dom.js";
-import { TRAINING, chosen_s, font, ink, mean, number, percent, schemeColour } from "./format.js";
-import { boxes, line } from "./keys.js";
+import {
+  chosen_s,
+  font,
+  ink,
+  learnerColour,
+  mean,
+  number,
+  percent,
+  schemeColour,
+  seconds,
+  short,
+} from "./format.js";
+import { dot, line, ring } from "./keys.js";
 import { Picture } from "./picture.js";
+import { hideTip, showTip } from "./tip.js";
 
 const SIZE = 360;
 const POINTS = 20_000; // of more, every so many
+const NAMED = 16; // learners in the legend; of more, who points at a dot is told whose it is
+const NEAR = 14; // pixels from a dot
 
 export class Predictions {
   constructor(app) {
@@ -79,15 +93,44 @@ function byCycle({ turns: { cycle, predicted_s, measured_s } }, rows) {
   return [cycles, cycles.map((one) => mean(groups.get(one)))];
 }
 
-/** A point for each learner in each cycle, and the deadlines. */
+/** A point for each learner in each cycle, in the learner's colour, and the deadlines. */
 class Scatter extends Picture {
   constructor() {
-    super({ title: "Each learner in each cycle" });
+    super({ title: "Each learner in each cycle", help: ". Arrow keys go through cycles and learners." });
+    this.hidden = new Set(); // names of learners
+    this.at = null; // a row that is looked at
+    this.canvas.addEventListener("pointermove", (event) => this.#point(event));
+    this.canvas.addEventListener("pointerleave", () => (hideTip(), this.#look(null)));
+    this.canvas.addEventListener("keydown", (event) => this.#key(event));
   }
 
-  keys({ store, rows }) {
+  draw(source) {
+    super.draw(() => {
+      const { store, rows } = source();
+      const { learner } = store.turns;
+      const places = [...new Set(rows.map((row) => learner[row]))].sort((one, two) => one - two);
+      const colours = new Map(places.map((place, i) => [place, learnerColour(i, places.length)]));
+      const shown = rows.filter((row) => !this.hidden.has(store.learners[learner[row]]));
+      return { store, rows, shown, colours };
+    });
+  }
+
+  keys({ store, rows, colours }) {
+    const own = [...colours].map(([place, colour]) => {
+      const name = store.learners[place];
+      return { name: short(name), whole: name, kind: "point", colour, off: this.hidden.has(name) };
+    });
     const stopped = rows.some((row) => store.turns.halted[row]);
-    return stopped ? boxes({ finished: TRAINING, halted: ink("--ink") }) : [];
+    return [
+      ...(own.length <= NAMED ? own : []),
+      ...(stopped ? [{ name: "halted", kind: "ring", colour: ink("--ink"), fixed: true }] : []),
+    ];
+  }
+
+  /** Show a learner's points, or hide them. */
+  choose({ whole }) {
+    if (!this.hidden.delete(whole)) this.hidden.add(whole);
+    super.draw(this.source);
   }
 
   height(width) {
@@ -98,34 +141,104 @@ class Scatter extends Picture {
     return { width: SIZE + 20, height: SIZE };
   }
 
-  paint(context, width, height, { store, rows }) {
-    const { predicted_s, measured_s, halted } = store.turns;
-    const last = rows.reduce((found, row) => Math.max(found, predicted_s[row], measured_s[row]), 0);
+  paint(context, width, height, { store, rows, shown, colours }) {
+    const { predicted_s, measured_s, halted, learner } = store.turns;
+    const [first, last] = rows.reduce(
+      ([low, high], row) => [
+        Math.min(low, predicted_s[row], measured_s[row]),
+        Math.max(high, predicted_s[row], measured_s[row]),
+      ],
+      [Infinity, 0],
+    );
     // Of deadlines that are far off a picture would show nothing else.
     const deadlines = [...new Set(store.tasks.map((task) => task.deadline_s))].filter(
       (one) => one !== null && one < 3 * last,
     );
-    const range = [0, 1.05 * Math.max(last, ...deadlines)];
+    const most = Math.max(last, ...deadlines);
+    const range = first > most / 2 ? [first - 0.1 * (most - first), most + 0.1 * (most - first)] : [0, 1.05 * most];
     const labels = ["predicted (s)", "measured (s)"];
-    const axes = new Axes({ width: Math.min(width, SIZE + 20), height, x: range, y: range, labels });
-    axes.draw(context);
-    line(context, [...axes.at(0, 0), ...axes.at(range[1], range[1])], ink("--dim"));
-    for (const one of deadlines) due(context, axes, range[1], one);
-    const size = rows.length > 2000 ? 2 : 4;
-    context.globalAlpha = Math.min(0.7, Math.max(0.06, 400 / Math.min(rows.length, POINTS)));
-    const every = Math.ceil(rows.length / POINTS);
-    for (let i = 0; i < rows.length; i += every) {
-      const [x, y] = axes.at(predicted_s[rows[i]], measured_s[rows[i]]);
-      context.fillStyle = halted[rows[i]] ? ink("--ink") : TRAINING;
-      context.fillRect(x - size / 2, y - size / 2, size, size);
+    this.axes = new Axes({ width: Math.min(width, SIZE + 20), height, x: range, y: range, labels });
+    this.axes.draw(context);
+    line(context, [...this.axes.at(range[0], range[0]), ...this.axes.at(range[1], range[1])], ink("--dim"));
+    for (const one of deadlines) due(context, this.axes, range, one);
+    const size = shown.length > 2000 ? 2 : 4;
+    context.globalAlpha = Math.min(0.8, Math.max(0.1, 600 / Math.min(shown.length, POINTS)));
+    const every = Math.ceil(shown.length / POINTS);
+    for (let i = 0; i < shown.length; i += every) {
+      const row = shown[i];
+      const [x, y] = this.axes.at(predicted_s[row], measured_s[row]);
+      const colour = colours.get(learner[row]);
+      if (halted[row]) ring(context, x, y, size - 0.5, colour);
+      else if (size > 2) dot(context, x, y, 2.8, colour);
+      else ((context.fillStyle = colour), context.fillRect(x - 1, y - 1, 2, 2));
     }
     context.globalAlpha = 1;
   }
+
+  overlay(context, { store: { turns } }) {
+    if (this.at === null) return;
+    const spot = this.axes.at(turns.predicted_s[this.at], turns.measured_s[this.at]);
+    ring(context, ...spot, 6, ink("--ink"));
+  }
+
+  #point(event) {
+    if (!this.axes) return;
+    const box = this.canvas.getBoundingClientRect();
+    const row = this.#nearest(event.clientX - box.left, event.clientY - box.top);
+    if (row === null) hideTip();
+    this.#look(row);
+    if (row !== null) showTip(event, this.#words(row));
+  }
+
+  /** The point that is nearest to a place, if one is near. */
+  #nearest(x, y) {
+    const { store, shown } = this.data;
+    const { predicted_s, measured_s } = store.turns;
+    let [best, least] = [null, NEAR ** 2];
+    for (const row of shown) {
+      const [px, py] = this.axes.at(predicted_s[row], measured_s[row]);
+      const far = (px - x) ** 2 + (py - y) ** 2;
+      if (far < least) [best, least] = [row, far];
+    }
+    return best;
+  }
+
+  #words(row) {
+    const { learners, turns } = this.data.store;
+    return [
+      `${learners[turns.learner[row]]}, cycle ${number(turns.cycle[row])}`,
+      `predicted ${seconds(turns.predicted_s[row])}`,
+      `measured ${seconds(turns.measured_s[row])}${turns.halted[row] ? " (halted)" : ""}`,
+    ];
+  }
+
+  #look(row) {
+    if (row === this.at) return;
+    this.at = row;
+    say(this.said, row === null ? "" : this.#words(row).join(", "));
+    this.show();
+  }
+
+  /** Left and right: the learner's other cycles; up and down: other learners. */
+  #key(event) {
+    const move = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const { shown, store } = this.data;
+    if (!move || !shown.length) return;
+    event.preventDefault();
+    const { learner, cycle } = store.turns;
+    if (this.at === null || !shown.includes(this.at)) return this.#look(shown[0]);
+    const sideways = event.key === "ArrowRight" || event.key === "ArrowLeft";
+    const [along, across] = sideways ? [cycle, learner] : [learner, cycle];
+    const next = shown
+      .filter((row) => across[row] === across[this.at] && move * (along[row] - along[this.at]) > 0)
+      .sort((one, two) => move * (along[one] - along[two]))[0];
+    if (next !== undefined) this.#look(next);
+  }
 }
 
-function due(context, axes, most, deadline_s) {
-  line(context, [...axes.at(0, deadline_s), ...axes.at(most, deadline_s)], ink("--ink"), [4, 3], 1.2);
+function due(context, axes, [from, to], deadline_s) {
+  line(context, [...axes.at(from, deadline_s), ...axes.at(to, deadline_s)], ink("--ink"), [4, 3], 1.2);
   Object.assign(context, { font: font(), textAlign: "left", fillStyle: ink("--ink") });
-  const [x, y] = axes.at(0, deadline_s);
+  const [x, y] = axes.at(from, deadline_s);
   context.fillText(`deadline ${chosen_s(deadline_s)}`, x + 4, y - 8);
 }

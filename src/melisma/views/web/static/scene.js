@@ -4,7 +4,7 @@ import { everySo } from "./axes.js";
 import { pixels } from "./dom.js";
 import { chosen_s, font, ink, number, short, taskColour } from "./format.js";
 import { line } from "./keys.js";
-import { cellPixel, drawTurn, end_s, marksOf } from "./turns.js";
+import { cellPixel, drawTurn, end_s, noteMarks } from "./turns.js";
 
 export const HEAD = 40; // pixels of the lines with cycles and times
 export const LANE = 22; // of a lane
@@ -40,6 +40,7 @@ export class Scene {
     this.coarse = !this.clock && (this.unit < BARS || this.lane < 7); // cells in place of bars
     this.first = Math.max(0, Math.floor(this.top / this.lane));
     this.last = Math.min(store.learners.length, Math.ceil((this.top + this.height - HEAD) / this.lane));
+    this.seen = new Set(); // names of the marks that were painted
     this.inner = this.unit - Math.min(10, 0.1 * this.unit); // of a cycle, without the gap to the next
   }
 
@@ -95,13 +96,6 @@ export class Scene {
     });
   }
 
-  /** Names of the marks that are in sight. */
-  marks() {
-    const seen = new Set();
-    this.each((row) => marksOf(this.store, row).forEach((name) => seen.add(name)));
-    return seen;
-  }
-
   #byCycle(context) {
     const { store, inner } = this;
     const scale = inner / spanOf(store, 0);
@@ -112,6 +106,7 @@ export class Scene {
         const x = this.x(cycle - 1);
         const place = { x, y: this.y(lane), height: this.lane, scale, right: x + inner };
         drawTurn(context, store, row, place);
+        noteMarks(this.seen, store, row);
       });
     for (let cycle = from; cycle <= to && this.unit >= BARS; cycle++) this.#limits(context, cycle, scale);
   }
@@ -122,7 +117,7 @@ export class Scene {
     if (to < from || last <= first) return;
     const picture = pixels(to - from + 1, last - first, (row, column) => {
       const cycle = from + column;
-      return cellPixel(store, store.turn(0, cycle, first + row), store.deadline_s(0, cycle));
+      return cellPixel(store, store.turn(0, cycle, first + row), store.deadline_s(0, cycle), this.seen);
     });
     const [width, height] = [picture.width * this.unit, picture.height * lane];
     context.imageSmoothingEnabled = false;
@@ -141,11 +136,16 @@ export class Scene {
     const gap = x - Math.min(5, 0.05 * this.unit);
     line(context, [gap, HEAD, gap, bottom], this.inks.line, [], 1.2);
     const due = x + store.deadline_s(0, cycle) * scale;
-    if (due <= x + this.inner) line(context, [due, HEAD, due, bottom], this.inks.ink, [4, 3], 1.2);
+    if (due <= x + this.inner) {
+      line(context, [due, HEAD, due, bottom], this.inks.ink, [4, 3], 1.2);
+      this.seen.add("due");
+    }
     const row = store.kind === "coded" ? store.cycleAt[0]?.[cycle] : undefined;
     const known_s = row === undefined ? null : store.cycles.cycle_s[row];
     const known = x + known_s * scale;
-    if (known_s != null) line(context, [known, HEAD, known, bottom], GREEN, [], 1.2);
+    if (known_s == null) return;
+    line(context, [known, HEAD, known, bottom], GREEN, [], 1.2);
+    this.seen.add("known");
   }
 
   /** Cycles, and below them how long their panels are. */
@@ -190,7 +190,9 @@ export class Scene {
     const y = this.y(lane);
     const place = { x, y, height: this.lane, scale: this.unit, right: Infinity, colour };
     drawTurn(context, this.store, row, place);
+    noteMarks(this.seen, this.store, row);
     if (this.unit * deadline_s < 24) return;
+    this.seen.add("due");
     const due = x + deadline_s * this.unit;
     line(context, [due, y + 1, due, y + this.lane - 1], colour ?? this.inks.ink, [3, 2], 1.2);
   }

@@ -5,22 +5,25 @@ import { say } from "./dom.js";
 import { number } from "./format.js";
 import { boxes } from "./keys.js";
 import { Picture } from "./picture.js";
+import { hideTip, showTip } from "./tip.js";
 
 const HEIGHT = 240;
 
 export class Stack extends Picture {
   constructor({ title, x, y, colours, digits = 0 }) {
-    super({ title });
+    super({ title, help: ". Arrow keys say the values of a bar." });
     Object.assign(this, { across: x, up: y, colours, digits });
     this.canvas.addEventListener("pointermove", (event) => this.#point(event));
+    this.canvas.addEventListener("pointerleave", hideTip);
+    this.canvas.addEventListener("keydown", (event) => this.#key(event));
   }
 
   isEmpty({ numbers }) {
     return !numbers.length;
   }
 
-  keys() {
-    return boxes(this.colours);
+  keys({ layers }) {
+    return boxes(this.colours).filter(({ name }) => layers[name]?.some(Boolean));
   }
 
   height() {
@@ -55,11 +58,26 @@ export class Stack extends Picture {
   }
 
   #point(event) {
-    const { numbers, layers } = this.data;
+    const { numbers } = this.data;
     const x = event.clientX - this.canvas.getBoundingClientRect().left;
     const i = numbers.indexOf(Math.round(this.axes.valueAt(x)));
-    if (i < 0) return;
+    if (i < 0) return hideTip();
+    showTip(event, [`${this.across} ${number(numbers[i])}`, ...this.#tell(i)]);
+  }
+
+  #key(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step || !this.data?.numbers.length) return;
+    event.preventDefault();
+    this.#tell(Math.max(0, Math.min(this.data.numbers.length - 1, (this.at ?? -1) + step)));
+  }
+
+  /** Say what a bar is made of. */
+  #tell(i) {
+    const { numbers, layers } = this.data;
     const parts = Object.entries(layers).map(([name, layer]) => `${name} ${number(layer[i], this.digits)}`);
+    this.at = i;
     say(this.said, `${this.across} ${number(numbers[i])}: ${parts.join(", ")}`);
+    return parts;
   }
 }

@@ -3,7 +3,8 @@
 import { button, el, say } from "./dom.js";
 
 /**
- * Columns are {title, of(row) → value, text?(row) → string, name?: true, node?(row) → element}.
+ * Columns are {title, of(row) → value, text?(row) → string, name?: true, node?(row) → element, rank?}. Where there is
+ * no room for all of them, those of the highest rank are hidden first.
  * Rows are found again by `key(row)`.
  */
 export class Table {
@@ -21,6 +22,13 @@ export class Table {
       el("thead", {}, el("tr", {}, ...this.heads)),
       this.body,
     );
+    this.wide = el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, table);
+    this.fit = new Fit(
+      this.wide,
+      table,
+      columns.map((column) => (column.name || column.node ? 0 : (column.rank ?? 5))),
+      columns.map((column) => column.title),
+    );
     const input = el("input", {
       type: "search",
       placeholder: "filter",
@@ -30,15 +38,16 @@ export class Table {
     this.root = el(
       "div",
       {},
-      filter ? el("div", { class: "row" }, input) : null,
-      el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, table),
+      el("div", { class: "row over" }, filter ? input : null, this.fit.button),
+      this.wide,
       this.more,
     );
   }
 
   #head(column) {
     const head = el("th", { scope: "col", "aria-sort": "none" });
-    head.append(button(column.title, () => this.#turn(column), { title: column.hint }));
+    if (column.node) head.append(el("span", { class: "unseen" }, column.title));
+    else head.append(button(column.title, () => this.#turn(column), { title: column.hint }));
     return head;
   }
 
@@ -69,6 +78,7 @@ export class Table {
     for (const [key, line] of this.#lines) {
       if (!kept.has(line)) (line.tr.remove(), this.#lines.delete(key));
     }
+    this.fit.draw();
     this.more.hidden = shown.length === rows.length;
     say(this.more, `Shown are ${shown.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")}.`);
   }
@@ -78,7 +88,7 @@ export class Table {
     let line = this.#lines.get(key);
     if (!line) {
       const cells = this.columns.map((column) =>
-        el(column.name ? "th" : "td", column.name ? { scope: "row" } : {}),
+        el(column.name ? "th" : "td", column.name ? { scope: "row" } : { class: column.node ? "act" : null }),
       );
       line = { tr: el("tr", {}, ...cells), cells };
       this.#lines.set(key, line);
@@ -120,7 +130,7 @@ function compared(one, two, way) {
 }
 
 /** A table that stays as it is; a row that is short ends in a text. */
-export function plain(titles, rows) {
+export function plain(titles, rows, label) {
   const head = el("tr", {}, ...titles.map((title) => el("th", { scope: "col" }, title)));
   const cell = (text, row) =>
     row.length < titles.length
@@ -128,9 +138,76 @@ export function plain(titles, rows) {
       : el("td", {}, text);
   const line = (row) =>
     el("tr", {}, el("th", { scope: "row" }, row[0]), ...row.slice(1).map((text) => cell(text, row)));
-  return el(
-    "div",
-    { class: "wide", tabindex: "0" },
-    el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows.map(line))),
-  );
+  const table = el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows.map(line)));
+  const wide = el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, table);
+  const fit = new Fit(wide, table, [...titles.keys()], titles);
+  return el("div", {}, el("div", { class: "row over" }, fit.button), wide);
+}
+
+/**
+ * Hides the columns of a table that matter least until it is as wide as its place; a button shows all of them.
+ * Columns of rank 0 stay, of the others those of the highest rank go first.
+ */
+class Fit {
+  #hidden = new Set(); // places of columns
+  #width = 0;
+
+  constructor(wide, table, ranks, titles) {
+    Object.assign(this, { wide, table, ranks, titles, all: false });
+    this.button = button("", () => this.#turn(), { class: "small more", hidden: true });
+    new ResizeObserver(() => this.wide.clientWidth !== this.#width && this.#measure()).observe(wide);
+  }
+
+  /** Rows came or changed. */
+  draw() {
+    if (!this.wide.clientWidth) return;
+    if (!this.all && this.wide.scrollWidth > this.wide.clientWidth + 1) this.#measure();
+    else this.#apply();
+  }
+
+  #turn() {
+    this.all = !this.all;
+    this.#measure();
+  }
+
+  /** Find out which columns have room; a table that is too wide has each as wide as it needs. */
+  #measure() {
+    this.#width = this.wide.clientWidth;
+    if (!this.#width) return;
+    this.#hidden.clear();
+    this.#apply();
+    let over = this.wide.scrollWidth - this.wide.clientWidth;
+    const heads = this.table.tHead.rows[0].cells;
+    const widths = Array.from(heads, (head) => head.getBoundingClientRect().width);
+    const order = this.ranks
+      .map((rank, place) => [rank, place])
+      .filter(([rank]) => rank)
+      .sort((one, two) => two[0] - one[0] || two[1] - one[1]);
+    for (const [, place] of order) {
+      if (over <= 1) break;
+      over -= widths[place];
+      this.#hidden.add(place);
+    }
+    this.#say();
+    if (this.all) this.#hidden.clear();
+    this.#apply();
+  }
+
+  #say() {
+    const count = this.#hidden.size;
+    this.button.hidden = !count;
+    this.button.setAttribute("aria-expanded", String(this.all));
+    this.button.title = [...this.#hidden].sort((a, b) => a - b).map((place) => this.titles[place]).join(", ");
+    say(this.button, this.all ? "fewer columns" : `${count} more ${count > 1 ? "columns" : "column"}`);
+  }
+
+  #apply() {
+    for (const row of this.table.rows) {
+      if (row.cells.length < this.ranks.length) continue; // ends in a text
+      for (let place = 0; place < row.cells.length; place++) {
+        const hidden = this.#hidden.has(place);
+        if (row.cells[place].hidden !== hidden) row.cells[place].hidden = hidden;
+      }
+    }
+  }
 }

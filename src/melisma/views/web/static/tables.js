@@ -13,6 +13,13 @@ const column = (title, name, text, facts = {}) => ({
   ...facts,
 });
 
+/** Columns, with their ranks where there is no room for all: the first of these titles matter most. */
+const ranked = (columns, titles) =>
+  columns.map((one) => {
+    const place = titles.findIndex((title) => one.title.startsWith(title));
+    return { ...one, rank: 1 + (place < 0 ? titles.length : place) };
+  });
+
 export class Learners {
   constructor(app) {
     this.app = app;
@@ -106,14 +113,16 @@ export class Learners {
       ...(may
         ? [
             {
-              title: "",
+              title: "expel",
               of: () => 0,
-              node: (row) => button("Expel …", () => app.steering.expel(row.name), { class: "small" }),
+              node: ({ name }) =>
+                button("Expel …", () => app.steering.expel(name), { class: "small", "aria-label": `Expel ${name} …` }),
             },
           ]
         : []),
     ];
-    this.table = new Table(columns, (row) => row.name, { label: "learners", filter: true });
+    const first = ["state", "task", "trained", "update", "late", "last seen", "allocated", "dropped", "option"];
+    this.table = new Table(ranked(columns, first), (row) => row.name, { label: "learners", filter: true });
     this.root.replaceChildren(this.table.root);
   }
 }
@@ -143,7 +152,8 @@ export class Tasks {
       column("cost of a cycle", "cost", (value) => number(value, 1)),
       { title: "serving now", of: (row) => row.serving, look: () => "wrap" },
     ];
-    this.table = new Table(columns, (row) => row.name, { label: "tasks" });
+    const first = [columns[3].title, "cycles", "learners now", "loss", "deadline", "cost", "serving"];
+    this.table = new Table(ranked(columns, first), (row) => row.name, { label: "tasks" });
     this.root.replaceChildren(
       el("figcaption", {}, "Tasks, and who serves them"),
       this.table.root,
@@ -189,7 +199,7 @@ function served({ titles, rows }) {
   const told = "Means over the cycles of a task; halted learners count until the deadline.";
   return [
     el("figcaption", {}, "How well they were served"),
-    plain(["task", ...titles], rows),
+    plain(["task", ...titles], rows, "How well they were served"),
     el("p", { class: "dim" }, told),
   ];
 }
@@ -205,7 +215,7 @@ export class Cycles {
     this.shape = shape;
     const columns = [
       column("cycle", "cycle", (value) => number(value)),
-      column("task", "task", String),
+      ...(this.app.store.tasks.length > 1 ? [column("task", "task", String)] : []),
       column("time", "time_s", seconds),
       ...besideLoss(this.app.store.metrics).map((metric) =>
         column(metric.name, columnOf(metric), (value) => metricText(metric, value, 2), {
@@ -225,7 +235,10 @@ export class Cycles {
       column("off", "off", (value) => percent(value), { hint: "how far predictions were off" }),
       column("cost", "cost", (value) => number(value, 1)),
     ];
-    this.table = new Table(columns, (row) => `${row.task} ${row.cycle}`, { label: "cycles", most: 200 });
+    const metrics = besideLoss(this.app.store.metrics).map(({ name }) => name);
+    const first = ["cycle", "task", ...metrics, "loss", "counted", "lost", "time", "length"];
+    const key = (row) => `${row.task} ${row.cycle}`;
+    this.table = new Table(ranked(columns, first), key, { label: "cycles", most: 200 });
     this.root.replaceChildren(this.table.root);
   }
 
@@ -271,7 +284,7 @@ export class Incidents {
       { title: "what", of: (row) => row.what, look: (row) => `is ${row.what}` },
       { title: "why", of: (row) => row.why, look: () => "wrap" },
     ];
-    this.table = new Table(columns, (row) => row.i, {
+    this.table = new Table(ranked(columns, ["what", "why", "cycle"]), (row) => row.i, {
       label: "incidents",
       filter: true,
       words: true,

@@ -5,17 +5,27 @@ import { chosen_s, number, onPaper, short, taskColour } from "./format.js";
 import { legend } from "./keys.js";
 import { Lanes } from "./lanes.js";
 import { printed, saver } from "./paper.js";
+import { hideTip, showTip } from "./tip.js";
 import { MARKS, cellKeys, describe } from "./turns.js";
+
+const TELL_MS = 150;
 
 export class Timeline {
   title = "Timeline";
 
   constructor(app) {
     this.app = app;
-    this.lanes = new Lanes(app);
+    this.lanes = new Lanes(app, () => this.#tellSoon());
     this.said = el("p", { class: "said", "aria-live": "polite" });
-    this.tip = el("div", { class: "tip", hidden: true });
-    this.root = el("section", { class: "timeline" }, this.#tools(), this.lanes.view, this.said, this.tip);
+    this.legend = el("div", { class: "legend" });
+    this.root = el(
+      "section",
+      { class: "timeline", "aria-label": this.title },
+      this.#tools(),
+      this.lanes.view,
+      el("div", { class: "row under" }, this.legend, saver(this)),
+      this.said,
+    );
     this.#listen();
   }
 
@@ -24,7 +34,6 @@ export class Timeline {
       cycle: button("by cycle", () => this.#way("cycle"), { "aria-pressed": "true" }),
       clock: button("by clock", () => this.#way("clock"), { "aria-pressed": "false" }),
     };
-    this.legend = el("div", { class: "legend" });
     return el(
       "div",
       { class: "row tools" },
@@ -34,11 +43,9 @@ export class Timeline {
         { class: "joined" },
         button("−", () => this.#zoom(1 / 1.5), { "aria-label": "zoom out", title: "zoom out (−)" }),
         button("+", () => this.#zoom(1.5), { "aria-label": "zoom in", title: "zoom in (+)" }),
-        button("all", () => this.#fit(), { title: "show all of it (0)" }),
-        button("reset", () => this.#see(() => this.lanes.reset()), { title: "as it was at first" }),
+        button("all", () => this.lanes.fit(), { title: "show all of it (0)" }),
+        button("reset", () => this.lanes.reset(), { title: "as it was at first" }),
       ),
-      saver(this),
-      this.legend,
     );
   }
 
@@ -46,7 +53,7 @@ export class Timeline {
     const { view } = this.lanes;
     view.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     view.addEventListener("pointermove", (event) => this.#hover(event));
-    view.addEventListener("pointerleave", () => (this.tip.hidden = true));
+    view.addEventListener("pointerleave", hideTip);
     view.addEventListener("click", (event) => this.#choose(this.lanes.at(event)));
     view.addEventListener("keydown", (event) => this.#key(event));
   }
@@ -59,27 +66,19 @@ export class Timeline {
     for (const [name, one] of Object.entries(this.ways))
       one.setAttribute("aria-pressed", String(name === way));
     this.lanes.way = way;
-    this.#see(() => this.lanes.reset());
-  }
-
-  /** Do something to the lanes, and say what is seen then. */
-  #see(change) {
-    change();
-    this.#tell();
+    this.lanes.reset();
   }
 
   #zoom(factor, at) {
-    this.#see(() => this.lanes.zoom(factor, at));
-  }
-
-  #fit() {
-    this.#see(() => this.lanes.fit());
+    this.lanes.zoom(factor, at);
   }
 
   draw() {
+    this.root.hidden = !this.store.mostCycles;
     if (!this.lanes.view.clientWidth) return;
     if (this.drawnFor !== this.store) this.#begin();
-    this.#see(() => this.lanes.grow());
+    this.lanes.grow();
+    this.#tell();
   }
 
   /** Another run than before. */
@@ -103,19 +102,9 @@ export class Timeline {
   }
 
   #hover(event) {
-    const place = event.pointerType === "touch" ? null : this.lanes.at(event);
-    this.tip.hidden = place === null;
-    if (!place) return;
-    const words = this.#words(place);
-    this.tip.replaceChildren(
-      el("strong", {}, words[0]),
-      ...words.slice(1).map((line) => el("div", {}, line)),
-    );
-    const { width, height } = this.tip.getBoundingClientRect();
-    const left = Math.min(event.clientX + 14, window.innerWidth - width - 8);
-    const below = event.clientY + 16 + height < window.innerHeight;
-    this.tip.style.left = `${Math.max(4, left)}px`;
-    this.tip.style.top = `${below ? event.clientY + 16 : event.clientY - height - 10}px`;
+    const place = this.lanes.at(event);
+    if (place) showTip(event, this.#words(place));
+    else hideTip();
   }
 
   #choose(place) {
@@ -144,7 +133,7 @@ export class Timeline {
       "+": () => this.#zoom(1.5),
       "=": () => this.#zoom(1.5),
       "-": () => this.#zoom(1 / 1.5),
-      0: () => this.#fit(),
+      0: () => this.lanes.fit(),
       Escape: () => this.#choose(null),
     };
     if (!moves[event.key]) return;
@@ -177,9 +166,15 @@ export class Timeline {
     return there[Math.max(0, Math.min(there.length - 1, here + step))];
   }
 
-  /** Say what the marks mean, if that is not said already. */
+  /** Once nobody scrolls any more: a legend that is made anew on the way would hold frames up. */
+  #tellSoon() {
+    clearTimeout(this.telling);
+    this.telling = setTimeout(() => this.#tell(), TELL_MS);
+  }
+
+  /** Say what the marks in sight mean, if that is not said already. */
   #tell() {
-    const keys = this.#keys(this.lanes.isCoarse);
+    const keys = this.#keys(this.lanes.isCoarse, this.lanes.seen);
     const shape = JSON.stringify([document.documentElement.dataset.theme, keys]);
     if (this.shape === shape) return;
     this.shape = shape;
@@ -188,10 +183,10 @@ export class Timeline {
     this.legend = made;
   }
 
-  /** Keys of all marks, or of those that are `seen`; of several tasks, which colour is whose. */
-  #keys(coarse, seen = null) {
+  /** Keys of the marks that are `seen`; of several tasks, which colour is whose. */
+  #keys(coarse, seen) {
     const { tasks, kind } = this.store;
-    if (coarse) return cellKeys(kind === "coded");
+    if (coarse) return cellKeys(seen);
     const several = tasks.length > 1;
     const deadlines = [...new Set(tasks.map((task) => (task.why ? "chosen anew" : chosen_s(task.deadline_s))))].join(", ");
     const owners = tasks.map(({ name }, i) => ({
@@ -202,12 +197,12 @@ export class Timeline {
     return [
       ...(several ? owners : []),
       ...Object.entries(MARKS)
-        .filter(([name, mark]) => (!several || mark.kind !== "box") && (!seen || seen.has(name)))
+        .filter(([name, mark]) => (!several || mark.kind !== "box") && seen.has(name))
         .map(([name, mark]) =>
           kind === "coded" && name === "idle" ? { ...mark, name: "not needed" } : mark,
         ),
-      ...(kind === "coded" ? [{ name: "gradient known", kind: "box", colour: "#009E73" }] : []),
-      { name: `deadline (${deadlines})`, kind: "due" },
+      ...(seen.has("known") ? [{ name: "gradient known", kind: "box", colour: "#009E73" }] : []),
+      ...(seen.has("due") ? [{ name: `deadline (${deadlines})`, kind: "due" }] : []),
     ];
   }
 
@@ -216,7 +211,8 @@ export class Timeline {
     return onPaper(() => {
       const scene = this.lanes.onPaper();
       const { width, height } = scene;
-      const keys = this.#keys(scene.coarse, scene.marks());
+      scene.paint(new OffscreenCanvas(1, 1).getContext("2d")); // to know what there is
+      const keys = this.#keys(scene.coarse, scene.seen);
       const paint = (paper) => scene.paint(paper);
       return printed({ title: this.title, width, height, keys, paint });
     });

@@ -19,12 +19,13 @@ import { arrow, cross, diamond, dot, rampKey, stroke } from "./keys.js";
 import { isNeedless } from "./learner.js";
 import { COUNTED, GOES_ON, UNDER_WAY, isIdle } from "./store.js";
 
-/** What the bars and marks of a turn are; which of them are seen is for `marksOf` to say. */
+/** What the bars and marks of a turn are; which of them are seen is for `noteMarks` to say. */
 export const MARKS = {
   download: { name: "download", kind: "box", colour: DOWNLOAD },
   training: { name: "training", kind: "box", colour: TRAINING },
   upload: { name: "upload", kind: "box", colour: UPLOAD },
   whole: { name: "times not told", kind: "box", colour: WHOLE },
+  underWay: { name: "under way", kind: "box", colour: WHOLE },
   predicted: { name: "predicted", kind: "stroke" },
   halted: { name: "halted", kind: "diamond" },
   goesOn: { name: "goes on", kind: "arrow" },
@@ -32,25 +33,27 @@ export const MARKS = {
   idle: { name: "sits out", kind: "dot" },
 };
 
-/** The keys of cells. */
-export const cellKeys = (coded) => [
-  rampKey("used of the deadline", "0", "100 %"),
-  { name: "does not count", kind: "box", colour: LOST },
-  ...(coded ? [{ name: "not needed", kind: "box", colour: SITTING }] : []),
+/** The keys of the cells that were `seen`. */
+export const cellKeys = (seen) => [
+  ...(seen.has("used") ? [rampKey("used of the deadline", "0", "100 %")] : []),
+  ...(seen.has("lost") ? [{ name: "does not count", kind: "box", colour: LOST }] : []),
+  ...(seen.has("needless") ? [{ name: "not needed", kind: "box", colour: SITTING }] : []),
 ];
 
-/** Names in `MARKS` of what a turn shows. */
-export function marksOf(store, row) {
-  const { samples, predicted_s, halted, downloaded_s, dropped_s } = store.turns;
-  const idle = dropped_s[row] == null ? isIdle(store.outcome(row)) : isNeedless(store.outcome(row));
-  const bars = downloaded_s[row] == null ? ["whole"] : ["download", "training", "upload"];
-  return [
-    ...(end_s(store, row) ? bars : []),
-    ...(predicted_s[row] != null && samples[row] ? ["predicted"] : []),
-    ...(halted[row] ? ["halted"] : []),
-    ...(store.outcome(row) === GOES_ON ? ["goesOn"] : []),
-    ...(idle ? ["idle"] : dropped_s[row] == null ? [] : ["lost"]),
-  ];
+/** Add to `seen` the names in `MARKS` of what a turn shows. */
+export function noteMarks(seen, store, row) {
+  const { samples, predicted_s, halted, downloaded_s, trained_s, dropped_s } = store.turns;
+  const outcome = store.outcome(row);
+  if (end_s(store, row)) {
+    if (downloaded_s[row] == null) seen.add(outcome === UNDER_WAY ? "underWay" : "whole");
+    else seen.add("download").add("training");
+    if (downloaded_s[row] != null && trained_s[row] != null) seen.add("upload");
+  }
+  if (predicted_s[row] != null && samples[row]) seen.add("predicted");
+  if (halted[row]) seen.add("halted");
+  if (outcome === GOES_ON) seen.add("goesOn");
+  if (dropped_s[row] == null ? isIdle(outcome) : isNeedless(outcome)) seen.add("idle");
+  else if (dropped_s[row] != null) seen.add("lost");
 }
 
 /** When a turn was over, in seconds since its order; of one under way: now. */
@@ -118,11 +121,16 @@ function palette() {
 }
 
 /** How much of the deadline a turn used, as a pixel; 0 where there is nothing to show. */
-export function cellPixel(store, row, deadline_s) {
+export function cellPixel(store, row, deadline_s, seen) {
   if (row === undefined) return 0;
   const { dropped_s, measured_s, samples } = store.turns;
-  if (dropped_s[row] != null) return isNeedless(store.outcome(row)) ? palette().needless : palette().lost;
+  if (dropped_s[row] != null) {
+    const is = isNeedless(store.outcome(row)) ? "needless" : "lost";
+    seen.add(is);
+    return palette()[is];
+  }
   if (!samples[row] || measured_s[row] == null) return 0;
+  seen.add("used");
   return palette().used[Math.round((SHADES - 1) * Math.min(1, measured_s[row] / deadline_s))];
 }
 

@@ -6,6 +6,7 @@ import { Coded } from "./coded.js";
 import { Curves, MetricCharts, Steered, loss, metric } from "./curves.js";
 import { button, el } from "./dom.js";
 import { Fog } from "./fog.js";
+import { jobText } from "./job.js";
 import { Predictions } from "./predictions.js";
 import { besideLoss } from "./store.js";
 import { Cycles, Incidents, Learners, Tasks } from "./tables.js";
@@ -21,7 +22,7 @@ class Overview {
       loss(app, by),
     ]);
     this.parts = {
-      tasks: () => [new Tasks(app), new Timeline(app), charts],
+      tasks: () => [new Timeline(app), new Tasks(app), charts],
       fog: () => [charts, new Fog(app)],
     }[kind]?.() ?? [new Timeline(app), charts, new Steered(app)];
     this.root = el("div", { class: "parts" }, ...this.parts.map((part) => part.root));
@@ -36,11 +37,11 @@ class Overview {
   }
 }
 
-/** The configuration, as it is written. */
+/** What was run. */
 class Job {
   constructor(app) {
-    this.text = el("pre", { tabindex: "0" }, app.store.run.config ?? "");
-    this.root = el("div", {}, this.text);
+    const { changed, config } = app.store.run;
+    this.root = el("div", {}, ...jobText(changed, config ?? ""));
   }
 
   draw() {}
@@ -81,7 +82,7 @@ export class Views {
       { class: "tabs", role: "tablist", "aria-label": "views", onkeydown: (event) => this.#key(event) },
       ...this.tabs,
     );
-    this.panel = el("main", { id: "view", role: "tabpanel", tabindex: "-1" });
+    this.panel = el("div", { id: "view", role: "tabpanel", tabindex: "-1" });
     this.root = el("div", {}, this.list, this.panel);
     const wanted = fragment().get("view");
     this.open(this.shown.some(([key]) => key === wanted) ? wanted : "overview");
