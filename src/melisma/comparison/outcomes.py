@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
@@ -138,6 +139,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ]
         failed = [f"{o.scheme} failed: {o.failed}" for o in self.outcomes if o.failed]
         return "\n".join([*lines, *failed])
+
+    def _repr_html_(self) -> str:
+        """Return the table as a notebook shows it."""
+        return f"<pre>{escape(self.table())}</pre>"
 
 
 def cells(outcome: AnyOutcome) -> list[str]:

@@ -10,7 +10,7 @@ from melisma.jobs.schema import Job, tasks_of
 from melisma.runs import records as rows
 from melisma.runs.files import CONFIG, MODEL, RECORDS
 from melisma.runs.records import Evaluated, Record, Refused, Stopped
-from melisma.views import ledger
+from melisma.views import ledger, notebook
 from melisma.views.document import CUT_SHORT, FINISHED
 from melisma.views.history import History, history
 from melisma.views.ledger import LearnerCycle
@@ -150,6 +150,10 @@ class Run:
     def __repr__(self) -> str:
         where = "in memory" if self.folder is None else str(self.folder)
         return f"<Run {self.job.name!r} by {self.job.scheme}, {where}>"
+
+    def _repr_html_(self) -> str:
+        """Return the run as a notebook shows it: a table and a chart, as of now."""
+        return notebook.html(self)
 
 
 def open(folder: Path | str) -> Run:
