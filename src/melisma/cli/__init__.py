@@ -18,6 +18,7 @@ from melisma.cli import (
     costs,
     learner,
     papers,
+    resuming,
     schemes,
     tokens,
     training,
@@ -43,7 +44,7 @@ _SECTIONS: dict[str, dict[str, Any]] = {
         "run": training.run,
         "testbed": training.run_on_testbed,
         "serve": training.serve,
-        "resume": training.resume,
+        "resume": resuming.resume,
     },
     "Devices": {
         "join": learner.join,
