@@ -210,6 +210,33 @@ def test_serve_tells_people_how_to_join_on_standard_error(
     assert re.fullmatch(r"Join with: melisma join '\S+'\n", join)  # no token here
 
 
+def test_serve_says_who_has_come_and_how_many_are_missing(
+    job: Path, start: Processes, tmp_path: Path
+) -> None:
+    words = ("serve", str(job), "--port", "0", "--learners", "2")
+    server = start(*MELISMA, *words)
+
+    def says(pattern: str) -> re.Match[str]:
+        until(lambda: re.search(pattern, start.said(server)), pattern, alive=server)
+        found = re.search(pattern, start.said(server))
+        assert found
+        return found
+
+    link = says(r"Dashboard: (\S+)")[1]
+    join = says(r"Join with: melisma join '(\S+)'")[1]
+    says(r"Waiting for 2 learners to join\.\n")
+    start(*MELISMA, "join", join, "--name", "a", "--quiet", "--until-eof")
+    says(r"a has joined\. 1 of 2 learners: a prepares; waiting for one more\n")
+    says(r"a benchmarks itself for tiny\na is ready\n")
+    status = Visitor(link).get("/api/status")
+    assert (status["waiting"]["least"], status["waiting"]["missing"]) == (2, 1)
+    assert status["waiting"]["learners"]["a"]["stage"] == "ready"
+    start(*MELISMA, "join", join, "--name", "b", "--quiet", "--until-eof")
+    says(r"cycle 2 of 2: accuracy")
+    assert server.wait(PATIENCE_S) == 0
+    assert "\x1b" not in start.said(server)
+
+
 def test_a_run_stopped_from_the_dashboard_says_so_in_its_json(
     job: Path, start: Processes, tmp_path: Path
 ) -> None:

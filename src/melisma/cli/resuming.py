@@ -109,10 +109,20 @@ def resume(
         elif address:
             from melisma.ray.run import run_on_ray
 
-            records = run_on_ray(job, run, watch, show, address=address, data=data)
+            records = run_on_ray(
+                job,
+                run,
+                watch,
+                show,
+                address=address,
+                data=data,
+                gathering=watch.gathering,
+            )
         elif locally:
             hardware = hardware_of(start)
-            records = local.run_locally(job, run, watch, show, hardware=hardware)
+            records = local.run_locally(
+                job, run, watch, show, hardware=hardware, gathering=watch.gathering
+            )
         else:
             code = kept(run, job)
             records = orchestrate(job, run, watch, learners, reach, as_json, code)

@@ -27,7 +27,7 @@ from melisma.cli.options import (
     Threads,
 )
 from melisma.cli.output import line, note
-from melisma.cli.progress import run_bar
+from melisma.cli.progress import run_bar, telling
 from melisma.cli.serving import (
     Certificate,
     ForPhones,
@@ -82,7 +82,8 @@ def simulate(
     from melisma.runs.store import run_folder
 
     hardware = Hardware(threads=threads, device=device, precision=precision)
-    simulation = build(job, hardware)
+    with telling(as_json):
+        simulation = build(job, hardware)
     with (
         run_folder(runs, job.name) as folder,
         run_bar(job, as_json) as watch,
@@ -129,9 +130,14 @@ def run(
             "of a cluster: leave them out"
         )
     job = live_job(job_file, scheme)
-    with (
-        nullcontext() if on_ray else local_learners() as start
-    ):  # before torch is imported
+    if not as_json and not on_ray:
+        note(
+            "The learners slow themselves down to the job's rates; as root, "
+            "`melisma testbed` gives each a network and a CPU quota of its own.",
+            style="dim",
+        )
+    # Before torch is imported here.
+    with nullcontext() if on_ray else local_learners() as start:
         _run(job, start, address, data, device, precision, runs, as_json)
 
 
@@ -150,12 +156,6 @@ def _run(
     from melisma.launch import local
     from melisma.runs.store import run_folder
 
-    if not as_json and not address:
-        note(
-            "The learners slow themselves down to the job's rates; as root, "
-            "`melisma testbed` gives each a network and a CPU quota of its own.",
-            style="dim",
-        )
     with (
         run_folder(runs, job.name) as folder,
         run_bar(job, as_json) as watch,
@@ -165,13 +165,27 @@ def _run(
         if address:
             from melisma.ray.run import run_on_ray
 
-            records = run_on_ray(job, folder, watch, show, address=address, data=data)
+            records = run_on_ray(
+                job,
+                folder,
+                watch,
+                show,
+                address=address,
+                data=data,
+                gathering=watch.gathering,
+            )
         else:
             hardware = Hardware(
                 device=device or HERE.device, precision=precision or Precision.FP32
             )
             records = local.run_locally(
-                job, folder, watch, show, hardware=hardware, start=start
+                job,
+                folder,
+                watch,
+                show,
+                hardware=hardware,
+                start=start,
+                gathering=watch.gathering,
             )
     print_run(job, folder, records, as_json)
 
@@ -211,7 +225,12 @@ def run_on_testbed(
     names = [name.strip() for name in devices.split(",") if name.strip()]
     with run_folder(runs, job.name) as folder, run_bar(job, as_json) as watch:
         records = local.run_on_testbed(
-            job, folder, names, watch, dashboard_note(as_json)
+            job,
+            folder,
+            names,
+            watch,
+            dashboard_note(as_json),
+            gathering=watch.gathering,
         )
     print_run(job, folder, records, as_json)
 

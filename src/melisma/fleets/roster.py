@@ -16,6 +16,7 @@ import numpy as np
 
 from melisma.errors import ProtocolError, RpcError, TrainingError, readable
 from melisma.fleets.attendance import Attendance
+from melisma.fleets.gathering import Stage
 from melisma.fleets.judge import (
     believed,
     is_short,
@@ -69,6 +70,9 @@ class Roster:
         self.remotes = remotes
         #: Who said that it goes, and is asked for nothing until it is back.
         self.attendance = attendance or Attendance()
+        #: Who has come so far, for whoever shows it.
+        self.gathering = self.attendance.gathering
+        self.gathering.wait(least)
         #: Of a learner in each cycle, beside what it measures of itself.
         self.overhead_s = overhead_s
         #: Names of all learners that ever were ready, in the order of coming.
@@ -138,6 +142,7 @@ class Roster:
         hurry = True
         while True:
             connected = dict.fromkeys(await self._connected())
+            self.gathering.keep(connected)
             hopeless, away = self._hopeless, self.attendance.absent
             self._prepare_all(task, connected, {*ready, *busy, *hopeless, *away})
             keys = [(task, name) for name in asked]
@@ -157,12 +162,14 @@ class Roster:
             if there and len(there) + len(hopeless) >= self._least:
                 break
             self._check_memory(connected)
+            self.gathering.wait(self._least)
             pause = asyncio.create_task(asyncio.sleep(LOOK_S))
             others = [
                 self._preparing[k] for k in self._preparing if k[0] in (_NEW, task)
             ]
             await asyncio.wait([pause, *others], return_when="FIRST_COMPLETED")
         self._least = 1
+        self.gathering.begin()
         gone = {name: self.present[name] for name in self.present if name in away}
         self.present = there | gone
         self.known += sorted(set(ready).difference(self.known))
@@ -258,6 +265,9 @@ class Roster:
 
         One that is new, or was restarted, prepares for all tasks at once.
         """
+        is_new = name not in self._measured
+        if is_new:
+            self.gathering.note(name, Stage.PREPARING)
         try:
             ready = await self._prepare_for(task, name)
             if not ready.measured or name not in self._measured:
@@ -267,16 +277,20 @@ class Roster:
         except (RpcError, _Wrong) as error:
             self._measured.discard(name)
             said = error.message if is_short(error) else str(error)
-            is_new = self.complain(name, f"does not take part: {said}")
+            is_news = self.complain(name, f"does not take part: {said}")
+            if is_news:
+                self.gathering.note(name, Stage.REFUSED, why=readable(said))
             if is_short(error):
                 self._short[name] = readable(said)
-                if is_new:  # no offence: it can be helped
+                if is_news:  # no offence: it can be helped
                     self._unrecorded.append(Complaint(name, readable(said), False))
             # One that raises may only lack the model: it can be mended and come back.
             if isinstance(error, ProtocolError | _Wrong):
                 self.accuse(name, str(error))
             return None
         self._complaints.pop(name, None)
+        if is_new or not ready.measured:
+            self.gathering.note(name, Stage.READY)
         return ready
 
     async def _prepare_for(self, task: str, name: str) -> Ready:
@@ -285,7 +299,10 @@ class Roster:
         if reason := wrong_ready(ready, announced.spec):
             raise _Wrong(reason)
         if not ready.measured:
+            if self._benchmarks.locked():
+                self.gathering.note(name, Stage.QUEUED, task=task)
             async with self._benchmarks:
+                self.gathering.note(name, Stage.BENCHMARKING, task=task)
                 keys = list(announced.benchmark)
                 nothing = await call(name, "measure", task, keys, within_s=MEASURE_S)
             if reason := wrong_nothing(nothing, "measure"):

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from melisma import rpc
 from melisma.algorithms.control import Control
 from melisma.errors import ConfigError, DataError, unknown
+from melisma.fleets.gathering import Gathering
 from melisma.jobs.building import own_rows, task_of
 from melisma.jobs.demo import DEMO
 from melisma.jobs.families import family_of
@@ -52,6 +53,7 @@ def run_locally(
     *,
     hardware: Hardware = HERE,
     start: Start | None = None,
+    gathering: Gathering | None = None,
 ) -> list[Record]:
     """Run a job with its learners as processes here, throttled to their rates.
 
@@ -98,6 +100,7 @@ def run_locally(
             engine=LOCAL,
             hardware=hardware,
             control=control,
+            gathering=gathering,
             port=0,
             say=lambda text: None,
         )
@@ -173,6 +176,7 @@ def run_on_testbed(
     watch: Watch = ignore,
     show: Callable[[str], None] = lambda link: None,
     ready: Callable[[rpc.Server], None] = lambda server: None,
+    gathering: Gathering | None = None,
 ) -> list[Record]:
     """Run a job with learners in namespaces, as slow as these devices; needs root.
 
@@ -215,6 +219,7 @@ def run_on_testbed(
             ready=start,
             show=show,
             engine="testbed",
+            gathering=gathering,
             host=testbed.address,
             port=0,
             folder=secrets,

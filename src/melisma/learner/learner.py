@@ -195,7 +195,7 @@ class Learner:
         task = self._prepared(name)
         orders.check_benchmark(keys, task.spec)
         with self._alone(task, caller):
-            measuring.measure(self._device, task, keys, caller.source)
+            measuring.measure(self._device, task, keys, caller.source, caller.tell)
 
     def _told(self, spec: TaskSpec) -> Speeds | None:
         """Return the speeds to report with the answer to ``prepare``, if any."""

@@ -106,10 +106,13 @@ def time_training(
     *,
     sizes: Sequence[int],
     repeats: int = 3,
+    within_s: float = math.inf,
     clock: Clock = time.perf_counter,
     before_batch: Callable[[int], None] | None = None,
 ) -> Line:
     """Time one pass over the first n samples, for each n in ``sizes``.
+
+    So often, but no round begins that would end later than ``within_s``.
 
     A copy of ``model`` is trained; the model and torch's generator stay as they were.
     ``before_batch`` is called with each batch's number of samples, the warm-up's as
@@ -122,7 +125,7 @@ def time_training(
             f"a benchmark on {max(sizes)} samples: there are {len(samples)}; take fewer"
         )
     with _warm_pass(model, samples, training, before_batch) as work:
-        return _line(lambda n: work(n, 1), sizes, repeats, clock)
+        return _line(lambda n: work(n, 1), sizes, repeats, clock, within_s)
 
 
 def time_cycle(
@@ -149,16 +152,19 @@ def time_transfers(
     sizes: Sequence[int],
     *,
     repeats: int = 3,
+    within_s: float = math.inf,
     clock: Clock = time.perf_counter,
 ) -> Line:
     """Time the download of n shards, for each n in ``sizes``.
+
+    So often, but no round begins that would end later than ``within_s``.
 
     ``fetch(n)`` downloads n shards, none from a cache, and returns the bytes received,
     which the line counts. It is called once before the clock is read.
     """
     _check_sizes(sizes, repeats)
     fetch(min(sizes))
-    return _line(fetch, sizes, repeats, clock)
+    return _line(fetch, sizes, repeats, clock, within_s)
 
 
 def flops(
@@ -256,7 +262,11 @@ def _warm_pass(
 
 
 def _line(
-    work: Callable[[int], int], sizes: Sequence[int], repeats: int, clock: Clock
+    work: Callable[[int], int],
+    sizes: Sequence[int],
+    repeats: int,
+    clock: Clock,
+    within_s: float,
 ) -> Line:
     """Fit a line to each size's median time.
 
@@ -268,7 +278,11 @@ def _line(
         amount = work(n)
         return amount, clock() - began
 
-    rounds = [[measure(n) for n in sizes] for _ in range(repeats)]
+    rounds, took_s, longest_s = list[list[tuple[float, float]]](), 0.0, 0.0
+    while len(rounds) < repeats and (not rounds or took_s + longest_s <= within_s):
+        rounds.append([measure(n) for n in sizes])
+        round_s = sum(seconds for _, seconds in rounds[-1])
+        took_s, longest_s = took_s + round_s, max(longest_s, round_s)
     measured = np.array(rounds)
     amounts, seconds = np.median(measured, axis=0).T
     return replace(fit(amounts, seconds), spread=_spread(measured[..., 1], seconds))

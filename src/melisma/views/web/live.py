@@ -46,7 +46,13 @@ class Live:
             "sent_bytes": server.metrics.sent_bytes if server else 0,
             "received_bytes": server.metrics.received_bytes if server else 0,
             "learners": self._presence(list(rows.learners), now_s),
+            "waiting": self._waiting(),
         }
+
+    def _waiting(self) -> dict[str, Any] | None:
+        """Return who has come and what they do, while no cycle can begin."""
+        gathering = self.control.gathering
+        return gathering.status() if gathering and gathering.waiting else None
 
     def _presence(self, names: list[str], now_s: float) -> dict[str, Any]:
         """Return for each learner whether it is connected and when last heard."""
@@ -74,4 +80,5 @@ NONE: dict[str, Any] = {
     "sent_bytes": 0,
     "received_bytes": 0,
     "learners": {},
+    "waiting": None,
 }
