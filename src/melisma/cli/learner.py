@@ -140,6 +140,14 @@ def join(
         ),
     ] = False,
     threads: Threads = 1,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Benchmark anew, whatever an earlier run has found.",
+            show_default=False,
+        ),
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print nothing but errors.")
     ] = False,
@@ -185,6 +193,7 @@ def join(
         sensors=sensors,
         threads=threads,
         quiet=quiet,
+        fresh=fresh,
         joined=joined,
     )
 

@@ -108,6 +108,14 @@ def run(
     data: NodesData = None,
     device: LearnersDevice = None,
     precision: LearnersPrecision = None,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Benchmark the learners anew, whatever an earlier run has found.",
+            show_default=False,
+        ),
+    ] = False,
     runs: Runs = Path("runs"),
     as_json: Json = False,
 ) -> None:
@@ -138,7 +146,7 @@ def run(
         )
     # Before torch is imported here.
     with nullcontext() if on_ray else local_learners() as start:
-        _run(job, start, address, data, device, precision, runs, as_json)
+        _run(job, start, address, data, device, precision, fresh, runs, as_json)
 
 
 def _run(
@@ -148,6 +156,7 @@ def _run(
     data: Path | None,
     device: str | None,
     precision: Precision | None,
+    fresh: bool,
     runs: Path,
     as_json: bool,
 ) -> None:
@@ -186,6 +195,7 @@ def _run(
                 hardware=hardware,
                 start=start,
                 gathering=watch.gathering,
+                fresh=fresh,
             )
     print_run(job, folder, records, as_json)
 

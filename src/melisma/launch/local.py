@@ -54,11 +54,13 @@ def run_locally(
     hardware: Hardware = HERE,
     start: Start | None = None,
     gathering: Gathering | None = None,
+    fresh: bool = True,
 ) -> list[Record]:
     """Run a job with its learners as processes here, throttled to their rates.
 
     All train on ``hardware``; ConfigError if they cannot. ``start`` is what starts
-    them, where `processes.learners` was entered before torch was imported here.
+    them, where `processes.learners` was entered before torch was imported here. Unless
+    ``fresh``, they take over benchmarks of earlier runs that still hold.
     """
     devices.ready(hardware)  # a learner that fails at its start would be waited for
     names = names_of(job)
@@ -80,6 +82,7 @@ def run_locally(
                 words = join_words(job, server.address, name, data, owner)
                 words += ["--device", hardware.device]
                 words += ["--precision", hardware.precision.value]
+                words += ["--fresh"] * fresh
                 if not owner:
                     words += ["--rate", f"{float(group.rate or 0)} samples/s"]
                     words += ["--bandwidth", f"{float(group.bandwidth or 0)} B/s"]
@@ -166,7 +169,8 @@ def join_command(
     job: Job, address: str | None, name: str, data: Path | None, owner: Path | None
 ) -> list[str]:
     """Return the command that starts one of a job's learners on this machine."""
-    return processes.command_of(join_words(job, address, name, data, owner))
+    words = join_words(job, address, name, data, owner)
+    return processes.command_of([*words, "--fresh"])
 
 
 def run_on_testbed(

@@ -1,13 +1,15 @@
 """Benchmarks of a device for one task: as it is, or in every state of its owner's."""
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 
 from melisma.fleets.messages import StateSpeeds
 from melisma.learner.device import Device, Link, WarmTask, bytes_of
+from melisma.learner.kept import Benchmarks
 from melisma.learner.memory import told_if_short
 from melisma.learner.remaining import Remaining
-from melisma.learner.source import Source, ignore
+from melisma.learner.source import Caller, Source, ignore
 from melisma.learning.benchmark import (
     WARM_UP,
     Line,
@@ -15,11 +17,40 @@ from melisma.learning.benchmark import (
     time_training,
     time_transfers,
 )
-from melisma.learning.samples import Arrays, fields_of, joined, transformed
+from melisma.learning.samples import Arrays, Samples, fields_of, joined, transformed
 from melisma.learning.shards import bytes_of as bytes_of_sample
+
+log = logging.getLogger("melisma.learner")
 
 #: Longest that the background load disturbs a benchmark.
 MEASURE_S = 300.0
+#: Batches by which an earlier benchmark is tried, and the factor within which it holds.
+GLANCE, HOLDS = 3, 1.5
+#: What a time may be off in any case: of a moment nobody can tell.
+SHORT_S = 0.05
+
+#: Of link and compute.
+Lines = tuple[Line, Line]
+
+
+def benchmark(
+    device: Device,
+    task: WarmTask,
+    keys: list[str],
+    caller: Caller,
+    kept: Benchmarks | None,
+) -> None:
+    """Benchmark, unless a benchmark that is ``kept`` is found and still holds."""
+    spec, speed = task.spec, task.speed
+    # Parts of models are made by it, and of several states each is its object.
+    if spec.submodels or device.background.is_several:
+        kept = None
+    found = kept.find(device, spec) if kept else None
+    if found and _holds(device, task, keys, caller.source, found):
+        return
+    measure(device, task, keys, caller.source, caller.tell)
+    if kept and speed.link and speed.compute:
+        kept.keep(device, spec, (speed.link, speed.compute))
 
 
 def measure(
@@ -43,6 +74,60 @@ def measure(
         remaining.times = len(background.probabilities) if by_state else 1
         _measure(device, task, keys, source, remaining)
     background.rest()
+
+
+def _holds(
+    device: Device, task: WarmTask, keys: list[str], source: Source, lines: Lines
+) -> bool:
+    """Return whether a little of the work takes as long as an earlier benchmark says.
+
+    If so, that benchmark is taken over.
+    """
+    link = Link(device, task, source, MEASURE_S, cycle=0)
+    try:
+        off = _off(device, task, link, keys, lines)
+    finally:
+        device.background.rest()
+    if not 1 / HOLDS <= off <= HOLDS:
+        log.info("The benchmark that is kept is off by a factor of %.2g", off)
+        return False
+    task.speed.link, task.speed.compute = lines
+    return True
+
+
+def _off(
+    device: Device, task: WarmTask, link: Link, keys: list[str], lines: Lines
+) -> float:
+    """Return how many times as long as by these lines a little of the work takes.
+
+    Of a download and of training, what is further off.
+    """
+    fetch = _fetching(device, task, link, keys, len(keys))
+    fetch(1)
+    began = device.clock()
+    size_bytes = fetch(len(keys))
+    fetched_s = device.clock() - began
+    samples = _samples_of(device, task, link, keys)
+    some = min(GLANCE * task.training.batch, len(samples))
+    examples = transformed(samples, task.transform)
+    with told_if_short(task, examples):
+        glance = time_training(
+            task.model,
+            examples,
+            task.training,
+            sizes=[some],
+            repeats=1,
+            clock=device.clock,
+            before_batch=_throttled(task, samples, link),
+        )
+    ratios = [
+        (took_s + SHORT_S) / (usual_s + SHORT_S)
+        for took_s, usual_s in (
+            (fetched_s, lines[0].seconds(size_bytes)),
+            (glance.seconds(some), lines[1].seconds(some)),
+        )
+    ]
+    return max(ratios, key=lambda ratio: abs(math.log(ratio)))
 
 
 def _measure(
@@ -90,41 +175,20 @@ def _lines(
     remaining: Remaining,
     *,
     repeats: int,
-) -> tuple[Line, Line]:
+) -> Lines:
     """Time transfers and training of these numbers of shards."""
-    spec, speed = task.spec, task.speed
-    within_s = spec.patience_s or math.inf
-    part_bytes = speed.model_bytes // max(1, *sizes)
-
-    def fetch(n: int) -> int:
-        if spec.federated:
-            return bytes_of(link.filler(n * part_bytes))
-        return bytes_of(link.shards(keys[:n]))
-
+    within_s = task.spec.patience_s or math.inf
     transfers = time_transfers(
-        fetch, sizes, repeats=repeats, within_s=within_s, clock=device.clock
+        _fetching(device, task, link, keys, max(1, *sizes)),
+        sizes,
+        repeats=repeats,
+        within_s=within_s,
+        clock=device.clock,
     )
-    if spec.federated:
-        samples = device.data().train
-    else:
-        samples = Arrays(joined(device.cache.get(keys, link.shards)))
-    if spec.submodels:  # of a model that is complete
-        link.complete()
-        task.make_parts(samples)
-    travels = spec.moving or not spec.federated
-    speed.sample_bytes = bytes_of_sample(fields_of(samples)) if travels else 0
+    samples = _samples_of(device, task, link, keys)
     examples = transformed(samples, task.transform)
-    counts = sorted({min(n * spec.shard, len(samples)) for n in sizes})
-    warm_up = min(WARM_UP * task.training.batch, len(samples))
+    counts = sorted({min(n * task.spec.shard, len(samples)) for n in sizes})
     remaining.train(sum(counts), repeats, within_s)
-
-    def before_batch(size: int) -> None:
-        nonlocal warm_up
-        warm_up -= size
-        link.throttle.batch(size, warm_up=warm_up >= 0)
-        if warm_up < 0:
-            remaining.batch(size)
-
     with told_if_short(task, examples):
         compute = time_training(
             task.model,
@@ -134,7 +198,62 @@ def _lines(
             repeats=repeats,
             within_s=within_s,
             clock=device.clock,
-            before_batch=before_batch,
+            before_batch=_throttled(task, samples, link, remaining.batch),
         )
     remaining.done()
     return transfers, compute
+
+
+def _fetching(
+    device: Device, task: WarmTask, link: Link, keys: list[str], most: int
+) -> Callable[[int], int]:
+    """Return what downloads so many shards, ``most`` at most; it returns their bytes.
+
+    In federated mode as much of the model's size.
+    """
+    part_bytes = task.speed.model_bytes // max(1, most)
+
+    def fetch(n: int) -> int:
+        if task.spec.federated:
+            return bytes_of(link.filler(n * part_bytes))
+        return bytes_of(link.shards(keys[:n]))
+
+    return fetch
+
+
+def _samples_of(device: Device, task: WarmTask, link: Link, keys: list[str]) -> Samples:
+    """Return the samples to train on, and note what one has on the wire.
+
+    Parts of the model that orders may name are made of them.
+    """
+    spec = task.spec
+    if spec.federated:
+        samples = device.data().train
+    else:
+        samples = Arrays(joined(device.cache.get(keys, link.shards)))
+    if spec.submodels:  # of a model that is complete
+        link.complete()
+        task.make_parts(samples)
+    travels = spec.moving or not spec.federated
+    size_bytes = bytes_of_sample(fields_of(samples)) if travels else 0
+    task.speed.sample_bytes = size_bytes
+    return samples
+
+
+def _throttled(
+    task: WarmTask,
+    samples: Samples,
+    link: Link,
+    count: Callable[[int], None] = lambda size: None,
+) -> Callable[[int], None]:
+    """Return what slows batches down, and counts them; not those of the warm-up."""
+    untimed = min(WARM_UP * task.training.batch, len(samples))
+
+    def before_batch(size: int) -> None:
+        nonlocal untimed
+        untimed -= size
+        link.throttle.batch(size, warm_up=untimed >= 0)
+        if untimed < 0:
+            count(size)
+
+    return before_batch

@@ -29,6 +29,7 @@ class Throttle:
             if not rate > 0:
                 raise ConfigError(f"a rate of {rate} {name}/s: give a number above 0")
         self._sample_s, self._byte_s = 1 / samples_per_s, 1 / bytes_per_s
+        self.rates = samples_per_s, bytes_per_s  #: that it keeps to
         self._clock, self._sleep = clock, sleep
         self._own_sample_s = math.inf  # of the machine itself, the fastest so far
         self._batch: tuple[float, float] | None = None
