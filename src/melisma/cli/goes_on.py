@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from melisma.cli.output import note
+from melisma.cli.output import note, stopped
 
 
 def dashboard_note(quiet: bool) -> Callable[[str], None]:
@@ -33,7 +33,7 @@ def resumable(folder: Path, flags: str, quiet: bool) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        note(hint)
+        stopped(hint)
         raise
     if not quiet and summary(folder).state != FINISHED:
         note(hint)

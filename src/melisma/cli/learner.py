@@ -1,5 +1,6 @@
 """Commands of a device: `join` an orchestrator, and `benchmark` this machine."""
 
+import logging
 import os
 import threading
 from pathlib import Path
@@ -167,6 +168,8 @@ def join(
     token = _token(token, token_file)
     if until_eof:
         _exit_at_eof()
+    if until_eof and quiet:  # whoever started it knows that it has ended itself
+        logging.getLogger("melisma.rpc").setLevel(logging.ERROR)
     from melisma.launch.joining import join as join_as_learner
 
     def joined(name: str, connection: "rpc.Connection") -> None:

@@ -58,11 +58,15 @@ def _import_all() -> None:
 
 def _forked(words: list[str], lifeline: int, held: int) -> int:
     """Fork a learner; return its process."""
+    # A signal that came while it forks would end it as if it were this process.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     if process := os.fork():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         return process
     code = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         os.dup2(lifeline, 0)  # which closes with the last one that holds the other end
         os.close(lifeline)
         os.close(held)

@@ -233,7 +233,11 @@ def run_on_testbed(
     from melisma.runs.store import run_folder
 
     names = [name.strip() for name in devices.split(",") if name.strip()]
-    with run_folder(runs, job.name) as folder, run_bar(job, as_json) as watch:
+    with (
+        run_folder(runs, job.name) as folder,
+        run_bar(job, as_json) as watch,
+        resumable(folder, "", as_json),
+    ):
         records = local.run_on_testbed(
             job,
             folder,
