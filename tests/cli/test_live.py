@@ -450,3 +450,64 @@ def test_a_run_that_is_interrupted_can_be_resumed(
     again = melisma("resume", "runs/tiny", "--locally", "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert len(json.loads(again.stdout)["cycles"]["metrics"]["accuracy"]) == 2
+
+
+#: Commands that are stopped: words, what they say before, and what they say then.
+STOPPED = {
+    "simulate": (("simulate", "long.toml"), r"cycle 1 of", "melisma resume runs/long"),
+    "run": (("run", "long.toml"), r"has joined", "melisma resume runs/long"),
+    "serve": (
+        ("serve", "long.toml", "--port", "0", "--learners", "3"),
+        r"Waiting for 3 learners",
+        "melisma resume runs/long --learners 3",
+    ),
+    "dialling": (("join", "127.0.0.1:9", "--name", "a"), "", "Stopped."),
+}
+
+
+@pytest.mark.parametrize("which", STOPPED)
+def test_ctrl_c_ends_a_command_soon_and_it_says_what_is_kept(
+    start: Processes, tmp_path: Path, which: str
+) -> None:
+    (tmp_path / "long.toml").write_text(
+        JOB.replace("tiny", "long").replace("cycles = 2", "cycles = 1000")
+    )
+    words, before, then = STOPPED[which]
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = start(*MELISMA, *words)
+    signal.signal(signal.SIGINT, usual)
+    if before:
+        until(lambda: re.search(before, start.said(process)), before, alive=process)
+    else:  # it says nothing until it gives up
+        until(lambda: "torch" in mapped(process.pid), "torch", alive=process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 130
+    said = start.said(process)
+    assert then in said
+    assert "Traceback" not in said
+    assert running_in(tmp_path) == []
+
+
+def mapped(pid: int) -> str:
+    """The files that a process has in its memory, where there is /proc."""
+    maps = Path(f"/proc/{pid}/maps")
+    return maps.read_text() if maps.exists() else "torch"
+
+
+def test_a_learner_that_is_stopped_while_it_benchmarks_leaves(
+    job: Path, start: Processes, tmp_path: Path
+) -> None:
+    server = start(*MELISMA, "serve", str(job), "--port", "0")
+    pattern = r"Join with: melisma join '(\S+)'"
+    until(lambda: re.search(pattern, start.said(server)), pattern, alive=server)
+    found = re.search(pattern, start.said(server))
+    assert found
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    slow = ("--rate", "1 samples/s", "--fresh", "--name", "a")
+    learner = start(*MELISMA, "join", found[1], *slow)
+    signal.signal(signal.SIGINT, usual)
+    until(lambda: "a benchmarks itself" in start.said(server), "a", alive=server)
+    learner.send_signal(signal.SIGINT)
+    assert learner.wait(PATIENCE_S) == 0
+    assert "has left" in start.said(learner)
+    assert "Traceback" not in start.said(learner)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from melisma.cli.options import JobFile, Json, LearnersPrecision, Threads, read_job
-from melisma.cli.output import json_line, note
+from melisma.cli.output import end, json_line, note
 from melisma.cli.progress import spinner
 from melisma.cli.trusting import asker
 from melisma.errors import ConfigError
@@ -199,6 +199,9 @@ def join(
         fresh=fresh,
         joined=joined,
     )
+    if not quiet:
+        note("This learner has left; what it had not sent is lost.")
+    end(0)
 
 
 def _token(token: str | None, file: Path | None) -> str | None:

@@ -40,16 +40,21 @@ def stopped(text: str) -> None:
 
 
 def stop() -> NoReturn:
-    """End this process, which was stopped by Ctrl-C, at once.
-
-    All that it opened is closed; taking torch's modules down would take a second.
-    """
+    """End this process, which was stopped by Ctrl-C, at once."""
     if not _told:
         note("Stopped.")
+    end(STOPPED)
+
+
+def end(code: int) -> NoReturn:
+    """End this process, which has closed all that it opened.
+
+    Taking torch's modules down would take a second of a core.
+    """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # nobody reads it any more
             stream.flush()
-    os._exit(STOPPED)
+    os._exit(code)
 
 
 def json_line(value: object) -> None:
