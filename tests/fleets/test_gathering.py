@@ -40,7 +40,24 @@ def test_of_a_crowd_a_line_has_numbers() -> None:
 
 
 def test_who_does_not_take_part_is_missing() -> None:
-    assert gathered(2, a=Stage.READY, b=Stage.REFUSED).missing == 1
+    gathering = gathered(2, a=Stage.READY, b=Stage.REFUSED)
+    assert gathering.missing == 1
+    said = "1 of 2 learners: b does not take part; waiting for one more"
+    assert gathering.line() == said
+    assert gathered(1).line() == "0 of 1 learner: waiting for one more"
+
+
+def test_who_is_refused_and_asked_again_has_not_joined_again() -> None:
+    seen = []
+    gathering = Gathering(lambda g, name: seen.append(g.learners[name].stage))
+    for _ in range(2):
+        gathering.comes("a")
+        gathering.note("a", Stage.REFUSED, why="no data")
+        gathering.comes("a")
+    assert seen == [Stage.PREPARING, Stage.REFUSED, Stage.REFUSED]
+    gathering.keep([])
+    gathering.comes("a")
+    assert seen[3:] == [Stage.PREPARING]
 
 
 def test_who_is_gone_is_forgotten() -> None:

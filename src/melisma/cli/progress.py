@@ -205,9 +205,15 @@ class _Notes(logging.Handler):
 
 @contextmanager
 def sweep_bar(title: str, quiet: bool) -> Iterator[Callable[[int], Callable[[], None]]]:
-    """Show a bar; yield what is told the number of cycles and returns its tick."""
-    if _hidden(quiet):
+    """Show a bar; yield what is told the number of cycles and returns its tick.
+
+    Where standard error is no terminal, each tenth of them is a line.
+    """
+    if quiet:
         yield lambda cycles: lambda: None
+        return
+    if not sys.stderr.isatty():
+        yield lambda cycles: _tenths(title, cycles)
         return
     with _bar() as progress:
         bar = progress.add_task(title, total=None, state="")
@@ -217,6 +223,19 @@ def sweep_bar(title: str, quiet: bool) -> Iterator[Callable[[int], Callable[[], 
             return lambda: progress.advance(bar)
 
         yield begin
+
+
+def _tenths(title: str, cycles: int) -> Callable[[], None]:
+    """Return what is called with each cycle, and prints a line for each tenth."""
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        if done * 10 // cycles > (done - 1) * 10 // cycles:
+            note(f"{title}: {done} of {cycles} cycles")
+
+    return tick
 
 
 @contextmanager

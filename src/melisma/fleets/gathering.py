@@ -26,6 +26,10 @@ class Stage(StrEnum):
     REFUSED = "does not take part"
 
 
+#: What a line tells, in this order: of a benchmark also how long it takes yet.
+_TOLD = (Stage.REFUSED, Stage.PREPARING, Stage.QUEUED, Stage.BENCHMARKING)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doing:
     """What a learner does, and since when."""
@@ -67,6 +71,12 @@ class Gathering:
 
     # For the roster
 
+    def comes(self, name: str) -> None:
+        """Note that a learner prepares, unless it does so again and was refused."""
+        doing = self._doing.get(name)
+        if doing is None or doing.stage != Stage.REFUSED:
+            self.note(name, Stage.PREPARING)
+
     def note(self, name: str, stage: Stage, *, task: str = "", why: str = "") -> None:
         """Note what a learner does from now on."""
         self._doing[name] = Doing(
@@ -100,10 +110,11 @@ class Gathering:
 
     def line(self) -> str:
         """Say in a line who is there, who does what, and who is missing."""
-        there = self._taking_part
-        words = [f"{len(there)} of {max(self.least, len(there))} learners"]
-        for stage in (Stage.PREPARING, Stage.QUEUED, Stage.BENCHMARKING):
-            if names := [n for n, doing in there.items() if doing.stage == stage]:
+        everybody, there = self.learners.items(), len(self._taking_part)
+        of = max(self.least, there)
+        words = [f"{there} of {of} learner{'s' * (of > 1)}"]
+        for stage in _TOLD:
+            if names := [name for name, doing in everybody if doing.stage == stage]:
                 words.append(f"{_named(names)} {_many(stage, len(names))}")
         if left_s := self.left_s():
             words[-1] += f", about {left_s:.0f} s more"
@@ -149,6 +160,7 @@ def _many(stage: Stage, learners: int) -> str:
     if learners == 1:
         return stage.value
     return {
+        Stage.REFUSED: "do not take part",
         Stage.PREPARING: "prepare",
         Stage.QUEUED: "wait to benchmark themselves",
         Stage.BENCHMARKING: "benchmark themselves",

@@ -267,7 +267,7 @@ class Roster:
         """
         is_new = name not in self._measured
         if is_new:
-            self.gathering.note(name, Stage.PREPARING)
+            self.gathering.comes(name)
         try:
             ready = await self._prepare_for(task, name)
             if not ready.measured or name not in self._measured:
