@@ -511,3 +511,44 @@ def test_a_learner_that_is_stopped_while_it_benchmarks_leaves(
     assert learner.wait(PATIENCE_S) == 0
     assert "has left" in start.said(learner)
     assert "Traceback" not in start.said(learner)
+
+
+def test_a_run_goes_on_without_a_learner_that_has_ended(
+    start: Processes, tmp_path: Path
+) -> None:
+    slow = JOB.replace('"800 samples/s"', '"2 samples/s"')
+    (tmp_path / "tiny.toml").write_text(slow)
+    run = start(*MELISMA, "run", "tiny.toml")
+    until(lambda: "slow benchmarks itself" in start.said(run), "a benchmark", alive=run)
+    kill(tmp_path, "slow")
+    assert run.wait(PATIENCE_S) == 0
+    said = start.said(run)
+    assert "slow does not take part: its process ended with exit code -9\n" in said
+    assert "cycle 2 of 2: accuracy" in said
+    assert said.count("does not take part: its process") == 1
+
+
+def test_a_run_whose_learners_have_all_ended_says_so(
+    start: Processes, tmp_path: Path
+) -> None:
+    slow = JOB.replace('"800 samples/s"', '"2 samples/s"')
+    slow = slow.replace('"4000 samples/s"', '"2 samples/s"')
+    (tmp_path / "tiny.toml").write_text(slow)
+    run = start(*MELISMA, "run", "tiny.toml")
+    for name in ("fast", "slow"):
+        said = f"{name} benchmarks itself"
+        until(lambda said=said: said in start.said(run), said, alive=run)  # type: ignore[misc]
+    for name in ("fast", "slow"):
+        kill(tmp_path, name)
+    assert run.wait(PATIENCE_S) == 2
+    assert "all learners have ended by themselves" in start.said(run)
+
+
+def kill(folder: Path, learner: str) -> None:
+    """Kill a learner of `melisma run`."""
+    for pid in running_in(folder):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"join" in words and learner.encode() in words:
+            os.kill(pid, signal.SIGKILL)
+            return
+    raise AssertionError(f"{learner} does not run")

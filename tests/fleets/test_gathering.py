@@ -113,3 +113,11 @@ def test_whoever_shows_it_is_told_of_each_step() -> None:
     gathering.note("a", Stage.PREPARING)
     gathering.note("a", Stage.READY)
     assert seen == [("a", Stage.PREPARING), ("a", Stage.READY)]
+
+
+def test_for_who_is_lost_nobody_waits() -> None:
+    gathering = gathered(3, a=Stage.READY)
+    gathering.lose("b", "its process ended with exit code 1")
+    gathering.keep(["a"])
+    assert gathering.missing == 1
+    assert "b does not take part" in gathering.line()

@@ -1,8 +1,9 @@
 """A process that has imported what learners need, and forks itself into learners.
 
-    python -m melisma.cli.nursery
+    python -m melisma.cli.nursery FILE
 
 A line of standard input is a learner: the words behind `melisma`, as a list in JSON.
+One that ends is a line in the file of that number: its place among them, its exit code.
 All learners end with this process, and it ends when its input does.
 """
 
@@ -15,6 +16,8 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 
 from melisma.cli import main
@@ -24,27 +27,29 @@ from melisma.launch.processes import END_S
 LOOK_S = 1.0
 
 
-def serve() -> None:
+def serve(report: int) -> None:
     """Fork a learner for each line of standard input; end them with it."""
     _import_all()
     gc.freeze()  # what is never collected stays shared with the learners
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
     lifeline, held = os.pipe()
-    learners: set[int] = set()
+    learners: dict[int, int] = {}  # processes, and their places
+    places = count()
     unread = b""
     try:
         while True:
             readable, _, _ = select.select([0], [], [], LOOK_S)
-            learners -= _ended(learners)
+            for learner, code in _ended(learners).items():
+                os.write(report, b"%d %d\n" % (learners.pop(learner), code))
             if not readable:
                 continue
             if not (came := os.read(0, 1 << 16)):
                 return
             *lines, unread = (unread + came).split(b"\n")
             for line in lines:
-                learners.add(_forked(json.loads(line), lifeline, held))
+                learners[_forked(json.loads(line), lifeline, held)] = next(places)
     finally:
-        _end(learners)
+        _end(set(learners))
 
 
 def _import_all() -> None:
@@ -92,9 +97,14 @@ def _retitle(words: list[str]) -> None:
         ctypes.memmove(begin, title.ljust(room, b"\0"), room)
 
 
-def _ended(learners: set[int]) -> set[int]:
-    """Return the learners that have ended."""
-    return {learner for learner in learners if os.waitpid(learner, os.WNOHANG)[0]}
+def _ended(learners: Iterable[int]) -> dict[int, int]:
+    """Return the learners that have ended, and their exit codes."""
+    waited = {learner: os.waitpid(learner, os.WNOHANG) for learner in learners}
+    return {
+        learner: os.waitstatus_to_exitcode(status)
+        for learner, (process, status) in waited.items()
+        if process
+    }
 
 
 def _end(learners: set[int]) -> None:
@@ -103,11 +113,11 @@ def _end(learners: set[int]) -> None:
         os.kill(learner, signal.SIGTERM)
     until = time.monotonic() + END_S / 2
     while learners and time.monotonic() < until:
-        learners -= _ended(learners)
+        learners -= _ended(learners).keys()
         time.sleep(0.01)
     for learner in learners:
         os.kill(learner, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    serve()
+    serve(int(sys.argv[1]))

@@ -77,7 +77,7 @@ def _run_bar(job: "Job") -> Iterator[Shown]:
     back: set[str] = set()
     done: dict[str, int] = {}  # whole cycles of each task
     metrics: dict[str, Metric] = {}  # *the* metric of each task
-    gathering = Gathering()
+    gathering, score = Gathering(), ""
 
     with _bar(waiting=gathering) as progress:
         bar = progress.add_task(
@@ -85,6 +85,7 @@ def _run_bar(job: "Job") -> Iterator[Shown]:
         )
 
         def watch(record: "Record") -> None:
+            nonlocal score
             match record:
                 case Allocated(learner=name, samples=samples):
                     if back:  # the first order of another cycle
@@ -104,12 +105,12 @@ def _run_bar(job: "Job") -> Iterator[Shown]:
                     done[task] = cycle
                     metric = metrics.get(task, ACCURACY)
                     value = scores.text(metric, record.metrics.get(metric.name))
-                    state = f"{task}: {value}" if job.tasks else value
+                    state = score = f"{task}: {value}" if job.tasks else value
                     progress.update(bar, completed=sum(done.values()), state=state)
                     return
             state = f"cycle {record.cycle}: {len(back)} of {len(working)} back"
             if not job.tasks:
-                progress.update(bar, state=state)
+                progress.update(bar, state=", ".join(filter(None, [score, state])))
 
         yield Shown(watch, gathering)
 
@@ -154,7 +155,9 @@ def _arrivals() -> Iterator["Gathering"]:
     def notice(gathering: "Gathering", name: str) -> None:
         doing, crowd = gathering.learners[name], gathering.least > CROWD
         came = len(gathering.learners)
-        if doing.stage == Stage.REFUSED:  # which the log says
+        if doing.stage == Stage.REFUSED:
+            if name in gathering.lost:  # of others the log says it
+                note(f"{name} {doing.stage.value}: {doing.why}")
             return
         if crowd and (doing.stage != Stage.PREPARING or came % (gathering.least // 10)):
             return

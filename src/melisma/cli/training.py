@@ -45,7 +45,7 @@ from melisma.learning.settings import DEVICE_VARIABLE, HERE, Hardware, Precision
 
 if TYPE_CHECKING:
     from melisma.jobs.schema import Job
-    from melisma.launch.processes import Start
+    from melisma.launch.processes import Learners
 
 
 def simulate(
@@ -151,7 +151,7 @@ def run(
 
 def _run(
     job: "Job",
-    start: "Start | None",
+    start: "Learners | None",
     address: str | None,
     data: Path | None,
     device: str | None,

@@ -53,6 +53,8 @@ class Gathering:
         self.waiting = False  #: for learners: no cycle is under way
         self._notice, self._clock = notice, clock
         self._doing: dict[str, Doing] = {}
+        self.begun = False  #: there was a cycle
+        self.lost: set[str] = set()  #: who will not come, or come back
 
     @property
     def learners(self) -> dict[str, Doing]:
@@ -62,7 +64,7 @@ class Gathering:
     @property
     def missing(self) -> int:
         """How many learners have yet to come before the run can begin."""
-        return max(0, self.least - len(self._taking_part))
+        return max(0, self.least - len(self.lost) - len(self._taking_part))
 
     @property
     def _taking_part(self) -> dict[str, Doing]:
@@ -84,9 +86,14 @@ class Gathering:
         )
         self._notice(self, name)
 
+    def lose(self, name: str, why: str) -> None:
+        """Note that a learner will not come, or come back."""
+        self.lost.add(name)
+        self.note(name, Stage.REFUSED, why=why)
+
     def keep(self, names: Collection[str]) -> None:
-        """Forget all but these learners: the others are gone."""
-        for name in self._doing.keys() - set(names):
+        """Forget all but these learners, and those that are lost: they are gone."""
+        for name in self._doing.keys() - set(names) - self.lost:
             del self._doing[name]
 
     def wait(self, least: int) -> None:
@@ -95,7 +102,7 @@ class Gathering:
 
     def begin(self) -> None:
         """A cycle begins."""
-        self.waiting = False
+        self.waiting, self.begun = False, True
 
     # For learners
 

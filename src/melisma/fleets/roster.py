@@ -159,7 +159,8 @@ class Roster:
                 and name not in away
                 and (name in ready or name not in asked)
             }
-            if there and len(there) + len(hopeless) >= self._least:
+            lost = self.gathering.lost.difference(connected)
+            if there and len(there) + len(hopeless | lost) >= self._least:
                 break
             self._check_memory(connected)
             self.gathering.wait(self._least)

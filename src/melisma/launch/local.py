@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from melisma import rpc
 from melisma.algorithms.control import Control
-from melisma.errors import ConfigError, DataError, unknown
+from melisma.errors import ConfigError, DataError, TrainingError, unknown
 from melisma.fleets.gathering import Gathering
 from melisma.jobs.building import own_rows, task_of
 from melisma.jobs.demo import DEMO
@@ -17,7 +17,7 @@ from melisma.jobs.families import family_of
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job, LearnersTable, StatesFile, names_of, own_code
 from melisma.launch import processes
-from melisma.launch.processes import Start
+from melisma.launch.processes import Learners
 from melisma.launch.serve import orchestrate
 from melisma.learning import devices
 from melisma.learning.data import save_own
@@ -52,7 +52,7 @@ def run_locally(
     control: Control | None = None,
     *,
     hardware: Hardware = HERE,
-    start: Start | None = None,
+    start: Learners | None = None,
     gathering: Gathering | None = None,
     fresh: bool = True,
 ) -> list[Record]:
@@ -71,6 +71,17 @@ def run_locally(
                 "states"
             )
     groups = [group for group in job.learners for _ in range(group.count)]
+    gathering, control = gathering or Gathering(), control or Control()
+    codes: dict[str, int] = {}  # of those that have ended by themselves
+
+    def ended(place: int, code: int) -> None:
+        if not code:  # as at the end of the run
+            return
+        codes[names[place]] = code
+        gathering.lose(names[place], f"its process ended with exit code {code}")
+        if len(codes) == len(names):
+            control.stop()
+
     with (
         own_data(job, names) as data,
         _owners(groups, job) as owners,
@@ -78,6 +89,7 @@ def run_locally(
     ):
 
         def begin(server: rpc.Server) -> None:
+            start.ended = ended
             for name, group, owner in zip(names, groups, owners, strict=True):
                 words = join_words(job, server.address, name, data, owner)
                 words += ["--device", hardware.device]
@@ -90,13 +102,11 @@ def run_locally(
                     words += ["--listen", "127.0.0.1"]
                 start([*words, "--until-eof"])
 
-        return orchestrate(
+        records = orchestrate(
             job,
             folder,
             learners=len(names),
-            at_once=len(
-                names
-            ),  # benchmarks: on the cores that they share in cycles too
+            at_once=len(names),  # benchmarks: they share the cores in cycles too
             watch=watch,
             ready=begin,
             show=show,
@@ -107,6 +117,12 @@ def run_locally(
             port=0,
             say=lambda text: None,
         )
+    if len(codes) == len(names) and not gathering.begun:
+        raise TrainingError(
+            "all learners have ended by themselves, with exit codes "
+            f"{', '.join(f'{code} ({name})' for name, code in codes.items())}"
+        )
+    return records
 
 
 @contextmanager

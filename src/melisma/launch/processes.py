@@ -8,13 +8,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from melisma.errors import MelismaError
-
-#: Starts a learner by the words behind `melisma`.
-Start = Callable[[list[str]], None]
 
 #: Room for the words of a learner's command where `ps` shows them.
 TITLE = 1024
@@ -22,16 +20,33 @@ TITLE = 1024
 END_S = 1.5
 
 
-@contextmanager
-def learners() -> Iterator[Start]:
-    """Yield what starts a learner; all end with the block.
+class Learners:
+    """Starts learners of this machine, and says which of them end by themselves."""
 
-    Enter it before torch is imported: the learners' process imports it meanwhile.
+    def __init__(self, start: Callable[[list[str]], None]) -> None:
+        self._start = start
+        #: Called with the place of each that has ended, and its exit code.
+        self.ended: Callable[[int, int], None] = lambda place, code: None
+
+    def __call__(self, words: list[str]) -> None:
+        """Start a learner by the words behind `melisma`."""
+        self._start(words)
+
+
+@contextmanager
+def learners() -> Iterator[Learners]:
+    """Yield what starts learners; all end with the block.
+
+    Enter it before torch is imported: the learners' process imports it meanwhile. Where
+    processes cannot be forked, nobody says which of them end.
     """
     # Apple's libraries do not survive a fork.
-    forked = sys.platform == "linux"
-    with _forked() if forked else processes() as start:
-        yield start if forked else lambda words: start(command_of(words))
+    if sys.platform == "linux":
+        with _forked() as forked:
+            yield forked
+        return
+    with processes() as start:
+        yield Learners(lambda words: start(command_of(words)))
 
 
 def command_of(words: list[str]) -> list[str]:
@@ -64,11 +79,18 @@ def processes() -> Iterator[Callable[[list[str]], None]]:
 
 
 @contextmanager
-def _forked() -> Iterator[Start]:
-    """Yield what has a process fork itself into a learner."""
+def _forked() -> Iterator[Learners]:
+    """Yield what has a process fork itself into learners."""
+    read, write = os.pipe()
     # The last word is room for the words of the learners.
-    command = [sys.executable, "-P", "-m", "melisma.cli.nursery", " " * TITLE]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    command = [sys.executable, "-P", "-m", "melisma.cli.nursery"]
+    process = subprocess.Popen(
+        [*command, str(write), " " * TITLE],
+        stdin=subprocess.PIPE,
+        pass_fds=[write],
+        start_new_session=True,
+    )
+    os.close(write)
     pipe = process.stdin
     assert pipe is not None
 
@@ -82,9 +104,19 @@ def _forked() -> Iterator[Start]:
                 f"{process.wait(END_S)}"
             ) from None
 
+    started = Learners(start)
+
+    def listen() -> None:
+        with open(read, "rb") as report:
+            for line in report:
+                place, code = map(int, line.split())
+                started.ended(place, code)
+
+    threading.Thread(target=listen, name="learners", daemon=True).start()
     try:
-        yield start
+        yield started
     finally:
+        started.ended = lambda place, code: None
         with suppress(BrokenPipeError):
             pipe.close()
         _end([process])
