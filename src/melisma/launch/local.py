@@ -186,7 +186,7 @@ def join_command(
 ) -> list[str]:
     """Return the command that starts one of a job's learners on this machine."""
     words = join_words(job, address, name, data, owner)
-    return processes.command_of([*words, "--fresh"])
+    return processes.command_of(["join", "--fresh", *words[1:]])
 
 
 def run_on_testbed(
