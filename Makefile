@@ -69,7 +69,7 @@ package:  ## build wheel and sdist, and try both in empty environments
 	.venv-$*/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
-BENCHES := csa allocators browser energy options menu promises auto carry weights codecs submodels simulation async rpc live checks hostile larger_than_memory med uncertain coding coded_training fog scale ray flower frameworks
+BENCHES := csa allocators browser energy options menu promises auto carry weights codecs submodels simulation async rpc live checks hostile larger_than_memory med uncertain coding coded_training fog scale ray flower frameworks busy epochs
 bench: .venv-bench/ready  ## run the benchmarks beside their peers
 	-$(MAKE) --no-print-directory .venv-ortools/ready  # without it, no rows of CP-SAT
 	-$(MAKE) --no-print-directory .venv-flsim/ready  # without it, bench_async has no peer

@@ -45,8 +45,7 @@ from rich.console import Console
 from melisma import rpc
 from melisma.algorithms.averaging import share_out
 from melisma.jobs.building import task_of
-from melisma.jobs.schema import Job
-from melisma.launch.local import DEMO
+from melisma.jobs.schema import Job, LearnersTable
 from melisma.launch.serve import orchestrate
 from melisma.learning.parameters import load
 from melisma.provenance import provenance
@@ -54,10 +53,30 @@ from melisma.runs import records
 from melisma.runs.records import Record
 from melisma.runs.store import MODEL
 from melisma.system.problem import Allocation
-from melisma.units import Deadline
+from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
 
 OVERHEAD_BAR, BYTES_BAR = 1.05, 1.05
-FOUR = msgspec.structs.replace(DEMO, scheme="csa", samples=1000)
+FOUR = Job(
+    name="live",
+    scheme="csa",
+    samples=1000,
+    shard=50,
+    cycles=5,
+    deadline=Deadline(2.0),
+    learners=tuple(
+        LearnersTable(
+            name=name,
+            rate=SamplesPerSecond(rate),
+            bandwidth=BytesPerSecond(bandwidth),
+        )
+        for name, rate, bandwidth in (
+            ("laptop", 4000, 8e6),
+            ("jetson", 2000, 4e6),
+            ("pi1", 800, 2e6),
+            ("pi2", 400, 1e6),
+        )
+    ),
+)
 CROWD = Job(
     name="crowd", scheme="eta", cycles=1, deadline=Deadline(180.0), shard=8, most=1
 )

@@ -26,7 +26,8 @@ from rich.table import Table
 
 from melisma import rpc
 from melisma.jobs.schema import Job
-from melisma.launch.local import join_command, processes
+from melisma.launch.local import join_command
+from melisma.launch.processes import processes
 from melisma.launch.serve import orchestrate
 from melisma.learning.models import build, model_bytes
 from melisma.provenance import provenance

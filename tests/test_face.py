@@ -164,7 +164,7 @@ def _short(job: mel.Job) -> mel.Job:
 
 def test_the_model_of_a_run_is_that_of_its_task() -> None:
     task = f"{__name__}:two_classes"
-    job = mel.Job(task=task, cycles=1, deadline="0.1 s", steps=1)
+    job = job_of(task=task, cycles=1, deadline="0.1 s")
     run = mel.simulate(job, runs=None)
     assert isinstance(run.model, nn.Linear)
     assert torch.equal(run.model.weight, run.parameters["weight"])

@@ -210,6 +210,33 @@ def test_serve_tells_people_how_to_join_on_standard_error(
     assert re.fullmatch(r"Join with: melisma join '\S+'\n", join)  # no token here
 
 
+def test_serve_says_who_has_come_and_how_many_are_missing(
+    job: Path, start: Processes, tmp_path: Path
+) -> None:
+    words = ("serve", str(job), "--port", "0", "--learners", "2")
+    server = start(*MELISMA, *words)
+
+    def says(pattern: str) -> re.Match[str]:
+        until(lambda: re.search(pattern, start.said(server)), pattern, alive=server)
+        found = re.search(pattern, start.said(server))
+        assert found
+        return found
+
+    link = says(r"Dashboard: (\S+)")[1]
+    join = says(r"Join with: melisma join '(\S+)'")[1]
+    says(r"Waiting for 2 learners to join\.\n")
+    start(*MELISMA, "join", join, "--name", "a", "--quiet", "--until-eof")
+    says(r"a has joined\. 1 of 2 learners: a prepares; waiting for one more\n")
+    says(r"a benchmarks itself for tiny\na is ready\n")
+    status = Visitor(link).get("/api/status")
+    assert (status["waiting"]["least"], status["waiting"]["missing"]) == (2, 1)
+    assert status["waiting"]["learners"]["a"]["stage"] == "ready"
+    start(*MELISMA, "join", join, "--name", "b", "--quiet", "--until-eof")
+    says(r"cycle 2 of 2: accuracy")
+    assert server.wait(PATIENCE_S) == 0
+    assert "\x1b" not in start.said(server)
+
+
 def test_a_run_stopped_from_the_dashboard_says_so_in_its_json(
     job: Path, start: Processes, tmp_path: Path
 ) -> None:
@@ -398,7 +425,8 @@ def running(job: Path, start: Processes, tmp_path: Path) -> Process:
     signal.signal(signal.SIGINT, before)
     folder = tmp_path / "runs" / "tiny"
     until(lambda: seen(rows_of(folder), "allocated"), "a cycle", alive=running)
-    assert len(running_in(tmp_path)) == 3
+    # Itself, its learners and the process that they are forked from.
+    assert len(running_in(tmp_path)) == (4 if sys.platform == "linux" else 3)
     return running
 
 
@@ -422,3 +450,105 @@ def test_a_run_that_is_interrupted_can_be_resumed(
     again = melisma("resume", "runs/tiny", "--locally", "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert len(json.loads(again.stdout)["cycles"]["metrics"]["accuracy"]) == 2
+
+
+#: Commands that are stopped: words, what they say before, and what they say then.
+STOPPED = {
+    "simulate": (("simulate", "long.toml"), r"cycle 1 of", "melisma resume runs/long"),
+    "run": (("run", "long.toml"), r"has joined", "melisma resume runs/long"),
+    "serve": (
+        ("serve", "long.toml", "--port", "0", "--learners", "3"),
+        r"Waiting for 3 learners",
+        "melisma resume runs/long --learners 3",
+    ),
+    "dialling": (("join", "127.0.0.1:9", "--name", "a"), "", "Stopped."),
+}
+
+
+@pytest.mark.parametrize("which", STOPPED)
+def test_ctrl_c_ends_a_command_soon_and_it_says_what_is_kept(
+    start: Processes, tmp_path: Path, which: str
+) -> None:
+    (tmp_path / "long.toml").write_text(
+        JOB.replace("tiny", "long").replace("cycles = 2", "cycles = 1000")
+    )
+    words, before, then = STOPPED[which]
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = start(*MELISMA, *words)
+    signal.signal(signal.SIGINT, usual)
+    if before:
+        until(lambda: re.search(before, start.said(process)), before, alive=process)
+    else:  # it says nothing until it gives up
+        until(lambda: "torch" in mapped(process.pid), "torch", alive=process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 130
+    said = start.said(process)
+    assert then in said
+    assert "Traceback" not in said
+    assert running_in(tmp_path) == []
+
+
+def mapped(pid: int) -> str:
+    """The files that a process has in its memory, where there is /proc."""
+    maps = Path(f"/proc/{pid}/maps")
+    return maps.read_text() if maps.exists() else "torch"
+
+
+def test_a_learner_that_is_stopped_while_it_benchmarks_leaves(
+    job: Path, start: Processes, tmp_path: Path
+) -> None:
+    server = start(*MELISMA, "serve", str(job), "--port", "0")
+    pattern = r"Join with: melisma join '(\S+)'"
+    until(lambda: re.search(pattern, start.said(server)), pattern, alive=server)
+    found = re.search(pattern, start.said(server))
+    assert found
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    slow = ("--rate", "1 samples/s", "--fresh", "--name", "a")
+    learner = start(*MELISMA, "join", found[1], *slow)
+    signal.signal(signal.SIGINT, usual)
+    until(lambda: "a benchmarks itself" in start.said(server), "a", alive=server)
+    learner.send_signal(signal.SIGINT)
+    assert learner.wait(PATIENCE_S) == 0
+    assert "has left" in start.said(learner)
+    assert "Traceback" not in start.said(learner)
+
+
+def test_a_run_goes_on_without_a_learner_that_has_ended(
+    start: Processes, tmp_path: Path
+) -> None:
+    slow = JOB.replace('"800 samples/s"', '"2 samples/s"')
+    (tmp_path / "tiny.toml").write_text(slow)
+    run = start(*MELISMA, "run", "tiny.toml")
+    until(lambda: "slow benchmarks itself" in start.said(run), "a benchmark", alive=run)
+    kill(tmp_path, "slow")
+    assert run.wait(PATIENCE_S) == 0
+    said = start.said(run)
+    assert "slow does not take part: its process ended with exit code -9\n" in said
+    assert "cycle 2 of 2: accuracy" in said
+    assert said.count("does not take part: its process") == 1
+
+
+def test_a_run_whose_learners_have_all_ended_says_so(
+    start: Processes, tmp_path: Path
+) -> None:
+    slow = JOB.replace('"800 samples/s"', '"2 samples/s"')
+    slow = slow.replace('"4000 samples/s"', '"2 samples/s"')
+    (tmp_path / "tiny.toml").write_text(slow)
+    run = start(*MELISMA, "run", "tiny.toml")
+    for name in ("fast", "slow"):
+        said = f"{name} benchmarks itself"
+        until(lambda said=said: said in start.said(run), said, alive=run)  # type: ignore[misc]
+    for name in ("fast", "slow"):
+        kill(tmp_path, name)
+    assert run.wait(PATIENCE_S) == 2
+    assert "all learners have ended by themselves" in start.said(run)
+
+
+def kill(folder: Path, learner: str) -> None:
+    """Kill a learner of `melisma run`."""
+    for pid in running_in(folder):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"join" in words and learner.encode() in words:
+            os.kill(pid, signal.SIGKILL)
+            return
+    raise AssertionError(f"{learner} does not run")

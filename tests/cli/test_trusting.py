@@ -104,6 +104,7 @@ def test_a_quiet_learner_and_one_with_a_parent_never_ask(
         "melisma.launch.joining.join",
         lambda address, **options: asked.append(options["ask"]),
     )
+    monkeypatch.setattr("melisma.cli.learner.end", lambda code: None)
     melisma("join", "127.0.0.1:1", flag)
     melisma("join", "127.0.0.1:1")
     assert asked == [None, trusting.ask]

@@ -39,7 +39,9 @@ def test_a_run_of_an_earlier_version_waits_for_one() -> None:
 def test_an_edited_job_is_not_served(tmp_path: Path) -> None:
     folder = stopped(tmp_path, 1)
     config = (folder / CONFIG).read_text()
-    (folder / CONFIG).write_text(config.replace("cycles = 5", "cycles = 7"))
+    (folder / CONFIG).write_text(
+        config.replace(f"cycles = {DEMO.cycles}", "cycles = 7")
+    )
     with pytest.raises(DataError, match="--edited"):
         api.serve(folder=folder)
 

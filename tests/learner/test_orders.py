@@ -65,6 +65,8 @@ def prepared() -> Learner:
         ({"sizes": 3}, "sizes = 3: give a whole number from 1"),
         ({"sizes": 0}, "sizes = 0"),
         ({"repeats": 10**6}, "repeats = 1000000"),
+        ({"patience_s": -1.0}, "patience_s = -1.0: give a finite number above 0"),
+        ({"patience_s": "long"}, "patience_s = 'long'"),
         ({"benchmarked": 0}, "benchmarked = 0"),
         ({"moving": True}, r"samples move \(fog\) has to be federated"),
     ],

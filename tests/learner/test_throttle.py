@@ -91,3 +91,14 @@ def test_a_sleep_that_nobody_cancels_is_as_long_as_it_should() -> None:
     clock = Clock()
     assert not sleep_unless(lambda: False, 3.0, clock=clock, sleep=clock.sleep)
     assert clock.now == pytest.approx(103.0)
+
+
+def test_a_warm_up_learns_the_machines_speed_without_a_pause() -> None:
+    slept, clock = list[float](), Clock()
+    throttle = Throttle(10, clock=clock, sleep=slept.append)
+    for _ in range(2):
+        throttle.batch(10, warm_up=True)
+        clock.sleep(0.1)
+    assert slept == []
+    throttle.batch(10)
+    assert slept == [pytest.approx(0.9)]

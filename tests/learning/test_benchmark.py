@@ -396,3 +396,19 @@ def test_this_machine_has_a_speed() -> None:
     assert 0 < flops(size=64, products=5) < math.inf
     assert machine().threads >= 1
     assert machine().cores >= 1
+
+
+@pytest.mark.parametrize(
+    ("within_s", "rounds"), [(math.inf, 5), (9.0, 4), (5.9, 2), (2.0, 1), (0.1, 1)]
+)
+def test_no_round_begins_that_would_end_too_late(within_s: float, rounds: int) -> None:
+    clock, calls = FakeClock(), 0
+
+    def fetch(shards: int) -> int:
+        nonlocal calls
+        calls += 1
+        clock.wait(2.0)
+        return shards
+
+    time_transfers(fetch, [8], repeats=5, within_s=within_s, clock=clock)
+    assert calls == 1 + rounds  # the first one warms up

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from melisma.fleets.gathering import Gathering
+
 T = TypeVar("T")
 
 #: Between two checks of a paused run whether it may go on.
@@ -42,6 +44,7 @@ class Control:
         self.intent = Intent.RUNNING
         self.under_way: dict[str, CycleUnderWay] = {}  #: by task
         self.now_s: Callable[[], float] = lambda: 0.0  #: the run's clock
+        self.gathering: Gathering | None = None  #: who has come, of a live run
         self._lock = threading.Lock()
         self._deadline_s: float | None = None
         self._expelled: list[tuple[str, str]] = []

@@ -19,6 +19,7 @@ from melisma.cli import (
     doctor,
     learner,
     papers,
+    resuming,
     schemes,
     tokens,
     training,
@@ -26,7 +27,7 @@ from melisma.cli import (
     views,
 )
 from melisma.cli.help import Command, Group
-from melisma.cli.output import note
+from melisma.cli.output import STOPPED, note, stop
 from melisma.errors import AccessError, MelismaError, UnverifiedError
 from melisma.registry import where_failed
 
@@ -44,7 +45,7 @@ _SECTIONS: dict[str, dict[str, Any]] = {
         "run": training.run,
         "testbed": training.run_on_testbed,
         "serve": training.serve,
-        "resume": training.resume,
+        "resume": resuming.resume,
     },
     "Devices": {
         "join": learner.join,
@@ -115,7 +116,7 @@ def main() -> None:
     """Run the command line; bad input is one line and exit code 2, no access 77.
 
     76 if who answers has not proved to be the server. Of what was not
-    foreseen, code 1, the traceback is kept in a file.
+    foreseen, code 1, the traceback is kept in a file. Stopped by Ctrl-C: 130.
     """
     try:
         code = app(prog_name="melisma", standalone_mode=False)
@@ -144,6 +145,8 @@ def main() -> None:
             style="red",
         )
         code = 1
+    if code == STOPPED:
+        stop()
     sys.exit(code)
 
 

@@ -1,5 +1,6 @@
 """`melisma compare`: schemes on one job, side by side."""
 
+import shlex
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -86,6 +87,7 @@ def compare(
     for path in sorted(folder.glob("*.png")):
         line(f"Picture: {path}")
     line(f"Report:  {folder / report.PAGE}")
+    line(f"Next: melisma dashboard {shlex.quote(str(folder))}")
 
 
 def _names(job: "Job", schemes: str | None) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from melisma.cli.options import JobFile, Json, read_job
-from melisma.cli.output import json_line, line, note
+from melisma.cli.output import json_line, line, stopped
 from melisma.cli.progress import slot_bar
 from melisma.errors import unknown
 from melisma.units import Seconds
@@ -76,7 +76,7 @@ def costs(
             )
     except KeyboardInterrupt:
         if out.exists():
-            note(f"Stopped; the slots so far are in {out}.")
+            stopped(f"Stopped; the slots so far are in {out}.")
         raise
     trace = traces.read(out)
     if as_json:

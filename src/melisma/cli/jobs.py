@@ -33,6 +33,6 @@ def live_job(file: Path | None, scheme: str | None) -> "Job":
         return own_job(file, scheme=scheme)
     import msgspec
 
-    from melisma.launch.local import DEMO
+    from melisma.jobs.demo import DEMO
 
     return msgspec.structs.replace(DEMO, scheme=scheme or DEMO.scheme)

@@ -1,5 +1,6 @@
 """Commands of a device: `join` an orchestrator, and `benchmark` this machine."""
 
+import logging
 import os
 import threading
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from melisma.cli.options import JobFile, Json, LearnersPrecision, Threads, read_job
-from melisma.cli.output import json_line, note
+from melisma.cli.output import end, json_line, note
 from melisma.cli.progress import spinner
 from melisma.cli.trusting import asker
 from melisma.errors import ConfigError
@@ -140,6 +141,14 @@ def join(
         ),
     ] = False,
     threads: Threads = 1,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Benchmark anew, whatever an earlier run has found.",
+            show_default=False,
+        ),
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print nothing but errors.")
     ] = False,
@@ -159,6 +168,8 @@ def join(
     token = token_of(token, token_file)
     if until_eof:
         _exit_at_eof()
+    if until_eof and quiet:  # whoever started it knows that it has ended itself
+        logging.getLogger("melisma.rpc").setLevel(logging.ERROR)
     from melisma.launch.joining import join as join_as_learner
 
     def joined(name: str, connection: "rpc.Connection") -> None:
@@ -185,8 +196,12 @@ def join(
         sensors=sensors,
         threads=threads,
         quiet=quiet,
+        fresh=fresh,
         joined=joined,
     )
+    if not quiet:
+        note("This learner has left; what it had not sent is lost.")
+    end(0)
 
 
 def token_of(token: str | None, file: Path | None) -> str | None:

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +16,7 @@ from melisma.units import Lifetime
 if TYPE_CHECKING:
     from melisma.browser.phones import Phones
     from melisma.bundles.bundle import Bundle
+    from melisma.cli.progress import Shown
     from melisma.jobs.schema import Job
     from melisma.rpc import Server
     from melisma.runs.records import Record
@@ -142,7 +143,7 @@ class Reach:
 def orchestrate(
     job: "Job",
     folder: Path,
-    watch: "Callable[[Record], None]",
+    watch: "Shown",
     learners: int,
     reach: Reach,
     as_json: bool,
@@ -168,6 +169,9 @@ def orchestrate(
             trust = f" --trust {bundle.hash}"
         note(f"Join with: {join_command(join)}{trust}")
         _invite(phones, reach)
+        if not sys.stderr.isatty():  # where the bar says it
+            word = "learner" if learners == 1 else "learners"
+            note(f"Waiting for {learners} {word} to join.")
 
     return train(
         job,
@@ -178,6 +182,7 @@ def orchestrate(
         show=links.append,
         bundle=bundle,
         phones=phones,
+        gathering=watch.gathering,
         say=lambda text: None,  # announced above
         **reach.options(),
     )

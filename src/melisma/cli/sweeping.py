@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from melisma.cli.options import Engine
-from melisma.cli.output import note
+from melisma.cli.output import stopped
 from melisma.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,5 +48,5 @@ def resumable(folder: Path | None = None) -> Iterator[None]:
         words = ["melisma", *sys.argv[1:]]
         if folder and any(folder.iterdir()):
             words += ["--resume", str(folder)]
-        note(f"Stopped; what has ended is kept. Go on with: {shlex.join(words)}")
+        stopped(f"Stopped; what has ended is kept. Go on with: {shlex.join(words)}")
         raise

@@ -1,16 +1,15 @@
-"""Commands that train: `simulate`, `run`, `testbed`, `serve` and `resume`.
+"""Commands that train: `simulate`, `run`, `testbed` and `serve`.
 
 What needs torch is imported by the command that needs it, after its job was read.
 """
 
-import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from melisma.cli.goes_on import dashboard_note, ray_flags, resumable
 from melisma.cli.jobs import live_job, own_job
 from melisma.cli.options import (
     Engine,
@@ -23,14 +22,12 @@ from melisma.cli.options import (
     NodesData,
     Port,
     RayHead,
-    RunFolder,
     Runs,
     SchemeName,
     Threads,
-    read_job,
 )
 from melisma.cli.output import line, note
-from melisma.cli.progress import run_bar
+from melisma.cli.progress import run_bar, telling
 from melisma.cli.serving import (
     Certificate,
     ForPhones,
@@ -43,7 +40,12 @@ from melisma.cli.serving import (
     orchestrate,
 )
 from melisma.errors import ConfigError
+from melisma.launch.processes import learners as local_learners
 from melisma.learning.settings import DEVICE_VARIABLE, HERE, Hardware, Precision
+
+if TYPE_CHECKING:
+    from melisma.jobs.schema import Job
+    from melisma.launch.processes import Learners
 
 
 def simulate(
@@ -80,11 +82,12 @@ def simulate(
     from melisma.runs.store import run_folder
 
     hardware = Hardware(threads=threads, device=device, precision=precision)
-    simulation = build(job, hardware)
+    with telling(as_json):
+        simulation = build(job, hardware)
     with (
         run_folder(runs, job.name) as folder,
         run_bar(job, as_json) as watch,
-        _resumable(folder, "", as_json),
+        resumable(folder, "", as_json),
     ):
         records = simulation.run(folder, watch)
     print_run(job, folder, records, as_json)
@@ -105,6 +108,14 @@ def run(
     data: NodesData = None,
     device: LearnersDevice = None,
     precision: LearnersPrecision = None,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Benchmark the learners anew, whatever an earlier run has found.",
+            show_default=False,
+        ),
+    ] = False,
     runs: Runs = Path("runs"),
     as_json: Json = False,
 ) -> None:
@@ -127,31 +138,65 @@ def run(
             "of a cluster: leave them out"
         )
     job = live_job(job_file, scheme)
-    from melisma.cli.tables import print_run
-    from melisma.launch import local
-    from melisma.runs.store import run_folder
-
     if not as_json and not on_ray:
         note(
             "The learners slow themselves down to the job's rates; as root, "
             "`melisma testbed` gives each a network and a CPU quota of its own.",
             style="dim",
         )
+    # Before torch is imported here.
+    with nullcontext() if on_ray else local_learners() as start:
+        _run(job, start, address, data, device, precision, fresh, runs, as_json)
+
+
+def _run(
+    job: "Job",
+    start: "Learners | None",
+    address: str | None,
+    data: Path | None,
+    device: str | None,
+    precision: Precision | None,
+    fresh: bool,
+    runs: Path,
+    as_json: bool,
+) -> None:
+    """Run a job with learners that ``start`` starts, or on a Ray cluster."""
+    from melisma.cli.tables import print_run
+    from melisma.launch import local
+    from melisma.runs.store import run_folder
+
     with (
         run_folder(runs, job.name) as folder,
         run_bar(job, as_json) as watch,
-        _resumable(folder, _ray_flags(address, data), as_json),
+        resumable(folder, ray_flags(address, data), as_json),
     ):
-        show = _dashboard_note(as_json)
+        show = dashboard_note(as_json)
         if address:
             from melisma.ray.run import run_on_ray
 
-            records = run_on_ray(job, folder, watch, show, address=address, data=data)
+            records = run_on_ray(
+                job,
+                folder,
+                watch,
+                show,
+                address=address,
+                data=data,
+                gathering=watch.gathering,
+            )
         else:
             hardware = Hardware(
                 device=device or HERE.device, precision=precision or Precision.FP32
             )
-            records = local.run_locally(job, folder, watch, show, hardware=hardware)
+            records = local.run_locally(
+                job,
+                folder,
+                watch,
+                show,
+                hardware=hardware,
+                start=start,
+                gathering=watch.gathering,
+                fresh=fresh,
+            )
     print_run(job, folder, records, as_json)
 
 
@@ -188,9 +233,18 @@ def run_on_testbed(
     from melisma.runs.store import run_folder
 
     names = [name.strip() for name in devices.split(",") if name.strip()]
-    with run_folder(runs, job.name) as folder, run_bar(job, as_json) as watch:
+    with (
+        run_folder(runs, job.name) as folder,
+        run_bar(job, as_json) as watch,
+        resumable(folder, "", as_json),
+    ):
         records = local.run_on_testbed(
-            job, folder, names, watch, _dashboard_note(as_json)
+            job,
+            folder,
+            names,
+            watch,
+            dashboard_note(as_json),
+            gathering=watch.gathering,
         )
     print_run(job, folder, records, as_json)
 
@@ -247,135 +301,7 @@ def serve(
     with (
         run_folder(runs, job.name) as folder,
         run_bar(job, as_json) as watch,
-        _resumable(folder, flags, as_json),
+        resumable(folder, flags, as_json),
     ):
         records = orchestrate(job, folder, watch, learners, reach, as_json, code)
     print_run(job, folder, records, as_json)
-
-
-def resume(
-    run: RunFolder,
-    learners: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Go on when this many have joined.",
-            show_default="as many as at its start",
-        ),
-    ] = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8765,
-    locally: Annotated[
-        bool,
-        typer.Option(
-            help="Start its learners on this machine, as `melisma run` does.",
-            show_default=False,
-        ),
-    ] = False,
-    address: RayHead = None,
-    data: NodesData = None,
-    edited: Annotated[
-        bool,
-        typer.Option("--edited", help="Go on with a config.toml that you have edited."),
-    ] = False,
-    phones: ForPhones = False,
-    phones_for: PhonesFor = "12h",
-    phones_at: PhonesAt = None,
-    local_ca: LocalCa = False,
-    plain_http: PlainHttp = False,
-    certificate: Certificate = None,
-    key: Key = None,
-    as_json: JsonLines = False,
-) -> None:
-    """Go on with a run that was cut short, from its last whole cycle.
-
-    A simulated run goes on here, and one of `melisma run` starts its learners again.
-    Others wait for learners to join as `melisma serve` does, unless --locally starts
-    them or --address names a Ray cluster; --json then prints the result alone.
-    """
-    if address and locally:
-        raise ConfigError("--locally or --address: its learners are here, or nodes")
-    reach = Reach(
-        host=host,
-        port=port,
-        phones=phones,
-        phones_for=phones_for,
-        phones_at=phones_at,
-        local_ca=local_ca,
-        plain_http=plain_http,
-        certificate=certificate,
-        key=key,
-    )
-    from melisma.cli.tables import print_run
-    from melisma.launch import local
-    from melisma.launch.api import hardware_of
-    from melisma.launch.bundling import kept
-    from melisma.launch.serve import learners_of
-    from melisma.launch.simulate import SIMULATION, build
-    from melisma.runs.start import accept_config, started
-
-    config = local.resumable(run)
-    if edited:
-        accept_config(run)
-    start = started(run)  # before its job is believed
-    job, learners = read_job(config), learners or learners_of(start)
-    begun_by = start.get("engine")
-    locally = locally or (begun_by == local.LOCAL and not address)
-    flags = f"--learners {learners} {reach.flags()}"
-    if begun_by == SIMULATION or locally:
-        flags = "" if begun_by in (SIMULATION, local.LOCAL) else "--locally"
-    flags = _ray_flags(address, data) or flags
-    with run_bar(job, as_json) as watch, _resumable(run, flags, as_json):
-        show = _dashboard_note(as_json)
-        if begun_by == SIMULATION:
-            records = build(job, hardware_of(start)).run(run, watch)
-        elif address:
-            from melisma.ray.run import run_on_ray
-
-            records = run_on_ray(job, run, watch, show, address=address, data=data)
-        elif locally:
-            hardware = hardware_of(start)
-            records = local.run_locally(job, run, watch, show, hardware=hardware)
-        else:
-            code = kept(run, job)
-            records = orchestrate(job, run, watch, learners, reach, as_json, code)
-    print_run(job, run, records, as_json)
-
-
-def _dashboard_note(quiet: bool) -> Callable[[str], None]:
-    """Return what prints the dashboard's link, or nothing if ``quiet``."""
-
-    def show(link: str) -> None:
-        if not quiet:
-            note(f"Dashboard: {link}")
-
-    return show
-
-
-@contextmanager
-def _resumable(folder: Path, flags: str, quiet: bool) -> Iterator[None]:
-    """When the run is stopped, print the command that goes on with it.
-
-    Stopped by Ctrl-C, or from the dashboard; a ``quiet`` run says the latter in its
-    result alone.
-    """
-    from melisma.views.document import FINISHED
-    from melisma.views.summary import summary
-
-    command = f"melisma resume {shlex.quote(str(folder))} {flags}".rstrip()
-    hint = f"Stopped. Go on with: {command}"
-    try:
-        yield
-    except KeyboardInterrupt:
-        note(hint)
-        raise
-    if not quiet and summary(folder).state != FINISHED:
-        note(hint)
-
-
-def _ray_flags(address: str | None, data: Path | None) -> str:
-    """Return the flags of `resume` for a run on a Ray cluster; none without one."""
-    if not address:
-        return ""
-    return shlex.join(["--address", address, *(["--data", str(data)] if data else [])])

@@ -10,6 +10,7 @@ from typing import Any
 
 from melisma import rpc
 from melisma.errors import ConfigError, readable
+from melisma.fleets.gathering import Gathering
 from melisma.fleets.protocols import Lost, Updates
 
 #: Longest that a cycle waits for learners that are away, when all others are done.
@@ -23,8 +24,9 @@ MOST_NAMES, MOST_CHARACTERS = 4096, 200
 class Attendance:
     """Who is away, and why; learners tell it themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, gathering: Gathering | None = None) -> None:
         self._reasons: dict[str, str] = {}
+        self.gathering = gathering or Gathering()
 
     @rpc.expose(idempotent=True)
     async def away(self, reason: str) -> None:
@@ -37,6 +39,13 @@ class Attendance:
     async def back(self) -> None:
         """Note that the caller is here again."""
         self.here(rpc.current().caller)
+
+    @rpc.expose(idempotent=True)
+    async def measuring(self, left_s: float) -> None:
+        """Note that the caller's benchmark takes so long yet."""
+        if not isinstance(left_s, float):
+            raise ConfigError("give seconds")
+        self.gathering.takes(rpc.current().caller, left_s)
 
     def here(self, name: str) -> None:
         """Note that a learner is here: it said so, or somebody joined by its name."""

@@ -28,6 +28,7 @@ A learner calls the orchestrator:
     relay(task, …)            deliver samples to a device that cannot be reached
     leave(task, cycle, …)     for how long it may send its gradient (transmission)
     outline(task)             the model as a list of layers, for who has no PyTorch
+    measuring(left_s)         this learner's benchmark takes so long yet
     away(reason)              this learner goes: its screen is locked, say
     back()                    it is here again
 """
@@ -93,6 +94,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     benchmarked: int = 8  #: shards of a benchmark
     sizes: int = 2  #: of a benchmark: all its shards, or half of them too
     repeats: int = 3  #: of each size, whose median counts
+    patience_s: float = 0.0  #: no round of a benchmark begins that ends later; 0: all
     late_at_most: float = 0.0  #: share of cycles that may be late; 0: no promise
     down: str = "fp32"  #: codec of the model
     up: str = "fp32"  #: codec of what a learner changes of it

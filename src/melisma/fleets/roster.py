@@ -6,7 +6,6 @@ few seconds to answer, and newcomers prepare while the others work.
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ import numpy as np
 
 from melisma.errors import ProtocolError, RpcError, TrainingError, readable
 from melisma.fleets.attendance import Attendance
+from melisma.fleets.gathering import Stage
 from melisma.fleets.judge import (
     believed,
     is_short,
@@ -54,15 +54,6 @@ class Announcement:
     benchmark: Sequence[str]  #: shards to benchmark on
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """How far a learner is on its way into the run."""
-
-    name: str  #: preparing, benchmarking, ready or refused
-    since_s: float  #: on the clock of `time.monotonic`
-    why: str = ""  #: it was refused
-
-
 class Roster:
     """The learners among ``remotes``; ``least`` of them to start with."""
 
@@ -79,6 +70,9 @@ class Roster:
         self.remotes = remotes
         #: Who said that it goes, and is asked for nothing until it is back.
         self.attendance = attendance or Attendance()
+        #: Who has come so far, for whoever shows it.
+        self.gathering = self.attendance.gathering
+        self.gathering.wait(least)
         #: Of a learner in each cycle, beside what it measures of itself.
         self.overhead_s = overhead_s
         #: Names of all learners that ever were ready, in the order of coming.
@@ -109,18 +103,6 @@ class Roster:
         self._speeds: dict[tuple[str, str], Speeds] = {}
         self._expelled: set[str] = set()
         self._benchmarks = asyncio.Semaphore(at_once)
-        self._begun = False  # whether enough were ready once
-        self._stages: dict[str, Stage] = {}
-
-    @property
-    def needed(self) -> int:
-        """How many learners the run waits for before it begins; 0 once it has."""
-        return 0 if self._begun else self._least
-
-    @property
-    def stages(self) -> dict[str, Stage]:
-        """How far each learner is that was asked to prepare."""
-        return self._stages.copy()
 
     def law(self, task: str, names: Iterable[str]) -> DelayLaw:
         """Return the delay law of learners: what each measured, and the overhead."""
@@ -160,6 +142,7 @@ class Roster:
         hurry = True
         while True:
             connected = dict.fromkeys(await self._connected())
+            self.gathering.keep(connected)
             hopeless, away = self._hopeless, self.attendance.absent
             self._prepare_all(task, connected, {*ready, *busy, *hopeless, *away})
             keys = [(task, name) for name in asked]
@@ -176,15 +159,18 @@ class Roster:
                 and name not in away
                 and (name in ready or name not in asked)
             }
-            if there and len(there) + len(hopeless) >= self._least:
+            lost = self.gathering.lost.difference(connected)
+            if there and len(there) + len(hopeless | lost) >= self._least:
                 break
             self._check_memory(connected)
+            self.gathering.wait(self._least)
             pause = asyncio.create_task(asyncio.sleep(LOOK_S))
             others = [
                 self._preparing[k] for k in self._preparing if k[0] in (_NEW, task)
             ]
             await asyncio.wait([pause, *others], return_when="FIRST_COMPLETED")
-        self._least, self._begun = 1, True
+        self._least = 1
+        self.gathering.begin()
         gone = {name: self.present[name] for name in self.present if name in away}
         self.present = there | gone
         self.known += sorted(set(ready).difference(self.known))
@@ -280,8 +266,10 @@ class Roster:
 
         One that is new, or was restarted, prepares for all tasks at once.
         """
+        is_new = name not in self._measured
+        if is_new:
+            self.gathering.comes(name)
         try:
-            self._at(name, "preparing")
             ready = await self._prepare_for(task, name)
             if not ready.measured or name not in self._measured:
                 for other in self._tasks:
@@ -290,24 +278,21 @@ class Roster:
         except (RpcError, _Wrong) as error:
             self._measured.discard(name)
             said = error.message if is_short(error) else str(error)
-            self._at(name, "refused", readable(said))
-            is_new = self.complain(name, f"does not take part: {said}")
+            is_news = self.complain(name, f"does not take part: {said}")
+            if is_news:
+                self.gathering.note(name, Stage.REFUSED, why=readable(said))
             if is_short(error):
                 self._short[name] = readable(said)
-                if is_new:  # no offence: it can be helped
+                if is_news:  # no offence: it can be helped
                     self._unrecorded.append(Complaint(name, readable(said), False))
             # One that raises may only lack the model: it can be mended and come back.
             if isinstance(error, ProtocolError | _Wrong):
                 self.accuse(name, str(error))
             return None
         self._complaints.pop(name, None)
-        self._at(name, "ready")
+        if is_new or not ready.measured:
+            self.gathering.note(name, Stage.READY)
         return ready
-
-    def _at(self, name: str, stage: str, why: str = "") -> None:
-        if not self._begun:  # nobody asks later
-            since_s = time.monotonic()
-            self._stages[name] = Stage(name=stage, since_s=since_s, why=why)
 
     async def _prepare_for(self, task: str, name: str) -> Ready:
         announced, call = self._tasks[task], self.remotes.call
@@ -315,8 +300,10 @@ class Roster:
         if reason := wrong_ready(ready, announced.spec):
             raise _Wrong(reason)
         if not ready.measured:
+            if self._benchmarks.locked():
+                self.gathering.note(name, Stage.QUEUED, task=task)
             async with self._benchmarks:
-                self._at(name, "benchmarking")
+                self.gathering.note(name, Stage.BENCHMARKING, task=task)
                 keys = list(announced.benchmark)
                 nothing = await call(name, "measure", task, keys, within_s=MEASURE_S)
             if reason := wrong_nothing(nothing, "measure"):

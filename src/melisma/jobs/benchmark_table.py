@@ -8,6 +8,7 @@ from melisma.learning.settings import MOST_REPEATS
 from melisma.schemes import AS_PRINTED
 
 REPEATS = 3  #: unless a job says otherwise
+PATIENCE_S = 5.0  #: likewise: a slow device is timed less often
 
 
 class Known(StrEnum):
@@ -41,3 +42,7 @@ class BenchmarkTable(Table, frozen=True, kw_only=True):
         if self.repeats is not None:
             return self.repeats
         return 1 if scheme in AS_PRINTED else REPEATS
+
+    def patience_s(self) -> float:
+        """Return for how long sizes are timed again; 0: as often as the job says."""
+        return PATIENCE_S if self.repeats is None else 0.0

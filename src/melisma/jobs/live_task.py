@@ -116,6 +116,7 @@ class LiveTask:
             benchmarked=job.benchmark.shards,
             sizes=job.benchmark.sizes,
             repeats=job.benchmark.repeats_for(job.scheme),
+            patience_s=job.benchmark.patience_s(),
             late_at_most=job.late_at_most or 0.0,
             down=str(self.ways.each[0].wire.down),
             up=str(self.ways.each[0].wire.up),

@@ -16,12 +16,14 @@ from melisma.learner import energy
 from melisma.learner.background import BackgroundLoad, State
 from melisma.learner.bundles import Ask, TrustedBundles
 from melisma.learner.fog import FogLearner
+from melisma.learner.kept import Benchmarks
 from melisma.learner.service import FogService
 from melisma.learning.data import Dataset, load_own
 from melisma.learning.settings import Precision
 from melisma.learning.task import TASKS
 from melisma.learning.training import use_threads
 from melisma.registry import imported
+from melisma.rpc.address import Address
 from melisma.units import BytesPerSecond, Quantity, SamplesPerSecond
 
 #: Timeout of the first connection to the orchestrator.
@@ -48,6 +50,7 @@ def join(
     precision: str = Precision.FP32,
     threads: int = 1,
     quiet: bool = True,
+    fresh: bool = True,
     ask: Ask | None = None,
     joined: Callable[[str, rpc.Connection], None] = lambda name, connection: None,
 ) -> None:
@@ -61,8 +64,9 @@ def join(
     whether to trust it. It trains on ``device``: "cpu", "cuda", "mps" or "auto", in
     ``precision``: "fp32" or "bf16". ``rate`` and ``bandwidth`` throttle this learner,
     as does a file of ``states``. With ``sensors`` its battery is that of the device,
-    where coded training has batteries. ``joined`` is called with the learner's name and
-    its connection, which ends this when closed.
+    where coded training has batteries. Unless ``fresh``, a benchmark of an earlier run
+    is taken over if it still holds (`docs/benchmarking.md`). ``joined`` is called with
+    the learner's name and its connection, which ends this when closed.
     """
     name = name or socket.gethostname()
     if states and (rate or bandwidth):
@@ -82,6 +86,7 @@ def join(
         device=device,
         bundles=bundles,
         precision=Precision(precision),
+        benchmarks=None if fresh else Benchmarks(about=_host_of(address)),
     )
     if not quiet:
         logging.basicConfig(format="%(message)s")
@@ -93,6 +98,11 @@ def join(
     ):
         joined(name, connection)
         connection.wait()
+
+
+def _host_of(address: str) -> str:
+    """Return the host of an orchestrator: at another one the link is another."""
+    return Address.of(address).host
 
 
 def _own(

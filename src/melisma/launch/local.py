@@ -2,20 +2,22 @@
 
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from melisma import rpc
 from melisma.algorithms.control import Control
-from melisma.errors import ConfigError, DataError, unknown
+from melisma.errors import ConfigError, DataError, TrainingError, unknown
+from melisma.fleets.gathering import Gathering
 from melisma.jobs.building import own_rows, task_of
+from melisma.jobs.demo import DEMO
 from melisma.jobs.families import family_of
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job, LearnersTable, StatesFile, names_of, own_code
+from melisma.launch import processes
+from melisma.launch.processes import Learners
 from melisma.launch.serve import orchestrate
 from melisma.learning import devices
 from melisma.learning.data import save_own
@@ -25,35 +27,21 @@ from melisma.runs.records import Record
 from melisma.runs.store import CONFIG, Watch, ignore
 from melisma.system.law import Mode
 from melisma.testbed import DEVICES, Device, Testbed
-from melisma.units import BytesPerSecond, Deadline, SamplesPerSecond
+
+__all__ = [
+    "DEMO",
+    "LOCAL",
+    "join_command",
+    "own_data",
+    "resumable",
+    "run_locally",
+    "run_on_testbed",
+]
 
 #: In run.toml, of runs with learner processes here.
 LOCAL = "local"
 #: Timeout for the learners of a testbed to start and join.
 JOIN_S = 120.0
-
-
-def _device(name: str, rate: float, bandwidth: float) -> LearnersTable:
-    return LearnersTable(
-        name=name, rate=SamplesPerSecond(rate), bandwidth=BytesPerSecond(bandwidth)
-    )
-
-
-#: `melisma run` without a job: four unlike learners, each deciding for itself.
-DEMO = Job(
-    name="live",
-    scheme="dab-adaptive",
-    shard=50,
-    steps=2,
-    cycles=5,
-    deadline=Deadline(2.0),
-    learners=(
-        _device("laptop", 4000, 8e6),
-        _device("jetson", 2000, 4e6),
-        _device("pi1", 800, 2e6),
-        _device("pi2", 400, 1e6),
-    ),
-)
 
 
 def run_locally(
@@ -64,10 +52,15 @@ def run_locally(
     control: Control | None = None,
     *,
     hardware: Hardware = HERE,
+    start: Learners | None = None,
+    gathering: Gathering | None = None,
+    fresh: bool = True,
 ) -> list[Record]:
     """Run a job with its learners as processes here, throttled to their rates.
 
-    All train on ``hardware``; ConfigError if they cannot.
+    All train on ``hardware``; ConfigError if they cannot. ``start`` is what starts
+    them, where `processes.learners` was entered before torch was imported here. Unless
+    ``fresh``, they take over benchmarks of earlier runs that still hold.
     """
     devices.ready(hardware)  # a learner that fails at its start would be waited for
     names = names_of(job)
@@ -78,38 +71,58 @@ def run_locally(
                 "states"
             )
     groups = [group for group in job.learners for _ in range(group.count)]
+    gathering, control = gathering or Gathering(), control or Control()
+    codes: dict[str, int] = {}  # of those that have ended by themselves
+
+    def ended(place: int, code: int) -> None:
+        if not code:  # as at the end of the run
+            return
+        codes[names[place]] = code
+        gathering.lose(names[place], f"its process ended with exit code {code}")
+        if len(codes) == len(names):
+            control.stop()
+
     with (
         own_data(job, names) as data,
         _owners(groups, job) as owners,
-        processes() as start,
+        nullcontext(start) if start else processes.learners() as start,
     ):
 
         def begin(server: rpc.Server) -> None:
+            start.ended = ended
             for name, group, owner in zip(names, groups, owners, strict=True):
-                command = join_command(job, server.address, name, data, owner)
-                command += ["--device", hardware.device]
-                command += ["--precision", hardware.precision.value]
+                words = join_words(job, server.address, name, data, owner)
+                words += ["--device", hardware.device]
+                words += ["--precision", hardware.precision.value]
+                words += ["--fresh"] * fresh
                 if not owner:
-                    command += ["--rate", f"{float(group.rate or 0)} samples/s"]
-                    command += ["--bandwidth", f"{float(group.bandwidth or 0)} B/s"]
+                    words += ["--rate", f"{float(group.rate or 0)} samples/s"]
+                    words += ["--bandwidth", f"{float(group.bandwidth or 0)} B/s"]
                 if family_of(job).moves_data:
-                    command += ["--listen", "127.0.0.1"]
-                start([*command, "--until-eof"])
+                    words += ["--listen", "127.0.0.1"]
+                start([*words, "--until-eof"])
 
-        return orchestrate(
+        records = orchestrate(
             job,
             folder,
             learners=len(names),
-            at_once=os.cpu_count() or 1,  # benchmarks, on the cores that they share
+            at_once=len(names),  # benchmarks: they share the cores in cycles too
             watch=watch,
             ready=begin,
             show=show,
             engine=LOCAL,
             hardware=hardware,
             control=control,
+            gathering=gathering,
             port=0,
             say=lambda text: None,
         )
+    if len(codes) == len(names) and not gathering.begun:
+        raise TrainingError(
+            "all learners have ended by themselves, with exit codes "
+            f"{', '.join(f'{code} ({name})' for name, code in codes.items())}"
+        )
+    return records
 
 
 @contextmanager
@@ -147,56 +160,33 @@ def own_data(job: Job, names: Sequence[str]) -> Iterator[Path | None]:
         yield Path(root)
 
 
-def join_command(
+def join_words(
     job: Job, address: str | None, name: str, data: Path | None, owner: Path | None
 ) -> list[str]:
-    """Return the command that starts one of a job's learners on this machine.
+    """Return the words behind `melisma` that make one of a job's learners here.
 
     Without an ``address`` it is in the environment, where `ps` does not show its token.
     """
-    # -P: no module of the current folder takes the place of an installed one.
-    command = [sys.executable, "-P", "-m", "melisma", "join", "--name", name]
-    command += [address] if address else []
+    words = ["join", "--name", name]
+    words += [address] if address else []
     if data:
-        command += ["--data", str(data / name)]
+        words += ["--data", str(data / name)]
     if owner:
-        command += ["--states", str(owner)]
+        words += ["--states", str(owner)]
     if family_of(job).moves_data:
-        command += ["--share-data"]  # a part of the job's own data set
+        words += ["--share-data"]  # a part of the job's own data set
     for what, own in own_code(job):
         check_importable(what, own)
-        command += ["--allow", own]
-    return [*command, "--quiet"]
+        words += ["--allow", own]
+    return [*words, "--quiet"]
 
 
-@contextmanager
-def processes() -> Iterator[Callable[[list[str]], None]]:
-    """Yield what starts a process; all processes end with the block.
-
-    Their standard input is a pipe that closes with this process, even if it is killed.
-    """
-    started: list[subprocess.Popen[bytes]] = []
-    lifeline, held = os.pipe()
-
-    def start(command: list[str]) -> None:
-        started.append(
-            # Ctrl-C goes to this process alone, which terminates them.
-            subprocess.Popen(command, stdin=lifeline, start_new_session=True)
-        )
-
-    try:
-        yield start
-    finally:
-        os.close(lifeline)
-        os.close(held)
-        for process in started:
-            process.terminate()
-        for process in started:
-            try:
-                process.wait(5.0)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+def join_command(
+    job: Job, address: str | None, name: str, data: Path | None, owner: Path | None
+) -> list[str]:
+    """Return the command that starts one of a job's learners on this machine."""
+    words = join_words(job, address, name, data, owner)
+    return processes.command_of(["join", "--fresh", *words[1:]])
 
 
 def run_on_testbed(
@@ -206,6 +196,7 @@ def run_on_testbed(
     watch: Watch = ignore,
     show: Callable[[str], None] = lambda link: None,
     ready: Callable[[rpc.Server], None] = lambda server: None,
+    gathering: Gathering | None = None,
 ) -> list[Record]:
     """Run a job with learners in namespaces, as slow as these devices; needs root.
 
@@ -248,6 +239,7 @@ def run_on_testbed(
             ready=start,
             show=show,
             engine="testbed",
+            gathering=gathering,
             host=testbed.address,
             port=0,
             folder=secrets,

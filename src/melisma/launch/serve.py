@@ -16,6 +16,7 @@ from melisma.browser.phones import Phones
 from melisma.bundles.bundle import Bundle
 from melisma.errors import ConfigError, DataError, MelismaError
 from melisma.fleets.attendance import Attendance
+from melisma.fleets.gathering import Gathering
 from melisma.fleets.protocols import Trains
 from melisma.fleets.remotes import Remotes, RpcRemotes
 from melisma.fleets.roster import Roster
@@ -63,6 +64,7 @@ def orchestrate(
     control: Control | None = None,
     bundle: Bundle | None = None,
     phones: Phones | None = None,
+    gathering: Gathering | None = None,
     **options: Any,
 ) -> list[Record]:
     """Serve learners and train, from the checkpoint in ``run_folder`` if there is one.
@@ -74,7 +76,8 @@ def orchestrate(
     peers that connect, or those that ``elsewhere`` returns, which is called with what
     all tasks serve. Learners that trust ``bundle`` make the job's own models of it; it
     is kept in the run's folder. ``hardware`` is what all of them train on, where that
-    is known. With ``phones``, browsers may join too. Returns all records of the run.
+    is known. With ``phones``, browsers may join too. ``gathering`` has who has
+    come, and what they do before the first cycle. Returns all records of the run.
     """
     family = family_of(job)
     job = family.checked(job, live=True)
@@ -101,7 +104,8 @@ def orchestrate(
             for page in pages:
                 page(app, identify)
 
-        attendance = Attendance()
+        attendance = Attendance(gathering)
+        control.gathering = attendance.gathering
         options |= {"limits": _limits(served), "routes": routes}
         options |= {"joined": lambda peer: attendance.here(peer.name)}
         server = stack.enter_context(

@@ -81,6 +81,11 @@ class BackgroundLoad:
         return [state.probability for state in self._states]
 
     @property
+    def is_several(self) -> bool:
+        """Whether the device is in one of several states."""
+        return len(self._states) > 1
+
+    @property
     def seed(self) -> int | None:
         """The seed of an owner whose states can be foreseen."""
         return None if self._owner is None else self._seed

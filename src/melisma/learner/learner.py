@@ -39,6 +39,7 @@ from melisma.learner.bundles import TrustedBundles
 from melisma.learner.device import Device, WarmTask
 from melisma.learner.energy import Meter, PowerSupply
 from melisma.learner.gradients import Summation
+from melisma.learner.kept import Benchmarks
 from melisma.learner.memory import told_if_short
 from melisma.learner.source import Caller
 from melisma.learner.speed import Speed
@@ -120,8 +121,9 @@ class Learner:
         bundles: TrustedBundles | None = None,
         precision: Precision = Precision.FP32,
         sensor: PowerSupply | Meter | None = None,
+        benchmarks: Benchmarks | None = None,
     ) -> None:
-        self.name = name
+        self.name, self._kept = name, benchmarks
         self._device = Device(
             name=name,
             own=own,
@@ -139,10 +141,7 @@ class Learner:
         self._said = set[str]()  #: why work was refused, in the log
 
     def prepare(self, spec: TaskSpec) -> Ready:
-        """Build a task's model, unless it is warm; ConfigError if it is not allowed.
-
-        Its owner is told why, once.
-        """
+        """Build a task's model, unless it is warm; its owner is told why if not."""
         try:
             return self._prepare(spec)
         except Untrusted:  # which `learner.bundles` has said
@@ -195,7 +194,7 @@ class Learner:
         task = self._prepared(name)
         orders.check_benchmark(keys, task.spec)
         with self._alone(task, caller):
-            measuring.measure(self._device, task, keys, caller.source)
+            measuring.benchmark(self._device, task, keys, caller, self._kept)
 
     def _told(self, spec: TaskSpec) -> Speeds | None:
         """Return the speeds to report with the answer to ``prepare``, if any."""

@@ -100,6 +100,8 @@ def check_spec(spec: object) -> None:
     _check_whole("benchmarked", spec.benchmarked, 1, MOST_KEYS)
     _check_whole("sizes", spec.sizes, 1, 2)
     _check_whole("repeats", spec.repeats, 1, MOST_REPEATS)
+    if spec.patience_s != 0:
+        _check_number("patience_s", spec.patience_s)
     if spec.late_at_most != 0:
         _check_number("late_at_most", spec.late_at_most, most=MOST_LATE)
     for name in ("federated", "private", "moving", "exact", "adaptive", "states"):

@@ -34,7 +34,13 @@ def rpc_caller() -> Caller:
     """Return who calls over rpc; ConfigError if it cannot be called back."""
     request = rpc.current()
     orchestrator = _orchestrator()
-    return Caller(orchestrator, lambda: request.cancelled, orchestrator, orchestrator)
+    return Caller(
+        orchestrator,
+        lambda: request.cancelled,
+        orchestrator,
+        orchestrator,
+        orchestrator.measuring,
+    )
 
 
 def rpc_relay() -> Relay:

@@ -6,16 +6,20 @@ node (`melisma.ray.learner`), from a Flower message (`melisma.flower.node`).
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from melisma import rpc
+from melisma.errors import RpcError
 from melisma.learning.parameters import Parameters
 from melisma.learning.shards import Shard
 from melisma.maths.arrays import Bytes
 
 #: Longest that a bundle may take: an orchestrator waits a minute for `prepare`.
 BUNDLE_S = 30.0
+#: Longest that telling how far a benchmark is may take.
+TELL_S = 5.0
 #: Longest that the answer to a question for leave may take.
 LEAVE_S = 10.0
 
@@ -75,6 +79,10 @@ class Bundles(Protocol):
         """Fetch a bundle, which is to be checked."""
 
 
+def ignore(left_s: float) -> None:
+    """Tell nobody."""
+
+
 def never() -> bool:
     """Return False: nobody cancels."""
     return False
@@ -88,6 +96,7 @@ class Caller:
     gave_up: Callable[[], bool] = never  #: whether nobody waits for the answer any more
     air: Air | None = None  #: where answers share channels
     corrections: Corrections | None = None  #: where gradients are corrected
+    tell: Callable[[float], None] = ignore  #: seconds that a benchmark takes yet
 
 
 class RpcSource:
@@ -142,6 +151,11 @@ class RpcSource:
         """Return for how long to send; 0: ask again."""
         airtime_s: float = self._function("leave", LEAVE_S)(task, cycle, battery_j)
         return airtime_s
+
+    def measuring(self, left_s: float) -> None:
+        """Tell how long a benchmark takes yet; older orchestrators do not listen."""
+        with suppress(RpcError):
+            self._function("measuring", TELL_S)(left_s)
 
     def bundle(self, hash: str) -> object:
         """Fetch a bundle, which is to be checked."""

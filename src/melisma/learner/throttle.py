@@ -29,6 +29,7 @@ class Throttle:
             if not rate > 0:
                 raise ConfigError(f"a rate of {rate} {name}/s: give a number above 0")
         self._sample_s, self._byte_s = 1 / samples_per_s, 1 / bytes_per_s
+        self.rates = samples_per_s, bytes_per_s  #: that it keeps to
         self._clock, self._sleep = clock, sleep
         self._own_sample_s = math.inf  # of the machine itself, the fastest so far
         self._batch: tuple[float, float] | None = None
@@ -38,10 +39,11 @@ class Throttle:
         """Whether training is as fast as the machine."""
         return not self._sample_s
 
-    def batch(self, samples: float) -> None:
+    def batch(self, samples: float, *, warm_up: bool = False) -> None:
         """Sleep, before a batch, as much longer as a slow device would take for it.
 
-        A sample of a part of the model counts as far as it computes.
+        A sample of a part of the model counts as far as it computes. In a ``warm_up``,
+        which nobody times, it learns how fast the machine is, and does not sleep.
         """
         if not self._sample_s:
             return
@@ -50,7 +52,8 @@ class Throttle:
             took_s = (self._clock() - began) / size
             self._own_sample_s = min(self._own_sample_s, took_s)
         own_s = self._own_sample_s if self._own_sample_s < math.inf else 0.0
-        self._sleep(max(0.0, samples * (self._sample_s - own_s)))
+        if not warm_up:
+            self._sleep(max(0.0, samples * (self._sample_s - own_s)))
         self._batch = self._clock(), samples
 
     def transferred(self, size_bytes: int, began: float) -> None:

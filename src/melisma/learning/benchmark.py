@@ -116,6 +116,16 @@ def sizes_of(shards: int, sizes: int) -> list[int]:
     return [shards] if sizes == 1 else sorted({max(1, shards // 2), shards})
 
 
+def warm_up(samples: int, batch: int) -> tuple[int, int]:
+    """Return on how many samples a warm-up trains, and how often.
+
+    >>> warm_up(1000, 32), warm_up(40, 32)
+    ((160, 1), (40, 3))
+    """
+    n = min(WARM_UP * batch, samples)
+    return n, -(-WARM_UP // -(-n // batch))
+
+
 def time_training(
     model: nn.Module,
     samples: Samples,
@@ -123,10 +133,13 @@ def time_training(
     *,
     sizes: Sequence[int],
     repeats: int = 3,
+    within_s: float = math.inf,
     clock: Clock = time.perf_counter,
     before_batch: Callable[[int], None] | None = None,
 ) -> Line:
     """Time one pass over the first n samples, for each n in ``sizes``.
+
+    So often, but no round begins that would end later than ``within_s``.
 
     A copy of ``model`` is trained; the model and torch's generator stay as they were.
     ``before_batch`` is called with each batch's number of samples, the warm-up's as
@@ -146,7 +159,7 @@ def time_training(
             times = math.ceil(STRETCH_S / whole_s) if whole_s > 0 else 1
             return work(n, min(times, MOST_PASSES))
 
-        return _line(passes, sizes, repeats, clock)
+        return _line(passes, sizes, repeats, clock, within_s)
 
 
 def time_cycle(
@@ -173,9 +186,12 @@ def time_transfers(
     sizes: Sequence[int],
     *,
     repeats: int = 3,
+    within_s: float = math.inf,
     clock: Clock = time.perf_counter,
 ) -> Line:
     """Time the download of n shards, for each n in ``sizes``.
+
+    So often, but no round begins that would end later than ``within_s``.
 
     ``fetch(n)`` downloads n shards, none from a cache, and returns the bytes received,
     which the line counts. It is called once before the clock is read.
@@ -188,7 +204,7 @@ def time_transfers(
         amount = fetch(n)
         return _Work(amount, BELIEVED * (clock() - began) / max(amount, 1))
 
-    return _line(transfer, sizes, repeats, clock)
+    return _line(transfer, sizes, repeats, clock, within_s)
 
 
 def flops(
@@ -280,7 +296,7 @@ def _warm_pass(
     twin, rng = copy.deepcopy(model), np.random.default_rng(0)
 
     def timed(n: int, steps: int) -> tuple[_Work, float]:
-        """Do it; return the seconds of the fastest batch, too."""
+        """Do it; return the seconds of the last batch, too."""
         plan = batch_plan(np.arange(n), steps, training, rng)
         counts = iter((plan >= 0).sum(axis=1).tolist())
         looks: list[float] = []
@@ -294,18 +310,19 @@ def _warm_pass(
         train(twin, samples, plan, training, halt)
         looks.append(clock())
         batches_s = looks[-1] - looks[0]
-        fastest_s = float(np.diff(looks).min())
-        return _Work(n * steps, batches_s / (n * steps)), fastest_s
+        return _Work(n * steps, batches_s / (n * steps)), looks[-1] - looks[-2]
 
     with torch.random.fork_rng(devices=[]):
-        n = min(WARM_UP * training.batch, len(samples))
-        times = -(-WARM_UP // -(-n // training.batch))
-        _, batch_s = timed(n, times)
+        _, batch_s = timed(*warm_up(len(samples), training.batch))
         yield lambda n, steps: timed(n, steps)[0], batch_s
 
 
 def _line(
-    work: Callable[[int], _Work], sizes: Sequence[int], repeats: int, clock: Clock
+    work: Callable[[int], _Work],
+    sizes: Sequence[int],
+    repeats: int,
+    clock: Clock,
+    within_s: float,
 ) -> Line:
     """Fit a line to each size's median time, of no higher rate than was seen.
 
@@ -317,7 +334,11 @@ def _line(
         done = work(n)
         return done.amount, clock() - began, done.least_s
 
-    rounds = [[measure(n) for n in sizes] for _ in range(repeats)]
+    rounds, took_s, longest_s = list[list[tuple[float, float, float]]](), 0.0, 0.0
+    while len(rounds) < repeats and (not rounds or took_s + longest_s <= within_s):
+        rounds.append([measure(n) for n in sizes])
+        round_s = sum(seconds for _, seconds, _ in rounds[-1])
+        took_s, longest_s = took_s + round_s, max(longest_s, round_s)
     measured = np.array(rounds)
     amounts, seconds, _ = np.median(measured, axis=0).T
     line = fit(amounts, seconds, least_s=float(measured[..., 2].min()))

@@ -14,14 +14,16 @@ published one.
 
 import hashlib
 import io
+import logging
 import os
 import tarfile
 import tempfile
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -59,10 +61,13 @@ from melisma.learning.samples import (
 )
 from melisma.maths.arrays import Ints
 
+log = logging.getLogger("melisma.data")
+
 EMBEDDED = "mnist-5k"  #: the data set that needs no folder and no network
 FOLDER_VARIABLE = "MELISMA_DATA"
 TEST_SHARE = 0.2  #: of one's own data, if nothing is said of it
 TIMEOUT_S = 10.0  #: longest silence of a server
+TELL_S = 2.0  #: between two lines of the log that say how far a download is
 LARGEST_BYTES = 256 * 2**20  #: of a download; CIFAR-10's has 170 MB
 
 
@@ -345,7 +350,7 @@ def _fetch(url: str, md5: str) -> bytes:
     try:
         with urlopen(url, timeout=TIMEOUT_S) as response:
             length: int | None = response.length
-            content: bytes = response.read(LARGEST_BYTES + 1)
+            content = _read(response, url, length)
     except HTTPError as error:
         error.close()
         raise DataError(f"{url} answers {error.code} {error.reason}") from error
@@ -361,6 +366,19 @@ def _fetch(url: str, md5: str) -> bytes:
     if digest != md5:
         raise DataError(f"{url} has MD5 {digest}, expected {md5}")
     return content
+
+
+def _read(response: HTTPResponse, url: str, length: int | None) -> bytes:
+    """Read an answer, and log how far that is now and then."""
+    of = f" of {length / 1e6:.1f} MB" if length else ""
+    log.info("Downloading %s%s", url, of.replace(" of", ","))
+    content, told_s = bytearray(), time.monotonic()
+    while len(content) <= LARGEST_BYTES and (part := response.read(1 << 20)):
+        content += part
+        if time.monotonic() - told_s > TELL_S:
+            told_s = time.monotonic()
+            log.info("Downloading %s: %.1f%s", url, len(content) / 1e6, of or " MB")
+    return bytes(content)
 
 
 def _check_not_another(name: str, place: Path, train_y: Bytes) -> None:

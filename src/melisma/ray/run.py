@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from melisma.errors import ConfigError
+from melisma.fleets.gathering import Gathering
 from melisma.jobs.families import family_of
 from melisma.jobs.schema import Job, own_code
 from melisma.launch.serve import orchestrate
@@ -24,6 +25,7 @@ def run_on_ray(
     *,
     address: str,
     data: Path | None = None,
+    gathering: Gathering | None = None,
 ) -> list[Record]:
     """Run a job with a learner on each node of the Ray cluster at ``address``.
 
@@ -62,6 +64,7 @@ def run_on_ray(
             show=show,
             elsewhere=partial(fleet.Nodes, make=make),
             engine="ray",
+            gathering=gathering,
             port=0,
             say=lambda text: None,
         )

@@ -4,35 +4,27 @@ Whoever shows a run again sees what has happened since: nothing is kept of it he
 """
 
 import math
+from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING
 
 from melisma.views import scores
-
-if TYPE_CHECKING:
-    from melisma.views.history import History
-    from melisma.views.run import Run
+from melisma.views.history import History
 
 #: Cycles in the table, the newest last; size of the chart.
 CYCLES, WIDTH, HEIGHT = 5, 320, 80
 
 
-def html(run: "Run") -> str:
-    """Return a run as HTML without scripts: a part for each of its tasks."""
-    where = "in memory" if run.folder is None else str(run.folder)
-    parts = [
-        f"<p><b>{escape(run.job.name)}</b> by {escape(run.job.scheme)}, "
-        f"{run.state}, {escape(where)}</p>"
-    ]
-    for name, task in run.tasks.items():
-        if run.job.tasks:
+def html(title: str, facts: str, histories: Mapping[str, History]) -> str:
+    """Return a run as HTML without scripts: a part for the history of each task."""
+    parts = [f"<p><b>{escape(title)}</b> {escape(facts)}</p>"]
+    for name, history in histories.items():
+        if len(histories) > 1:
             parts.append(f"<p><b>{escape(name)}</b></p>")
-        history = task.history
         parts.append(_chart(history) + _table(history))
     return f"<div>{''.join(parts)}</div>"
 
 
-def _table(history: "History") -> str:
+def _table(history: History) -> str:
     """Return a table of the last cycles."""
     done = len(history.loss)
     if not done:
@@ -53,7 +45,7 @@ def _table(history: "History") -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
 
 
-def _chart(history: "History") -> str:
+def _chart(history: History) -> str:
     """Return *the* metric against time as a line, once there are two points."""
     points = [
         (time_s, value)

@@ -153,7 +153,10 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return the run as a notebook shows it: a table and a chart, as of now."""
-        return notebook.html(self)
+        where = "in memory" if self.folder is None else str(self.folder)
+        facts = f"by {self.job.scheme}, {self.state}, {where}"
+        histories = {name: task.history for name, task in self.tasks.items()}
+        return notebook.html(self.job.name, facts, histories)
 
 
 def open(folder: Path | str) -> Run:

@@ -1,6 +1,5 @@
 """State of the live run that only the orchestrating process has."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -67,28 +66,15 @@ class Live:
         }
 
     def _waiting(self, document: Document) -> dict[str, Any] | None:
-        """Return who is there before a run begins; None once it has."""
-        if self.roster is None or self.over or not self.roster.needed:
+        """Return who has come and what they do, while no cycle can begin."""
+        gathering = self.control.gathering
+        if gathering is None or self.over or not gathering.waiting:
             return None
-        needed, now_s = self.roster.needed, time.monotonic()
-        silences_s = self.server.silences_s if self.server else {}
-        here = [name for name, silence_s in silences_s.items() if silence_s is not None]
-        stages = self.roster.stages
-        named = {*names_of(document.job)}
-        known = len(named) == needed and named.issuperset(here)
-        return {
-            "needed": needed,
+        here, named = gathering.learners.keys(), {*names_of(document.job)}
+        known = len(named) == gathering.least and named.issuperset(here)
+        return gathering.status() | {
             "invites": self.invitation is not None,
             "missing": sorted(named.difference(here)) if known else [],
-            "learners": {
-                name: {
-                    "stage": stage.name,
-                    "for_s": round(now_s - stage.since_s, 1),
-                    "why": stage.why,
-                }
-                for name, stage in stages.items()
-                if name in here
-            },
         }
 
     def _presence(self, names: list[str], now_s: float) -> dict[str, Any]:

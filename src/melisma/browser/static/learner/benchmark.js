@@ -22,7 +22,7 @@ export async function measure(device, task, keys, link) {
     return bytes;
   };
   await fetch(Math.min(...sizes));
-  const transfers = await lineOf(fetch, sizes, spec.repeats, clock);
+  const transfers = await lineOf(fetch, sizes, spec, clock);
   const samples = spec.federated
     ? device.own
     : new Samples(await device.cache.get(keys, (missing) => link.shards(missing)));
@@ -44,7 +44,7 @@ async function timed(task, samples, sizes) {
   };
   await work(Math.min(WARM_UP * training.batch, samples.length));
   const counts = new Set(sizes.map((n) => Math.min(n * spec.shard, samples.length)));
-  return lineOf(work, [...counts].sort((a, b) => a - b), spec.repeats, clock);
+  return lineOf(work, [...counts].sort((a, b) => a - b), spec, clock);
 }
 
 /** Return small random parameters: a benchmark's, whose values do not matter. */

@@ -60,9 +60,11 @@ export function sizesOf(shards, sizes) {
 }
 
 /** Fit a line to each size's median time; the sizes take turns. */
-export async function lineOf(work, sizes, repeats, clock) {
+export async function lineOf(work, sizes, { repeats, patience_s }, clock) {
   const rounds = [];
-  for (let i = 0; i < repeats; i++) {
+  const within = patience_s || Infinity;
+  let [took, longest] = [0, 0];
+  while (!rounds.length || (rounds.length < repeats && took + longest <= within)) {
     const round = [];
     for (const size of sizes) {
       const began = clock();
@@ -70,6 +72,8 @@ export async function lineOf(work, sizes, repeats, clock) {
       round.push([amount, clock() - began]);
     }
     rounds.push(round);
+    const seconds = round.reduce((sum, [, s]) => sum + s, 0);
+    [took, longest] = [took + seconds, Math.max(longest, seconds)];
   }
   const columns = sizes.map((_, k) => rounds.map((round) => round[k]));
   const amounts = columns.map((column) => median(column.map(([amount]) => amount)));

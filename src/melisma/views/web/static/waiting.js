@@ -10,13 +10,14 @@ const QUIET = 4; // light modules around a QR code
 /** What a learner's stage is called. */
 const STAGES = {
   preparing: "prepares: it fetches model and data",
+  queued: "waits to benchmark itself",
   benchmarking: "benchmarks itself",
   ready: "ready",
   refused: "does not take part",
   missing: "not there yet",
 };
 
-const ORDER = ["ready", "benchmarking", "preparing", "missing", "refused"];
+const ORDER = ["ready", "benchmarking", "queued", "preparing", "missing", "refused"];
 
 export class Waiting {
   constructor(app) {
@@ -91,9 +92,10 @@ function headline(ready, needed, missing) {
   return ready < needed ? `${far}: the others prepare` : `${far}: the run begins`;
 }
 
-function words({ stage, for_s, why }) {
+function words({ stage, for_s, left_s, why }) {
   const text = STAGES[stage] ?? stage;
   if (stage === "refused") return `${text}: ${why}`;
+  if (stage === "benchmarking" && left_s) return `${text}: about ${span(left_s)} more`;
   return stage === "benchmarking" || stage === "preparing" ? `${text} for ${span(for_s)} so far` : text;
 }
 

@@ -1,0 +1,62 @@
+"""Learner processes of this machine, forked where that can be."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.launch.chaos.processes import running_in, until
+
+from melisma.errors import MelismaError
+from melisma.launch.processes import learners
+
+pytestmark = pytest.mark.slow
+
+
+def commands(folder: Path) -> list[list[bytes]]:
+    """Words of the processes in ``folder``, as `ps` shows them."""
+    found = []
+    for pid in running_in(folder):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        found.append([word for word in words if word])
+    return found
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of one's own, by which processes are found."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_learners_show_their_names_without_the_token_and_end_with_the_block(
+    here: Path,
+) -> None:
+    # Nobody answers there: they dial until they are ended.
+    join = ["join", "melisma://secret@127.0.0.1:1", "--until-eof", "--name"]
+    mine = len(running_in(here))
+
+    def named() -> list[list[bytes]]:
+        return [words for words in commands(here) if b"--name" in words]
+
+    with learners() as start:
+        for name in ("a", "b"):
+            start([*join, name])
+        until(lambda: len(named()) == 2, "two learners")
+        words = sorted(named())
+    assert [w[-1] for w in words] == [b"a", b"b"]
+    assert words[0][:2] == [b"melisma", b"join"]
+    assert not any(b"secret" in word for own in words for word in own)
+    assert len(running_in(here)) == mine
+
+
+def test_what_cannot_be_forked_from_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "platform", "linux")
+
+    def many() -> None:
+        with learners() as start:
+            for _ in range(100_000):
+                start(["join"])
+
+    with pytest.raises(MelismaError, match="has ended, with exit code 1"):
+        many()
