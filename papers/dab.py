@@ -329,16 +329,17 @@ PAPER = Paper(
         "and a CPU quota of their own on one machine. It has no GPU, and links that "
         "vary as docs/testbed.md says; both of 3.3 are timed at once, with shards of "
         "12.5 Mbit as in the thesis. 3.2 was measured with tests beside it for "
-        "minutes, 3.6 to 3.8 with others' work beside it, and in two trials alone, "
-        "which decide next to nothing. 3.4 and 3.5 have not been measured with the "
-        "paper's DAB. Pictures of 3.2 and 3.3 are as first drawn, with bands, for "
-        "those raw trials were not kept. Numbers of the links that are assumed were "
+        "minutes, 3.3 with other work of idle priority, 3.6 to 3.8 with others' work "
+        "beside it, and in two trials alone, which decide next to nothing. "
+        "3.4 and 3.5 have not been measured with the "
+        "paper's DAB. The picture of 3.2 is as first drawn, with bands, for its raw "
+        "trials were not kept. Numbers of the links that are assumed were "
         "not fitted to 3.3, but for one: that WiFi's channel stays for 0.157 s, as "
         "802.11n's models have it, was preferred "
         "to 0.05 s after a simulation of the relay had shown that errors at few shards "
         "are then above those over Ethernet, as printed (22 against 17 %, before 17 "
         "against 17). A trial of 3.3 in which the machine itself stood still is made "
-        "again. WiFi's latency was cut at 512 ms in it, not at 524 as now.",
+        "again.",
         '"CSA" is `csa-testbed`, the rule of the author\'s code; the exact CSA has no '
         "allocation of 120 shards at 21 s.",
         "SB is drawn as in the paper, by one size, and as ours, by two (dashed). "
