@@ -22,7 +22,7 @@ def test_bench_wire_testbed_moves_what_was_predicted(
     monkeypatch.setattr(bench_wire_testbed, "CPU", 0.5)  # they start the sooner
     with suppress(typer.Exit):  # late, on busy cores
         bench_wire_testbed.main(learners=2, quick=True)
-    down, up, *off, late, passes, accuracy = row(output(capsys), "fp16, int8")[-7:]
+    down, up, *off, late, passes, accuracy = row(output(capsys), "│ fp16, int8")[-7:]
     assert down / up == pytest.approx(2, rel=0.02)
     assert max(map(abs, off)) < 2
     assert 0 <= late <= 100
