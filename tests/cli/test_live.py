@@ -229,7 +229,7 @@ def test_serve_says_who_has_come_and_how_many_are_missing(
     says(r"a has joined\. 1 of 2 learners: a prepares; waiting for one more\n")
     says(r"a benchmarks itself for tiny\na is ready\n")
     status = Visitor(link).get("/api/status")
-    assert (status["waiting"]["least"], status["waiting"]["missing"]) == (2, 1)
+    assert (status["waiting"]["needed"], status["waiting"]["missing"]) == (2, [])
     assert status["waiting"]["learners"]["a"]["stage"] == "ready"
     start(*MELISMA, "join", join, "--name", "b", "--quiet", "--until-eof")
     says(r"cycle 2 of 2: accuracy")

@@ -93,7 +93,7 @@ def test_the_commands_of_the_how_to_pages_run(
             with subprocess.Popen(words, cwd=desk, env=shell, **PIPES) as joining:
                 line = until(joining, "127.0.0.1:9")
                 assert "127.0.0.1:9" in line
-                interrupt(joining)
+                joining.kill()
         else:
             run(words, desk, shell)
 

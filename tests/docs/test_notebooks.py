@@ -22,7 +22,7 @@ def test_a_notebook_runs_from_top_to_bottom(name: str, tmp_path: Path) -> None:
     script.write_text(script.read_text("utf-8") + "\n# %%\n# Shown:\n\nrun\n", "utf-8")
     python_to_jupyter_cli([str(script)])
     text = script.with_suffix(".ipynb").read_text("utf-8")
-    notebook: Any = nbformat.from_dict(json.loads(text))  # type: ignore[no-untyped-call]
+    notebook: Any = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
     NotebookClient(
         notebook,
         timeout=300,

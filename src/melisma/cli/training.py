@@ -40,7 +40,6 @@ from melisma.cli.serving import (
     orchestrate,
 )
 from melisma.errors import ConfigError
-from melisma.launch.processes import learners as local_learners
 from melisma.learning.settings import DEVICE_VARIABLE, HERE, Hardware, Precision
 
 if TYPE_CHECKING:
@@ -144,8 +143,10 @@ def run(
             "`melisma testbed` gives each a network and a CPU quota of its own.",
             style="dim",
         )
+    from melisma.launch.processes import learners
+
     # Before torch is imported here.
-    with nullcontext() if on_ray else local_learners() as start:
+    with nullcontext() if on_ray else learners() as start:
         _run(job, start, address, data, device, precision, fresh, runs, as_json)
 
 

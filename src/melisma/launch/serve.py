@@ -129,9 +129,7 @@ def orchestrate(
             attendance=attendance,
         )
         invited = elsewhere is None and engine == "serve"
-        dashboard.expect(
-            roster, invitation(server, phones, bundle) if invited else None
-        )
+        dashboard.invite(invitation(server, phones, bundle) if invited else None)
         ready(server)
         asyncio.run(family.builder.live(job, tasks, roster, control, services))
         records = [record for run in runs.values() for record in run.records]

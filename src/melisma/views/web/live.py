@@ -7,7 +7,6 @@ import msgspec
 
 from melisma.algorithms.control import Control
 from melisma.fleets.remotes import Remotes
-from melisma.fleets.roster import Roster
 from melisma.jobs.names import names_of
 from melisma.views.document import CUT_SHORT, FINISHED, Document
 
@@ -29,7 +28,6 @@ class Live:
         self.folder, self.control = folder, control
         self.fixed = fixed  #: why its deadline cannot be changed; empty if it can
         self.server: Remotes | None = None
-        self.roster: Roster | None = None
         self.invitation: Invitation | None = None
         self.over = False
         self._seen_s: dict[str, float] = {}

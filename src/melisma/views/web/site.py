@@ -22,7 +22,6 @@ from aiohttp import web
 from melisma.algorithms.control import Control
 from melisma.errors import MelismaError
 from melisma.fleets.remotes import Remotes, RpcRemotes
-from melisma.fleets.roster import Roster
 from melisma.rpc import Server
 from melisma.rpc.http import problem
 from melisma.rpc.listener import Identify
@@ -71,10 +70,10 @@ class Dashboard:
             self._live.server = learners or RpcRemotes(server)
         return f"{server.url}/#token={self._access.secret}"
 
-    def expect(self, roster: Roster, invitation: Invitation | None = None) -> None:
-        """Show who is ready before the run begins, and how others join."""
+    def invite(self, invitation: Invitation | None) -> None:
+        """Show how learners join, if they do from elsewhere."""
         if self._live:
-            self._live.roster, self._live.invitation = roster, invitation
+            self._live.invitation = invitation
 
     def close(self) -> None:
         """Mark the run as over; watchers get the last changes as the server closes."""
