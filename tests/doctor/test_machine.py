@@ -219,6 +219,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["torch", "aiohttp", "msgspec"])
 def test_without_a_package_it_says_so_and_goes_on(tmp_path: Path, package: str) -> None:
     done = subprocess.run(

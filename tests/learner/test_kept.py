@@ -105,6 +105,7 @@ def test_states_are_always_measured(tmp_path: Path, measured: list[str]) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.2, 5.0])
 @pytest.mark.parametrize("which", ["link", "compute"])
 def test_a_benchmark_that_does_not_hold_is_made_anew(
@@ -122,6 +123,7 @@ def test_a_benchmark_that_does_not_hold_is_made_anew(
     assert measured == ["t"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [

@@ -41,6 +41,7 @@ def test_a_cap_that_nobody_reaches_changes_nothing() -> None:
             assert SCHEMES[name](high).steps.tolist() == free.steps.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "enough"), [(csa, 1), (csa_strict, 0)])
 @pytest.mark.parametrize("seed", range(3))
 def test_no_allocation_under_it_is_better(
