@@ -3,6 +3,7 @@
 import http.client
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from tests.web.clients import Visitor, happened, serving, token_of, write_run
 from tests.web.documents import Page, page_of, rows
 
 from melisma import rpc
+from melisma.algorithms.control import Control
 from melisma.runs import records
 from melisma.runs.lock import lock
 from melisma.runs.store import RECORDS
 from melisma.views.document import Document, document
-from melisma.views.web import events
+from melisma.views.web import Dashboard, events
 from melisma.views.web import site as site_module
 
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -269,6 +271,24 @@ def test_a_page_of_another_time_is_told_all_anew(visitor: Visitor) -> None:
     query = f"after=3&epoch={whole['epoch']}"
     ((_, answer),) = visitor.events(f"/api/runs/one/events?{query}")
     assert answer["after"] == 3
+
+
+def test_the_end_is_the_last_status_however_soon_it_follows(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ends before another status is due, by records that nobody has read."""
+    monkeypatch.setattr(events, "STATUS_S", 1000.0)
+    site = Dashboard.of(runs / "two", Control())
+    with rpc.serve(routes=site.routes, port=0, say=len) as server:
+        visitor = Visitor(site.attend(server))
+        stream = visitor.events("/api/runs/two/events")
+        states = [data["state"] for event, data in islice(stream, 2) if event != "rows"]
+        with (runs / "two" / RECORDS).open("ab") as file:
+            for record in happened(5)[len(happened(2)) :]:
+                records.write(record, file)
+        site.close()
+        states += [data["state"] for event, data in stream if event == "status"]
+    assert states == ["running", "finished"]
 
 
 def test_watchers_have_a_limit(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,10 +48,11 @@ class Stream:
             after, epoch = found["position"], found["epoch"]
             if len(found) > len(_ALWAYS):
                 await self._send("rows", found)
+            last = last or self._header["state"] in (FINISHED, CUT_SHORT)
             if status and (last or time.monotonic() >= next_status):
                 next_status = time.monotonic() + STATUS_S
                 await self._send("status", status)
-            if last or self._header["state"] in (FINISHED, CUT_SHORT):
+            if last:
                 return
             if time.monotonic() - self._written > ALIVE_S:
                 await self._write(b": still here\n\n")

@@ -41,6 +41,7 @@ class Live:
         """Return what the run is about to do, or how it ended."""
         if not self.over:
             return self.control.intent.value
+        document.refresh()  # the last records may be newer than what was read
         return FINISHED if document.is_whole else CUT_SHORT
 
     def status(self, document: Document) -> dict[str, Any]:
