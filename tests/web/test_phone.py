@@ -50,6 +50,19 @@ def test_no_view_is_wider_than_the_screen(made: Path, phone: Page, name: str) ->
         assert max(phone.look(over), default=0) <= 1, key
 
 
+def test_names_of_devices_in_a_fog_can_be_read(made: Path, page: Page) -> None:
+    """A wide window that becomes narrow, and wide again."""
+    report(page, made / "fog")
+    for width in (1280, WIDTH, 1280):
+        page.screen(width, HEIGHT)
+        frame(page)
+        frame(page)
+        names = "[...document.querySelectorAll('figure svg text')].map((one) => one.getBoundingClientRect().height)"  # noqa: E501
+        heights = page.look(names)
+        assert len(heights) == 10
+        assert min(heights) >= 11
+
+
 def test_a_table_shows_what_matters_and_the_rest_on_demand(
     made: Path, page: Page
 ) -> None:

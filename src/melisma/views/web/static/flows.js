@@ -7,8 +7,9 @@ import { printed, saver } from "./paper.js";
 
 const ARROWS = 120;
 const PLACES = 100;
-const RADIUS = 180; // of the ring, in pixels
-const [WIDTH, HEIGHT] = [620, 470];
+// In pixels: the sheet, the ring, the largest disc; characters of a name.
+const WIDE = { width: 620, height: 470, ring: 180, disc: 22, name: 16 };
+const NARROW = { width: 350, height: 270, ring: 95, disc: 14, name: 9 };
 const KEYS = [rampKey("kept of what it collected", "0", "100 %")];
 const NOTE =
   "The area of a disc is what a device trained on, its colour how much it kept of what it collected, the width of an arrow what went that way.";
@@ -23,28 +24,37 @@ export class Graph {
     this.note = el("p", { class: "dim" });
     const caption = el("figcaption", {}, el("span", {}, this.title), this.saver);
     this.root = el("figure", { class: "chart full" }, caption, this.place, this.note);
+    new ResizeObserver(() => this.store && this.#sheet() !== this.sheet && this.draw(this.store)).observe(this.root);
+  }
+
+  #sheet() {
+    const { clientWidth } = this.root;
+    return clientWidth && clientWidth < WIDE.width ? NARROW : WIDE;
   }
 
   draw(store) {
     const flows = sent(store);
     this.store = store;
+    this.sheet = this.#sheet();
     this.saver.hidden = !flows.length;
     if (!flows.length) {
       this.place.replaceChildren();
       this.note.textContent = "Nobody has sent anything to another device.";
       return;
     }
-    const facts = { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" };
+    const { width, height } = this.sheet;
+    const facts = { viewBox: `0 0 ${width} ${height}`, role: "img" };
     const label = { "aria-label": "Devices, and the samples that they sent to one another" };
-    this.place.replaceChildren(legend(KEYS), svg("svg", { ...facts, ...label }, ...drawn(store, flows)));
+    this.place.replaceChildren(legend(KEYS), svg("svg", { ...facts, ...label }, ...drawn(store, flows, this.sheet)));
     this.note.textContent = NOTE + rest(flows);
   }
 
   print() {
     return onPaper(() => {
-      const elements = drawn(this.store, sent(this.store));
+      const { width, height } = WIDE;
+      const elements = drawn(this.store, sent(this.store), WIDE);
       const paint = (paper) => elements.forEach((one) => paper.put(one));
-      return printed({ title: this.title, width: WIDTH, height: HEIGHT, keys: KEYS, paint });
+      return printed({ title: this.title, width, height, keys: KEYS, paint });
     });
   }
 }
@@ -66,20 +76,21 @@ function rest(flows) {
   return ` Shown are the ${ARROWS} widest of ${number(flows.length)} arrows, ${share} of what was sent.`;
 }
 
-function drawn(store, flows) {
+function drawn(store, flows, sheet) {
   const { devices } = store.fog;
   const most = Math.max(1, ...devices.trained);
   const place = new Map();
   devices.learner.forEach((learner, i) => {
     const turn = (2 * Math.PI * i) / devices.learner.length;
-    const radius = Math.max(4, 22 * Math.sqrt(devices.trained[i] / most));
+    const radius = Math.max(4, sheet.disc * Math.sqrt(devices.trained[i] / most));
     const [dx, dy] = [Math.sin(turn), -Math.cos(turn)];
-    place.set(learner, { x: WIDTH / 2 + RADIUS * dx, y: HEIGHT / 2 + RADIUS * dy, dx, dy, radius, i });
+    const [x, y] = [sheet.width / 2 + sheet.ring * dx, sheet.height / 2 + sheet.ring * dy];
+    place.set(learner, { x, y, dx, dy, radius, i });
   });
   const widest = flows.slice(0, ARROWS).reverse();
   return [
     ...widest.flatMap((flow) => arrow(store, flow, place, flows[0][2])),
-    ...[...place].flatMap(([learner, spot]) => disc(store, learner, spot)),
+    ...[...place].flatMap(([learner, spot]) => disc(store, learner, spot, sheet.name)),
   ];
 }
 
@@ -110,7 +121,7 @@ function arrow(store, [source, target, samples], place, most) {
   ];
 }
 
-function disc(store, learner, { x, y, dx, dy, radius, i }) {
+function disc(store, learner, { x, y, dx, dy, radius, i }, longest) {
   const { devices } = store.fog;
   const collected = devices.collected[i];
   const kept = collected ? (collected - devices.sent[i] - devices.discarded[i]) / collected : null;
@@ -129,7 +140,7 @@ function disc(store, learner, { x, y, dx, dy, radius, i }) {
   };
   return [
     svg("circle", { ...facts, tabindex: "0", role: "img", "aria-label": words }, svg("title", {}, words)),
-    svg("text", { x: x + far * dx, y: y + far * dy + 4, ...look }, short(name, 16)),
+    svg("text", { x: x + far * dx, y: y + far * dy + 4, ...look }, short(name, longest)),
   ];
 }
 
