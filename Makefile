@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
+
+# Hundreds of processes start in tests and runs: none compiles what another has.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo compare docs test test-slow test-long check fuzz package bench papers
 
 help:  ## list the targets

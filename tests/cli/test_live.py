@@ -526,6 +526,7 @@ def test_a_run_goes_on_without_a_learner_that_has_ended(
     assert "slow does not take part: its process ended with exit code -9\n" in said
     assert "cycle 2 of 2: accuracy" in said
     assert said.count("does not take part: its process") == 1
+    assert "did not reconnect" not in said  # nobody waited for it
 
 
 def test_a_run_whose_learners_have_all_ended_says_so(

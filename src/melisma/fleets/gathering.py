@@ -80,16 +80,20 @@ class Gathering:
             self.note(name, Stage.PREPARING)
 
     def note(self, name: str, stage: Stage, *, task: str = "", why: str = "") -> None:
-        """Note what a learner does from now on."""
-        self._doing[name] = Doing(
-            stage=stage, since_s=self._clock(), task=task, why=why
-        )
-        self._notice(self, name)
+        """Note what a learner does from now on; who is lost does nothing more."""
+        if name not in self.lost:
+            self._do(name, stage, task, why)
 
     def lose(self, name: str, why: str) -> None:
         """Note that a learner will not come, or come back."""
         self.lost.add(name)
-        self.note(name, Stage.REFUSED, why=why)
+        self._do(name, Stage.REFUSED, "", why)
+
+    def _do(self, name: str, stage: Stage, task: str, why: str) -> None:
+        self._doing[name] = Doing(
+            stage=stage, since_s=self._clock(), task=task, why=why
+        )
+        self._notice(self, name)
 
     def keep(self, names: Collection[str]) -> None:
         """Forget all but these learners, and those that are lost: they are gone."""

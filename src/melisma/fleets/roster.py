@@ -277,6 +277,8 @@ class Roster:
                         await self._prepare_for(other, name)
         except (RpcError, _Wrong) as error:
             self._measured.discard(name)
+            if name in self.gathering.lost:  # that has been said
+                return None
             said = error.message if is_short(error) else str(error)
             is_news = self.complain(name, f"does not take part: {said}")
             if is_news:

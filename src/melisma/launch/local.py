@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -74,11 +75,13 @@ def run_locally(
     gathering, control = gathering or Gathering(), control or Control()
     codes: dict[str, int] = {}  # of those that have ended by themselves
 
-    def ended(place: int, code: int) -> None:
+    def ended(server: rpc.Server, place: int, code: int) -> None:
         if not code:  # as at the end of the run
             return
         codes[names[place]] = code
-        gathering.lose(names[place], f"its process ended with exit code {code}")
+        why = f"its process ended with exit code {code}"
+        gathering.lose(names[place], why)
+        server.expel(names[place], why)  # or the run would wait for it to come back
         if len(codes) == len(names):
             control.stop()
 
@@ -89,7 +92,7 @@ def run_locally(
     ):
 
         def begin(server: rpc.Server) -> None:
-            start.ended = ended
+            start.ended = partial(ended, server)
             for name, group, owner in zip(names, groups, owners, strict=True):
                 words = join_words(job, server.address, name, data, owner)
                 words += ["--device", hardware.device]
