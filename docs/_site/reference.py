@@ -19,6 +19,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.typing import stringify_annotation
 from typer.main import get_command
 
 import melisma
@@ -287,8 +288,17 @@ class Records(_Generated):
     write = staticmethod(record_fields)
 
 
+def fold(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, *signature: str | None
+) -> tuple[str | None, ...]:
+    """Call the union of all records by its name where a signature spells it out."""
+    spelled = stringify_annotation(records.Record, "smart")
+    return tuple(part and part.replace(spelled, "Record") for part in signature)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directives."""
+    app.connect("autodoc-process-signature", fold)
     app.add_directive("job-keys", JobKeys)
     app.add_directive("commands", Commands)
     app.add_directive("records", Records)

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -68,6 +69,20 @@ def test_every_public_record_is_in_the_reference() -> None:
         if kind.__name__ in mel.__all__:
             assert f"`mel.{kind.__name__}`" in page
     assert "\n## `event`" not in page
+
+
+def test_signatures_call_the_union_of_all_records_by_its_name() -> None:
+    import reference
+    from sphinx.util.inspect import signature, stringify_signature
+
+    spelled = stringify_signature(signature(mel.run), unqualified_typehints=True)
+    assert "Refused" in spelled
+    app: Any = None  # unused
+    shown, returned = reference.fold(app, "", "", mel.run, None, spelled, None)
+    assert shown
+    assert "watch: ~collections.abc.Callable[[Record], None]" in shown
+    assert "Refused" not in shown
+    assert returned is None
 
 
 def test_links_to_folders_and_root_pages_lead_to_what_the_site_has() -> None:
