@@ -1,4 +1,4 @@
-"""Options that several commands have, and the job that they describe."""
+"""Options of the commands by name, each declared once, and the job of a file."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -124,6 +124,147 @@ Processes = Annotated[
         metavar="N",
         help="Trials at a time on this machine.",
         show_default="one per core",
+    ),
+]
+
+# How a device connects.
+JoinString = Annotated[
+    str,
+    typer.Argument(
+        envvar="MELISMA_JOIN",
+        help="The join string that `melisma serve` printed, or HOST:PORT. A token in "
+        "it can be seen in `ps`: give it by the variable.",
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        envvar="MELISMA_TOKEN",
+        metavar="TOKEN",
+        help="Token in place of the join string's; - reads it from standard input.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="File with the token, in place of the join string's."
+    ),
+]
+LearnersName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Name of this learner.",
+        show_default="this machine's name",
+    ),
+]
+
+# What a device trains on, and whose code.
+OwnData = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE",
+        help="This device's own data, for jobs in federated mode: a folder, a .npz, "
+        ".csv or .parquet file, module:function (docs/data.md).",
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Column of --data to predict.", show_default="the last"
+    ),
+]
+Features = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,C",
+        help="Columns of --data to predict from.",
+        show_default="all others",
+    ),
+]
+ShareData = Annotated[
+    bool,
+    typer.Option(
+        "--share-data",
+        help="In a fog, send samples of this device's own data to other devices, as "
+        "the orchestrator orders. Otherwise they never leave it.",
+    ),
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST",
+        help="Address at which other devices of a fog deliver samples: 0.0.0.0, or "
+        "one of this device.",
+        show_default="samples come by way of the orchestrator",
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION",
+        help="Let jobs train this model or task of your own; repeatable.",
+    ),
+]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HASH",
+        help="Run the code of a job that was served with --bundle, which has this "
+        "hash; repeatable. Other code is refused or, at a terminal, shown and asked "
+        "about.",
+    ),
+]
+
+# How fast a device is.
+Device = Annotated[
+    str,
+    typer.Option(
+        envvar=DEVICE_VARIABLE,
+        metavar="DEVICE",
+        help="What trains: auto, cpu, cuda or mps.",
+    ),
+]
+Rate = Annotated[
+    str | None,
+    typer.Option(metavar="RATE", help="Train no faster than '400 samples/s'."),
+]
+Bandwidth = Annotated[
+    str | None,
+    typer.Option(metavar="RATE", help="Transfer no faster than '1 MB/s'."),
+]
+States = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.toml",
+        help="Emulate the device's owner at work: [[states]] as in a job's "
+        "[[learners]] (docs/jobs.md).",
+    ),
+]
+Sensors = Annotated[
+    bool,
+    typer.Option(
+        "--sensors",
+        help="Where workers have batteries, read this device's energy sensors "
+        "(power_supply, INA3221, RAPL) in place of a model.",
+    ),
+]
+Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh",
+        help="Benchmark anew, whatever an earlier run has found.",
+        show_default=False,
+    ),
+]
+
+# How a learner behaves as a process.
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+UntilEof = Annotated[
+    bool,
+    typer.Option(
+        "--until-eof",
+        help="Exit when standard input ends, so as to end with a parent process.",
     ),
 ]
 
