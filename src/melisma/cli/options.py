@@ -1,8 +1,11 @@
 """Options of the commands by name, each declared once, and the job of a file."""
 
+import inspect
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -82,22 +85,6 @@ JsonLines = Annotated[
         "--json",
         help='Print JSON lines, and no progress: {"join": …, "dashboard": …} when '
         "learners can join, and the result at the end.",
-    ),
-]
-RayHead = Annotated[
-    str | None,
-    typer.Option(
-        "--address",
-        metavar="HOST:PORT",
-        help="Head of the Ray cluster whose nodes are the learners.",
-    ),
-]
-NodesData = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="On a Ray cluster, for jobs in federated mode: each node has its "
-        "learner's own data in DIR/NAME.",
     ),
 ]
 TrialEngine = Annotated[
@@ -267,6 +254,54 @@ UntilEof = Annotated[
         help="Exit when standard input ends, so as to end with a parent process.",
     ),
 ]
+
+# How a run that was cut short goes on.
+LearnersAgain = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Go on when this many have joined.",
+        show_default="as many as at its start",
+    ),
+]
+Locally = Annotated[
+    bool,
+    typer.Option(
+        help="Start its learners on this machine, as `melisma run` does.",
+        show_default=False,
+    ),
+]
+Edited = Annotated[
+    bool,
+    typer.Option("--edited", help="Go on with a config.toml that you have edited."),
+]
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take options in groups: a dataclass has one in each field."""
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, Any] = {}
+    options: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        kind = parameter.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            groups[name] = kind
+            options += inspect.signature(kind, eval_str=True).parameters.values()
+        else:
+            options.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    def call(**given: object) -> None:
+        for name, group in groups.items():
+            own = {field.name: given.pop(field.name) for field in fields(group)}
+            given[name] = group(**own)
+        command(**given)
+
+    call.__name__, call.__doc__ = command.__name__, command.__doc__
+    call.__annotations__ = {option.name: option.annotation for option in options}
+    call.__annotations__["return"] = None
+    vars(call)["__signature__"] = signature.replace(parameters=options)
+    return call
 
 
 def read_job(file: Path | None, **changes: object) -> "Job":
