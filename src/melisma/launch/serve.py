@@ -82,6 +82,15 @@ def orchestrate(
     family = family_of(job)
     job = family.checked(job, live=True)
     services = family.builder.services(job)
+    control, attendance = control or Control(), Attendance(gathering)
+    control.gathering = attendance.gathering
+    dashboard = Dashboard.of(run_folder, control, family.fixed)
+
+    def routes(app: web.Application, identify: Identify) -> None:
+        dashboard.routes(app, identify)
+        if phones:
+            phones.routes(app, identify)
+
     with ExitStack() as stack:
         first = started(run_folder).get(LEARNERS, learners)
         code = stack.enter_context(keeping(bundle, run_folder))
@@ -90,26 +99,21 @@ def orchestrate(
         runs = stack.enter_context(opened(job, run_folder, start, watch))
         tasks = [LiveTask.of(own, runs[own.name], bundle) for own in tasks_of(job)]
         served = [task.served for task in tasks]
-        control = control or Control()
-        dashboard = Dashboard.of(run_folder, control, family.fixed)
-        pages = [dashboard.routes]
         if elsewhere is None:  # what goes to other processes cannot take it along
             for task in tasks:
                 task.offer_outline()
         if phones:
             phones.check(job, served)
-            pages.append(phones.routes)
-
-        def routes(app: web.Application, identify: Identify) -> None:
-            for page in pages:
-                page(app, identify)
-
-        attendance = Attendance(gathering)
-        control.gathering = attendance.gathering
-        options |= {"limits": _limits(served), "routes": routes}
-        options |= {"joined": lambda peer: attendance.here(peer.name)}
         server = stack.enter_context(
-            rpc.serve(ModelServer(served, bundle), attendance, *services, **options)
+            rpc.serve(
+                ModelServer(served, bundle),
+                attendance,
+                *services,
+                limits=_limits(served),
+                routes=routes,
+                joined=lambda peer: attendance.here(peer.name),
+                **options,
+            )
         )
         stack.callback(dashboard.close)
         if phones:
@@ -118,22 +122,20 @@ def orchestrate(
         if elsewhere:
             remotes = stack.enter_context(elsewhere(served))
         show(dashboard.attend(server, remotes))
-        announcements = [task.announcement for task in tasks]
-        least = max(1, learners - len(_expelled(runs.values())))
         roster = Roster(
             remotes,
-            announcements,
-            least=least,
+            [task.announcement for task in tasks],
+            least=max(1, learners - len(_expelled(runs.values()))),
             at_once=at_once,
             overhead_s=float(job.overhead),
             attendance=attendance,
         )
-        invited = elsewhere is None and engine == "serve"
-        dashboard.invite(invitation(server, phones, bundle) if invited else None)
+        if elsewhere is None and engine == "serve":
+            dashboard.invite(invitation(server, phones, bundle))
         ready(server)
         asyncio.run(family.builder.live(job, tasks, roster, control, services))
         records = [record for run in runs.values() for record in run.records]
-    for folder in [*folders_of(job, run_folder), *([run_folder] if job.tasks else [])]:
+    for folder in dict.fromkeys([*folders_of(job, run_folder), run_folder]):
         _write_report(folder)
     return records
 
