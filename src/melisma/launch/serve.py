@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +85,6 @@ def orchestrate(
     control, attendance = control or Control(), Attendance(gathering)
     control.gathering = attendance.gathering
     dashboard = Dashboard.of(run_folder, control, family.fixed)
-
-    def routes(app: web.Application, identify: Identify) -> None:
-        dashboard.routes(app, identify)
-        if phones:
-            phones.routes(app, identify)
-
     with ExitStack() as stack:
         first = started(run_folder).get(LEARNERS, learners)
         code = stack.enter_context(keeping(bundle, run_folder))
@@ -104,20 +98,10 @@ def orchestrate(
                 task.offer_outline()
         if phones:
             phones.check(job, served)
-        server = stack.enter_context(
-            rpc.serve(
-                ModelServer(served, bundle),
-                attendance,
-                *services,
-                limits=_limits(served),
-                routes=routes,
-                joined=lambda peer: attendance.here(peer.name),
-                **options,
-            )
-        )
-        stack.callback(dashboard.close)
-        if phones:
-            phones.attend(server)
+        learners_call = [ModelServer(served, bundle), attendance, *services]
+        options |= {"limits": _limits(served)}
+        serving = _serving(learners_call, attendance, dashboard, phones, options)
+        server = stack.enter_context(serving)
         remotes: Remotes = RpcRemotes(server)
         if elsewhere:
             remotes = stack.enter_context(elsewhere(served))
@@ -138,6 +122,33 @@ def orchestrate(
     for folder in dict.fromkeys([*folders_of(job, run_folder), run_folder]):
         _write_report(folder)
     return records
+
+
+@contextmanager
+def _serving(
+    services: Sequence[object],
+    attendance: Attendance,
+    dashboard: Dashboard,
+    phones: Phones | None,
+    options: dict[str, Any],
+) -> Iterator[rpc.Server]:
+    """Serve learners, and the pages of the dashboard and of phones, on one port."""
+
+    def routes(app: web.Application, identify: Identify) -> None:
+        dashboard.routes(app, identify)
+        if phones:
+            phones.routes(app, identify)
+
+    def joined(peer: rpc.Peer) -> None:
+        attendance.here(peer.name)
+
+    with (
+        rpc.serve(*services, routes=routes, joined=joined, **options) as server,
+        closing(dashboard),
+    ):
+        if phones:
+            phones.attend(server)
+        yield server
 
 
 def learners_of(start: dict[str, Any]) -> int:
