@@ -4,9 +4,7 @@ import logging
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from melisma.cli import options
 from melisma.cli.output import end, json_line, note
@@ -119,28 +117,11 @@ def _exit_at_eof() -> None:
 
 def benchmark(
     job_file: options.JobFile = None,
-    shards: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Shards to train on; else the job's, 8."),
-    ] = None,
-    sizes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=2,
-            metavar="1|2",
-            help="2: half of them too, which tells a call's fixed cost apart.",
-        ),
-    ] = None,
-    repeats: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Epochs over each; the median counts."),
-    ] = None,
+    shards: options.Shards = None,
+    sizes: options.Sizes = None,
+    repeats: options.Repeats = None,
     threads: options.Threads = 1,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Train the cycle too, and show the errors."),
-    ] = False,
+    check: options.Check = False,
     as_json: options.Json = False,
 ) -> None:
     """Measure how fast this machine trains a job, and predict a cycle of it.

@@ -1,6 +1,7 @@
 """Options of the commands by name, each declared once, and the job of a file."""
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from melisma.errors import ConfigError
 from melisma.learning.settings import DEVICE_VARIABLE, Precision
+from melisma.units import Lifetime
 
 if TYPE_CHECKING:
     from melisma.jobs.schema import Job
@@ -255,6 +258,39 @@ UntilEof = Annotated[
     ),
 ]
 
+# What is emulated on this machine.
+Devices = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Devices to emulate, with commas between (docs/testbed.md).",
+    ),
+]
+PLATFORM = "pi1,pi2,pi3,jetson-nano"
+
+# How a machine is benchmarked.
+Shards = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Shards to train on; else the job's, 8."),
+]
+Sizes = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=2,
+        metavar="1|2",
+        help="2: half of them too, which tells a call's fixed cost apart.",
+    ),
+]
+Repeats = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Epochs over each; the median counts."),
+]
+Check = Annotated[
+    bool,
+    typer.Option("--check", help="Train the cycle too, and show the errors."),
+]
+
 # How a run that was cut short goes on.
 LearnersAgain = Annotated[
     int | None,
@@ -302,6 +338,21 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     call.__annotations__["return"] = None
     vars(call)["__signature__"] = signature.replace(parameters=options)
     return call
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names in an option that takes several, with commas between."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def time_to_come(option: str, written: str, example: str) -> float:
+    """Return a time in seconds; ConfigError unless it is to come, and ends."""
+    seconds = float(Lifetime.of(written))
+    if not 0 < seconds < math.inf:
+        raise ConfigError(
+            f"{option} {written!r}: give a time to come, such as {example}"
+        )
+    return seconds
 
 
 def read_job(file: Path | None, **changes: object) -> "Job":

@@ -1,6 +1,5 @@
 """An orchestrator at the command line: how devices reach and join it."""
 
-import math
 import shlex
 import sys
 from dataclasses import dataclass
@@ -9,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from melisma.cli.options import Host, Port
+from melisma.cli.options import Host, Port, time_to_come
 from melisma.cli.output import console, json_line, note
 from melisma.errors import ConfigError
-from melisma.units import Lifetime
 
 if TYPE_CHECKING:
     from melisma.browser.phones import Phones
@@ -95,12 +93,7 @@ class Reach:
             )
 
     def _lifetime_s(self) -> float:
-        lifetime_s = float(Lifetime.of(self.phones_for))
-        if not 0 < lifetime_s < math.inf:
-            raise ConfigError(
-                f"--phones-for {self.phones_for!r}: give a time to come, such as 12h"
-            )
-        return lifetime_s
+        return time_to_come("--phones-for", self.phones_for, "12h")
 
     def door(self) -> "Phones":
         """Return what lets phones in."""

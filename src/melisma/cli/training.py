@@ -13,6 +13,8 @@ from melisma.cli.goes_on import dashboard_note, new_run
 from melisma.cli.jobs import live_job, own_job
 from melisma.cli.live import Cluster, train_live
 from melisma.cli.options import (
+    PLATFORM,
+    Devices,
     Engine,
     JobFile,
     Json,
@@ -23,6 +25,7 @@ from melisma.cli.options import (
     SchemeName,
     Threads,
     grouped,
+    names_in,
 )
 from melisma.cli.output import line, note
 from melisma.cli.progress import telling
@@ -141,13 +144,7 @@ def run(
 
 def run_on_testbed(
     job_file: JobFile = None,
-    devices: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="Devices to emulate, with commas between (docs/testbed.md).",
-        ),
-    ] = "pi1,pi2,pi3,jetson-nano",
+    devices: Devices = PLATFORM,
     scheme: SchemeName = None,
     clean: Annotated[
         bool,
@@ -170,12 +167,11 @@ def run_on_testbed(
     from melisma.cli.tables import print_run
     from melisma.launch import local
 
-    names = [name.strip() for name in devices.split(",") if name.strip()]
     with new_run(job, runs, as_json) as (folder, watch):
         records = local.run_on_testbed(
             job,
             folder,
-            names,
+            names_in(devices),
             watch,
             dashboard_note(as_json),
             gathering=watch.gathering,
