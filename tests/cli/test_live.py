@@ -18,6 +18,7 @@ from tests.launch.chaos.processes import (
     Row,
     free_port,
     freeze,
+    learners_in,
     processes,
     rows_of,
     running_in,
@@ -520,7 +521,7 @@ def test_a_run_goes_on_without_a_learner_that_has_ended(
     (tmp_path / "tiny.toml").write_text(slow)
     run = start(*MELISMA, "run", "tiny.toml")
     until(lambda: "slow benchmarks itself" in start.said(run), "a benchmark", alive=run)
-    kill(tmp_path, "slow")
+    os.kill(learners_in(tmp_path)["slow"], signal.SIGKILL)
     assert run.wait(PATIENCE_S) == 0
     said = start.said(run)
     assert "slow does not take part: its process ended with exit code -9\n" in said
@@ -540,16 +541,6 @@ def test_a_run_whose_learners_have_all_ended_says_so(
         said = f"{name} benchmarks itself"
         until(lambda said=said: said in start.said(run), said, alive=run)  # type: ignore[misc]
     for name in ("fast", "slow"):
-        kill(tmp_path, name)
+        os.kill(learners_in(tmp_path)[name], signal.SIGKILL)
     assert run.wait(PATIENCE_S) == 2
     assert "all learners have ended by themselves" in start.said(run)
-
-
-def kill(folder: Path, learner: str) -> None:
-    """Kill a learner of `melisma run`."""
-    for pid in running_in(folder):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if b"join" in words and learner.encode() in words:
-            os.kill(pid, signal.SIGKILL)
-            return
-    raise AssertionError(f"{learner} does not run")

@@ -14,9 +14,9 @@ from tests.launch.chaos.processes import (
     MELISMA,
     Processes,
     free_port,
+    learners_in,
     processes,
     rows_of,
-    running_in,
     seen,
     until,
 )
@@ -93,16 +93,6 @@ def link_of(started: Processes, run: Any) -> str:
     return str(re.findall(pattern, started.said(run))[0])
 
 
-def kill(folder: Path, learner: str) -> None:
-    """Kill a learner of `melisma run`."""
-    for pid in running_in(folder):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if b"join" in words and learner.encode() in words:
-            os.kill(pid, signal.SIGKILL)
-            return
-    raise AssertionError(f"{learner} does not run")
-
-
 @pytest.fixture(scope="module")
 def watched(browser: Page, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     """Watch a run from its first cycle to its last; kill a learner on the way."""
@@ -126,7 +116,7 @@ def watched(browser: Page, tmp_path_factory: pytest.TempPathFactory) -> Watched:
         press(page, "Stop …")
         asked = page.until("document.querySelector('dialog p').textContent")
         press(page, "Cancel")
-        kill(folder, "doomed")
+        os.kill(learners_in(folder)["doomed"], signal.SIGKILL)
         tab(page, "learners")
         page.until(f"{cell('doomed', 'state')} === 'lost'")
         page.until(f"{STATE} === 'finished'")

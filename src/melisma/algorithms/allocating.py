@@ -69,13 +69,12 @@ async def allocate(
     may be: it begins then, if that leaves it the time. ``spending`` is what a cycle
     spends and may spend, per sample, where the scheme plans by that.
     """
-    own, shard = crew.own_samples, task.shard
     if task.scheme in DECENTRALISED:
         return await _by_bids(task, crew, rest_s, among)
     if task.scheme in FIXED:
         return await _fixed(task, crew, among)
     turn = on_air if among is None else among if on_air is None else among & on_air
-    told = await crew.law()
+    told, shard = await crew.law(), task.shard
     careful = partial(_careful, crew=crew, promises=promises, rest_s=rest_s)
     menu = task.options.menu(told, lambda law: careful(law).planned.per_shard(shard))
     only_able = (
@@ -84,6 +83,46 @@ async def allocate(
     # Who can take part, and how many samples fit, is by what each does soonest.
     law = careful(told).planned.per_shard(shard)
     law = law if menu is None else menu.lightest(task.least)
+    task, problem, able = _of_those_able(task, crew, law, turn, spending, only_able)
+    if turn is not None or promises or rest_s is not None:
+        at_most, quiet = task.learners_at_most, promises is not None or on_air is None
+        problem = _fitting(task, problem, cycle, at_most, quiet=quiet)
+    who = _who(task, problem)
+    why = _reasons(task, problem, able, who, on_air)
+    if among is not None:
+        why = [w if asked else NOT_CHOSEN for w, asked in zip(why, among, strict=True)]
+    able[able] = who
+    problem = _of_some(task, problem, who)
+    if menu is not None:
+        problem = problem.with_menu(menu.only(able))
+    allocation = _allocated(task, problem, cycle, uncovered=only_able)
+    whole = _whole(allocation, able)
+    seconds = spread(learner_s(problem, allocation), able, len(able))
+    if task.scheme in SPENDING:
+        idle = (whole.samples == 0).tolist()
+        why = [w or DEARER * is_idle for w, is_idle in zip(why, idle, strict=True)]
+    plan = Plan(whole, seconds, why=why, spare_s=_spare_s(task, whole, seconds))
+    if promises is None:
+        return plan
+    told = task.options.law(told, whole.options)
+    counted = careful(told).expected.per_shard(shard)
+    predicted_s = counted.seconds(whole.samples, whole.steps)
+    return replace(plan, predicted_s=predicted_s, planned_s=seconds, law=told)
+
+
+def _of_those_able(
+    task: ScheduledTask,
+    crew: Trains,
+    law: DelayLaw,
+    turn: Bools | None,
+    spending: Spending | None,
+    only_able: bool,
+) -> tuple[ScheduledTask, Problem, Bools]:
+    """Return who can take part, and the task and the problem of those alone.
+
+    All do unless ``only_able``. The law is that of shards.
+    """
+    own = crew.own_samples
     if only_able and own is not None:
         own = _within_reach(own, law, task)
     most = task.most_shards(len(crew.learners), own)
@@ -102,32 +141,7 @@ async def allocate(
         steps_at_most=task.steps_at_most,
         spending=spending and spending.per_shard(task.shard).only(able),
     )
-    if turn is not None or promises or rest_s is not None:
-        at_most, quiet = task.learners_at_most, promises is not None or on_air is None
-        problem = _fitting(task, problem, cycle, at_most, quiet=quiet)
-    who = _who(task, problem)
-    why = _reasons(task, problem, able, who, on_air)
-    if among is not None:
-        why = [w if asked else NOT_CHOSEN for w, asked in zip(why, among, strict=True)]
-    able[able] = who
-    problem = _of_some(task, problem, who)
-    if menu is not None:
-        problem = problem.with_menu(menu.only(able))
-    allocation = _allocated(task, problem, cycle, uncovered=only_able)
-    whole = _whole(allocation, able)
-    seconds = spread(learner_s(problem, allocation), able, len(able))
-    if task.scheme in SPENDING:
-        idle = (whole.samples == 0).tolist()
-        why = [w or DEARER * is_idle for w, is_idle in zip(why, idle, strict=True)]
-    spare_s = _spare_s(task, whole, seconds)
-    if promises is None:
-        return Plan(whole, seconds, why=why, spare_s=spare_s)
-    told = task.options.law(told, whole.options)
-    counted = careful(told).expected.per_shard(shard)
-    predicted_s = counted.seconds(whole.samples, whole.steps)
-    return Plan(
-        whole, predicted_s, planned_s=seconds, law=told, why=why, spare_s=spare_s
-    )
+    return task, problem, able
 
 
 def _spare_s(task: ScheduledTask, work: Allocation, seconds: Floats) -> float:

@@ -15,6 +15,7 @@ from melisma.cli.options import (
     Runs,
     TrialCluster,
     TrialEngine,
+    names_in,
     read_job,
 )
 from melisma.cli.output import json_line, line
@@ -98,7 +99,7 @@ def _names(job: "Job", schemes: str | None) -> list[str]:
 
     if schemes is None:
         schemes = ",".join(family_of(job).usual)
-    names = [name.strip() for name in schemes.split(",") if name.strip()]
+    names = names_in(schemes)
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"--schemes {schemes!r}: give different names, e.g. csa,eta")
     for name in names:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from melisma.cli.options import JobFile, Json, read_job
+from melisma.cli.options import PLATFORM, Devices, JobFile, Json, names_in, read_job
 from melisma.cli.output import json_line, line, stopped
 from melisma.cli.progress import slot_bar
 from melisma.errors import unknown
@@ -22,13 +22,7 @@ def costs(
         Path,
         typer.Option(dir_okay=False, metavar="FILE.csv", help="New file to write."),
     ] = Path("costs.csv"),
-    devices: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="Devices to emulate, with commas between (docs/testbed.md).",
-        ),
-    ] = "pi1,pi2,pi3,jetson-nano",
+    devices: Devices = PLATFORM,
     link: Annotated[
         str | None,
         typer.Option(
@@ -91,7 +85,7 @@ def _devices(names: str, link: str | None) -> "list[Device]":
     from melisma.testbed import DEVICES
     from melisma.testbed.links import LINKS
 
-    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    chosen = names_in(names)
     for name in chosen:
         if name not in DEVICES:
             raise unknown("device", name, DEVICES)

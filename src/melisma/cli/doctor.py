@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from melisma.cli.learner import token_of
-from melisma.cli.options import Json
+from melisma.cli.options import Json, Token, TokenFile
 from melisma.cli.output import console, json_line, line
 
 #: How each level is shown at a terminal.
@@ -30,20 +30,8 @@ def doctor(
             "--job", metavar="JOB.toml", help="A job: whether it can be trained here."
         ),
     ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="MELISMA_TOKEN",
-            metavar="TOKEN",
-            help="Token in place of the join string's; - reads it from standard input.",
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="File with the token, in place of the join string's."
-        ),
-    ] = None,
+    token: Token = None,
+    token_file: TokenFile = None,
     runs: Annotated[
         Path, typer.Option("--runs", metavar="DIR", help="Folder that runs go to.")
     ] = Path("runs"),

@@ -4,8 +4,14 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from melisma.cli.output import note, stopped
+from melisma.cli.progress import run_bar
+
+if TYPE_CHECKING:
+    from melisma.cli.progress import Shown
+    from melisma.jobs.schema import Job
 
 
 def dashboard_note(quiet: bool) -> Callable[[str], None]:
@@ -39,8 +45,19 @@ def resumable(folder: Path, flags: str, quiet: bool) -> Iterator[None]:
         note(hint)
 
 
-def ray_flags(address: str | None, data: Path | None) -> str:
-    """Return the flags of `resume` for a run on a Ray cluster; none without one."""
-    if not address:
-        return ""
-    return shlex.join(["--address", address, *(["--data", str(data)] if data else [])])
+@contextmanager
+def new_run(
+    job: "Job", runs: Path, as_json: bool, flags: str = ""
+) -> Iterator[tuple[Path, "Shown"]]:
+    """Yield the folder of a run that begins, and what shows its records.
+
+    With ``flags`` `resume` goes on with it, if it is stopped.
+    """
+    from melisma.runs.store import run_folder
+
+    with (
+        run_folder(runs, job.name) as folder,
+        run_bar(job, as_json) as watch,
+        resumable(folder, flags, as_json),
+    ):
+        yield folder, watch

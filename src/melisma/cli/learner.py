@@ -4,161 +4,41 @@ import logging
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from melisma.cli.options import JobFile, Json, LearnersPrecision, Threads, read_job
+from melisma.cli import options
 from melisma.cli.output import end, json_line, note
 from melisma.cli.progress import spinner
 from melisma.cli.trusting import asker
 from melisma.errors import ConfigError
-from melisma.learning.settings import DEVICE_VARIABLE, Precision
+from melisma.learning.settings import Precision
 
 if TYPE_CHECKING:
     from melisma import rpc
 
 
 def join(
-    address: Annotated[
-        str,
-        typer.Argument(
-            envvar="MELISMA_JOIN",
-            help="The join string that `melisma serve` printed, or HOST:PORT. A token "
-            "in it can be seen in `ps`: give it by the variable.",
-        ),
-    ],
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name of this learner.",
-            show_default="this machine's name",
-        ),
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="MELISMA_TOKEN",
-            metavar="TOKEN",
-            help="Token in place of the join string's; - reads it from standard input.",
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="File with the token, in place of the join string's."
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PLACE",
-            help="This device's own data, for jobs in federated mode: a folder, a "
-            ".npz, .csv or .parquet file, module:function (docs/data.md).",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of --data to predict.",
-            show_default="the last",
-        ),
-    ] = None,
-    features: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,C",
-            help="Columns of --data to predict from.",
-            show_default="all others",
-        ),
-    ] = None,
-    device: Annotated[
-        str,
-        typer.Option(
-            envvar=DEVICE_VARIABLE,
-            metavar="DEVICE",
-            help="What trains: auto, cpu, cuda or mps.",
-        ),
-    ] = "cpu",
-    precision: LearnersPrecision = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="Let jobs train this model or task of your own; repeatable.",
-        ),
-    ] = None,
-    trust: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HASH",
-            help="Run the code of a job that was served with --bundle, which has this "
-            "hash; repeatable. Other code is refused or, at a terminal, shown and "
-            "asked about.",
-        ),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(metavar="RATE", help="Train no faster than '400 samples/s'."),
-    ] = None,
-    bandwidth: Annotated[
-        str | None,
-        typer.Option(metavar="RATE", help="Transfer no faster than '1 MB/s'."),
-    ] = None,
-    states: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.toml",
-            help="Emulate the device's owner at work: [[states]] as in a job's "
-            "[[learners]] (docs/jobs.md).",
-        ),
-    ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST",
-            help="Address at which other devices of a fog deliver samples: 0.0.0.0, or "
-            "one of this device.",
-            show_default="samples come by way of the orchestrator",
-        ),
-    ] = None,
-    share_data: Annotated[
-        bool,
-        typer.Option(
-            "--share-data",
-            help="In a fog, send samples of this device's own data to other devices, "
-            "as the orchestrator orders. Otherwise they never leave it.",
-        ),
-    ] = False,
-    sensors: Annotated[
-        bool,
-        typer.Option(
-            "--sensors",
-            help="Where workers have batteries, read this device's energy sensors "
-            "(power_supply, INA3221, RAPL) in place of a model.",
-        ),
-    ] = False,
-    threads: Threads = 1,
-    fresh: Annotated[
-        bool,
-        typer.Option(
-            "--fresh",
-            help="Benchmark anew, whatever an earlier run has found.",
-            show_default=False,
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print nothing but errors.")
-    ] = False,
-    until_eof: Annotated[
-        bool,
-        typer.Option(
-            "--until-eof",
-            help="Exit when standard input ends, so as to end with a parent process.",
-        ),
-    ] = False,
+    address: options.JoinString,
+    name: options.LearnersName = None,
+    token: options.Token = None,
+    token_file: options.TokenFile = None,
+    data: options.OwnData = None,
+    target: options.Target = None,
+    features: options.Features = None,
+    device: options.Device = "cpu",
+    precision: options.LearnersPrecision = None,
+    allow: options.Allow = None,
+    trust: options.Trust = None,
+    rate: options.Rate = None,
+    bandwidth: options.Bandwidth = None,
+    states: options.States = None,
+    listen: options.Listen = None,
+    share_data: options.ShareData = False,
+    sensors: options.Sensors = False,
+    threads: options.Threads = 1,
+    fresh: options.Fresh = False,
+    quiet: options.Quiet = False,
+    until_eof: options.UntilEof = False,
 ) -> None:
     """Be a learner: connect to an orchestrator, and train what it sends until Ctrl-C.
 
@@ -236,30 +116,13 @@ def _exit_at_eof() -> None:
 
 
 def benchmark(
-    job_file: JobFile = None,
-    shards: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Shards to train on; else the job's, 8."),
-    ] = None,
-    sizes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=2,
-            metavar="1|2",
-            help="2: half of them too, which tells a call's fixed cost apart.",
-        ),
-    ] = None,
-    repeats: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Epochs over each; the median counts."),
-    ] = None,
-    threads: Threads = 1,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Train the cycle too, and show the errors."),
-    ] = False,
-    as_json: Json = False,
+    job_file: options.JobFile = None,
+    shards: options.Shards = None,
+    sizes: options.Sizes = None,
+    repeats: options.Repeats = None,
+    threads: options.Threads = 1,
+    check: options.Check = False,
+    as_json: options.Json = False,
 ) -> None:
     """Measure how fast this machine trains a job, and predict a cycle of it.
 
@@ -268,7 +131,7 @@ def benchmark(
     of the job's size or of 500 samples, as its [benchmark] says. FLOPS: the speed of
     matrix products, and the model's operations.
     """
-    job = read_job(job_file)
+    job = options.read_job(job_file)
     import msgspec
 
     from melisma.cli.tables import show_forecast, show_machine

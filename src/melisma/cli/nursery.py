@@ -8,7 +8,6 @@ All learners end with this process, and it ends when its input does.
 """
 
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -76,7 +75,8 @@ def _forked(words: list[str], lifeline: int, held: int) -> int:
         os.close(lifeline)
         os.close(held)
         sys.argv = ["melisma", *words]
-        _retitle(["melisma", *(word for word in words if "://" not in word)])
+        # The name by which `ps -e` and `top` tell it from the others.
+        Path("/proc/self/comm").write_text(words[words.index("--name") + 1])
         main()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
@@ -85,16 +85,6 @@ def _forked(words: list[str], lifeline: int, held: int) -> int:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
-
-
-def _retitle(words: list[str]) -> None:
-    """Have `ps` show these words, in place of those that this process began with."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    begin, end = int(fields[45]), int(fields[46])  # 48 and 49 of proc(5)
-    room = end - begin
-    if room > 0:
-        title = "\0".join(words).encode()[: room - 1]
-        ctypes.memmove(begin, title.ljust(room, b"\0"), room)
 
 
 def _ended(learners: Iterable[int]) -> dict[int, int]:

@@ -1,6 +1,5 @@
 """An orchestrator at the command line: how devices reach and join it."""
 
-import math
 import shlex
 import sys
 from dataclasses import dataclass
@@ -9,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from melisma.cli.options import Host, Port, time_to_come
 from melisma.cli.output import console, json_line, note
 from melisma.errors import ConfigError
-from melisma.units import Lifetime
 
 if TYPE_CHECKING:
     from melisma.browser.phones import Phones
@@ -21,67 +20,62 @@ if TYPE_CHECKING:
     from melisma.rpc import Server
     from melisma.runs.records import Record
 
-ForPhones = Annotated[
-    bool,
-    typer.Option(
-        "--phones",
-        help="Refuse a job that phones cannot run (docs/phones.md).",
-        show_default=False,
-    ),
-]
-PhonesFor = Annotated[
-    str,
-    typer.Option(metavar="TIME", help="How long the phones' link lets in."),
-]
-PhonesAt = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Where phones reach this server, such as a proxy's https://lab.example.org.",
-        show_default="this machine's address",
-    ),
-]
-LocalCa = Annotated[
-    bool,
-    typer.Option(
-        "--local-ca",
-        help="TLS by an authority of one's own, which phones can install.",
-        show_default=False,
-    ),
-]
-PlainHttp = Annotated[
-    bool,
-    typer.Option(
-        "--plain-http",
-        help="No TLS: whoever is on the way can read and change what travels.",
-        show_default=False,
-    ),
-]
-Certificate = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="PEM", help="Certificate of one's own, and --key.", show_default=False
-    ),
-]
-Key = Annotated[
-    Path | None,
-    typer.Option(metavar="PEM", help="Key of --certificate.", show_default=False),
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
     """Where a server listens, and how devices and phones reach it."""
 
-    host: str
-    port: int
-    phones: bool = False
-    phones_for: str = "12h"
-    phones_at: str | None = None
-    local_ca: bool = False
-    plain_http: bool = False
-    certificate: Path | None = None
-    key: Path | None = None
+    host: Host = "127.0.0.1"
+    port: Port = 8765
+    phones: Annotated[
+        bool,
+        typer.Option(
+            "--phones",
+            help="Refuse a job that phones cannot run (docs/phones.md).",
+            show_default=False,
+        ),
+    ] = False
+    phones_for: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="How long the phones' link lets in."),
+    ] = "12h"
+    phones_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where phones reach this server, such as a proxy's "
+            "https://lab.example.org.",
+            show_default="this machine's address",
+        ),
+    ] = None
+    local_ca: Annotated[
+        bool,
+        typer.Option(
+            "--local-ca",
+            help="TLS by an authority of one's own, which phones can install.",
+            show_default=False,
+        ),
+    ] = False
+    plain_http: Annotated[
+        bool,
+        typer.Option(
+            "--plain-http",
+            help="No TLS: whoever is on the way can read and change what travels.",
+            show_default=False,
+        ),
+    ] = False
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PEM",
+            help="Certificate of one's own, and --key.",
+            show_default=False,
+        ),
+    ] = None
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="PEM", help="Key of --certificate.", show_default=False),
+    ] = None
 
     def __post_init__(self) -> None:
         chosen = [self.local_ca, self.plain_http, self.certificate is not None]
@@ -99,12 +93,7 @@ class Reach:
             )
 
     def _lifetime_s(self) -> float:
-        lifetime_s = float(Lifetime.of(self.phones_for))
-        if not 0 < lifetime_s < math.inf:
-            raise ConfigError(
-                f"--phones-for {self.phones_for!r}: give a time to come, such as 12h"
-            )
-        return lifetime_s
+        return time_to_come("--phones-for", self.phones_for, "12h")
 
     def door(self) -> "Phones":
         """Return what lets phones in."""

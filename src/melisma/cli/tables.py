@@ -1,9 +1,9 @@
 """What a run, a benchmark or a comparison came to, as tables."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from rich.table import Table
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from melisma.views.fog import Totals
     from melisma.views.history import History
     from melisma.views.ledger import LearnerTotals
+
+T = TypeVar("T")
+#: How each column shows what a row is about, by its title.
+Columns = dict[str, Callable[[T], str]]
 
 #: Learners that a table shows.
 SHOWN = 30
@@ -120,41 +124,16 @@ def _show_learners(job: "Job", records: "list[Record]") -> None:
     from melisma.views.ledger import learner_cycles, totals
 
     learners, why = totals(learner_cycles(records)), dict[str, list[str]]()
-    chooses = any(learner.option for learner in learners)
-    has_power = any(group.power for group in job.learners)
-    table = table_of(
-        *("learner", "cycles", "samples", "epochs", "predicted\n(s)", "measured\n(s)"),
-        *("error\n(%)", "samples\ntrained", "updates\nlost"),
-        *(("updates\ncarried",) if job.late == "carry" else ()),
-        *(("late\n(%)", "reserve\n(%)") if job.late_at_most else ()),
-        *(("option", "saved\n(MB)") if chooses else ()),
-        *(("predicted\n(J)", "spent\n(J)") if has_power else ()),
-    )
+    columns = _learner_columns(job, learners)
+    table = table_of("learner", *columns)
     for learner in learners[:SHOWN]:
-        if not learner.cycles:
+        if learner.cycles:
+            table.add_row(
+                learner.learner, *(cell(learner) for cell in columns.values())
+            )
+        else:
             table.add_row(learner.learner, "0", "sits out")
             why.setdefault(learner.outcome, []).append(learner.learner)
-            continue
-        predicted = learner.predicted_s
-        table.add_row(
-            learner.learner,
-            f"{learner.cycles:,}",
-            known(learner.samples, 0),
-            known(learner.steps, 1),
-            "its own" if predicted is None else known(predicted, 3),
-            known(learner.measured_s, 3),
-            known(learner.off_percent, 1),
-            known(learner.trained, 0),
-            f"{learner.lost:,}",
-            *((f"{learner.carried:,}",) if job.late == "carry" else ()),
-            *(_promised(learner) if job.late_at_most else ()),
-            *((learner.option, f"{learner.saved_bytes / 1e6:,.1f}") if chooses else ()),
-            *(
-                (known(learner.predicted_j, 2), known(learner.spent_j, 2))
-                if has_power
-                else ()
-            ),
-        )
     show(table, "Learners: means over their cycles")
     for outcome, names in why.items():
         line(f"{outcome.capitalize()} ({', '.join(names)}).")
@@ -163,11 +142,37 @@ def _show_learners(job: "Job", records: "list[Record]") -> None:
     _say_rest(learners, "learners")
 
 
-def _promised(learner: "LearnerTotals") -> tuple[str, str]:
-    """Return how often a learner was late, and the time left free against that."""
-    reserve = learner.reserve
-    late = known(100 * learner.late / learner.cycles, 1)
-    return late, "its own" if reserve is None else known(100 * reserve, 1)
+def _learner_columns(
+    job: "Job", learners: "list[LearnerTotals]"
+) -> "Columns[LearnerTotals]":
+    """Return the columns that a job's learners have something in."""
+    columns: Columns[LearnerTotals] = {
+        "cycles": lambda own: f"{own.cycles:,}",
+        "samples": lambda own: known(own.samples, 0),
+        "epochs": lambda own: known(own.steps, 1),
+        "predicted\n(s)": lambda own: _or_its_own(own.predicted_s, 3),
+        "measured\n(s)": lambda own: known(own.measured_s, 3),
+        "error\n(%)": lambda own: known(own.off_percent, 1),
+        "samples\ntrained": lambda own: known(own.trained, 0),
+        "updates\nlost": lambda own: f"{own.lost:,}",
+    }
+    if job.late == "carry":
+        columns["updates\ncarried"] = lambda own: f"{own.carried:,}"
+    if job.late_at_most:
+        columns["late\n(%)"] = lambda own: known(100 * own.late / own.cycles, 1)
+        columns["reserve\n(%)"] = lambda own: _or_its_own(own.reserve, 1, 100)
+    if any(learner.option for learner in learners):
+        columns["option"] = lambda own: own.option
+        columns["saved\n(MB)"] = lambda own: f"{own.saved_bytes / 1e6:,.1f}"
+    if any(group.power for group in job.learners):
+        columns["predicted\n(J)"] = lambda own: known(own.predicted_j, 2)
+        columns["spent\n(J)"] = lambda own: known(own.spent_j, 2)
+    return columns
+
+
+def _or_its_own(value: float | None, digits: int, times: float = 1) -> str:
+    """Return what was predicted of a learner, unless that predicts it itself."""
+    return "its own" if value is None else known(times * value, digits)
 
 
 def _kept(late_at_most: float, learners: "list[LearnerTotals]") -> str:
@@ -199,21 +204,17 @@ def _show_devices(job: "Job", devices: "dict[str, Totals]") -> None:
     """Show what each device of a fog did with its data, over all slots."""
     from melisma.jobs.families import is_priced
 
-    table = table_of(
-        *("device", "collected", "trained", "sent", "arrived", "discarded", "cost"),
-    )
-    for name, total in list(devices.items())[:SHOWN]:
-        table.add_row(
-            name,
-            f"{total.collected:,}",
-            f"{total.trained:,}",
-            f"{total.sent:,}",
-            f"{total.arrived:,}",
-            f"{total.discarded:,}",
-            known(total.cost if is_priced(job.scheme) else None, 2),
-        )
-    show(table, "Devices: samples, and what they cost, over all slots")
-    _say_rest(devices, "devices")
+    priced = is_priced(job.scheme)
+    columns: Columns[Totals] = {
+        "collected": lambda own: f"{own.collected:,}",
+        "trained": lambda own: f"{own.trained:,}",
+        "sent": lambda own: f"{own.sent:,}",
+        "arrived": lambda own: f"{own.arrived:,}",
+        "discarded": lambda own: f"{own.discarded:,}",
+        "cost": lambda own: known(own.cost if priced else None, 2),
+    }
+    caption = "Devices: samples, and what they cost, over all slots"
+    _show_each("device", devices, columns, caption, "devices")
 
 
 def power(records: "list[Record]") -> dict[str, Any]:
@@ -227,24 +228,28 @@ def power(records: "list[Record]") -> dict[str, Any]:
 
 def _show_batteries(batteries: "dict[str, Battery]") -> None:
     """Show what each worker's battery held, took and gave, over all cycles."""
-    if not batteries:
-        return
-    table = table_of(
-        *("battery of", "in the end\n(J)", "lowest\n(J)", "stored\n(J)"),
-        *("computing\n(J)", "sending\n(J)", "answers\nwaited (s)"),
-    )
-    for name, own in list(batteries.items())[:SHOWN]:
-        table.add_row(
-            name,
-            f"{own.end_j:,.1f}",
-            f"{own.lowest_j:,.1f}",
-            f"{own.stored_j:,.1f}",
-            f"{own.computing_j:,.1f}",
-            f"{own.sending_j:,.1f}",
-            f"{own.waited_s:,.1f}",
-        )
-    show(table, "Batteries: over all cycles")
-    _say_rest(batteries, "batteries")
+    columns: Columns[Battery] = {
+        "in the end\n(J)": lambda own: f"{own.end_j:,.1f}",
+        "lowest\n(J)": lambda own: f"{own.lowest_j:,.1f}",
+        "stored\n(J)": lambda own: f"{own.stored_j:,.1f}",
+        "computing\n(J)": lambda own: f"{own.computing_j:,.1f}",
+        "sending\n(J)": lambda own: f"{own.sending_j:,.1f}",
+        "answers\nwaited (s)": lambda own: f"{own.waited_s:,.1f}",
+    }
+    caption = "Batteries: over all cycles"
+    if batteries:
+        _show_each("battery of", batteries, columns, caption, "batteries")
+
+
+def _show_each(
+    title: str, each: dict[str, T], columns: "Columns[T]", caption: str, what: str
+) -> None:
+    """Show a row for each, under the names that they have by ``title``."""
+    table = table_of(title, *columns)
+    for name, own in list(each.items())[:SHOWN]:
+        table.add_row(name, *(cell(own) for cell in columns.values()))
+    show(table, caption)
+    _say_rest(each, what)
 
 
 def _say_rest(rows: "Sequence[Any] | dict[str, Any]", what: str) -> None:

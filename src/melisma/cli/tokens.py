@@ -1,6 +1,5 @@
 """`melisma token`: who may join this user's servers."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -10,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from melisma.cli.help import Command, Group
-from melisma.cli.options import Json
+from melisma.cli.options import Json, time_to_come
 from melisma.cli.output import json_line, line, show
 from melisma.errors import ConfigError
-from melisma.units import Lifetime
 
 if TYPE_CHECKING:
     from melisma.rpc.tokens import Entry, Tokens
@@ -93,7 +91,7 @@ def add_token(
         raise ConfigError(f"{name!r} and --name {named!r}: give one name")
     name = named if name is None else name
     rights = tuple(may_call or EVERYTHING)
-    lifetime_s = None if expires is None else _lifetime_s(expires)
+    lifetime_s = time_to_come("--expires", expires, "30d") if expires is not None else None
     with _tokens(folder) as tokens:
         certificate, _ = certificates.ensure(tokens.path.parent)
         address = Address(
@@ -142,13 +140,6 @@ def list_tokens(folder: Home = None, as_json: Json = False) -> None:
         made = "–" if entry.made is None else _minute(entry.made)
         table.add_row(entry.id, entry.name or "any", rights, made, _expiry(entry))
     show(table)
-
-
-def _lifetime_s(written: str) -> float:
-    lifetime_s = float(Lifetime.of(written))
-    if not 0 < lifetime_s < math.inf:
-        raise ConfigError(f"--expires {written!r}: give a time to come, such as 30d")
-    return lifetime_s
 
 
 def _expiry(entry: "Entry") -> str:

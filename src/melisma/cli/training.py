@@ -5,46 +5,33 @@ What needs torch is imported by the command that needs it, after its job was rea
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from melisma.cli.goes_on import dashboard_note, ray_flags, resumable
+from melisma.cli.goes_on import dashboard_note, new_run
 from melisma.cli.jobs import live_job, own_job
+from melisma.cli.live import Cluster, train_live
 from melisma.cli.options import (
+    PLATFORM,
+    Devices,
     Engine,
-    Host,
     JobFile,
     Json,
     JsonLines,
     LearnersDevice,
     LearnersPrecision,
-    NodesData,
-    Port,
-    RayHead,
     Runs,
     SchemeName,
     Threads,
+    grouped,
+    names_in,
 )
 from melisma.cli.output import line, note
-from melisma.cli.progress import run_bar, telling
-from melisma.cli.serving import (
-    Certificate,
-    ForPhones,
-    Key,
-    LocalCa,
-    PhonesAt,
-    PhonesFor,
-    PlainHttp,
-    Reach,
-    orchestrate,
-)
+from melisma.cli.progress import telling
+from melisma.cli.serving import Reach, orchestrate
 from melisma.errors import ConfigError
 from melisma.learning.settings import DEVICE_VARIABLE, HERE, Hardware, Precision
-
-if TYPE_CHECKING:
-    from melisma.jobs.schema import Job
-    from melisma.launch.processes import Learners
 
 
 def simulate(
@@ -78,24 +65,21 @@ def simulate(
     job = own_job(job_file, scheme=scheme, seed=seed)
     from melisma.cli.tables import print_run
     from melisma.launch.simulate import build
-    from melisma.runs.store import run_folder
 
     hardware = Hardware(threads=threads, device=device, precision=precision)
     with telling(as_json):
         simulation = build(job, hardware)
-    with (
-        run_folder(runs, job.name) as folder,
-        run_bar(job, as_json) as watch,
-        resumable(folder, "", as_json),
-    ):
+    with new_run(job, runs, as_json) as (folder, watch):
         records = simulation.run(folder, watch)
     print_run(job, folder, records, as_json)
     if not as_json and (how := simulation.how()):
         line(f"Trained {how}.")
 
 
+@grouped
 def run(
     job_file: JobFile = None,
+    *,
     scheme: SchemeName = None,
     engine: Annotated[
         Engine,
@@ -103,8 +87,7 @@ def run(
             help="Learners are processes of this machine, or nodes of a Ray cluster."
         ),
     ] = Engine.PROCESSES,
-    address: RayHead = None,
-    data: NodesData = None,
+    cluster: Cluster,
     device: LearnersDevice = None,
     precision: LearnersPrecision = None,
     fresh: Annotated[
@@ -124,12 +107,12 @@ def run(
     --engine ray, each node of a cluster is a learner, at its own speed.
     """
     on_ray = engine == Engine.RAY
-    if on_ray and not address:
+    if on_ray and not cluster.address:
         raise ConfigError(
             "--engine ray needs --address HOST:PORT, the head of a cluster: `ray start "
             "--head` starts one, and each node is a learner"
         )
-    if not on_ray and (address or data):
+    if not on_ray and (cluster.address or cluster.data):
         raise ConfigError("--address and --data are for --engine ray: add it")
     if on_ray and (device or precision):
         raise ConfigError(
@@ -147,69 +130,21 @@ def run(
 
     # Before torch is imported here.
     with nullcontext() if on_ray else learners() as start:
-        _run(job, start, address, data, device, precision, fresh, runs, as_json)
+        from melisma.cli.tables import print_run
 
-
-def _run(
-    job: "Job",
-    start: "Learners | None",
-    address: str | None,
-    data: Path | None,
-    device: str | None,
-    precision: Precision | None,
-    fresh: bool,
-    runs: Path,
-    as_json: bool,
-) -> None:
-    """Run a job with learners that ``start`` starts, or on a Ray cluster."""
-    from melisma.cli.tables import print_run
-    from melisma.launch import local
-    from melisma.runs.store import run_folder
-
-    with (
-        run_folder(runs, job.name) as folder,
-        run_bar(job, as_json) as watch,
-        resumable(folder, ray_flags(address, data), as_json),
-    ):
-        show = dashboard_note(as_json)
-        if address:
-            from melisma.ray.run import run_on_ray
-
-            records = run_on_ray(
-                job,
-                folder,
-                watch,
-                show,
-                address=address,
-                data=data,
-                gathering=watch.gathering,
+        hardware = Hardware(
+            device=device or HERE.device, precision=precision or Precision.FP32
+        )
+        with new_run(job, runs, as_json, cluster.flags()) as (folder, watch):
+            records = train_live(
+                job, folder, watch, as_json, cluster, hardware, start, fresh
             )
-        else:
-            hardware = Hardware(
-                device=device or HERE.device, precision=precision or Precision.FP32
-            )
-            records = local.run_locally(
-                job,
-                folder,
-                watch,
-                show,
-                hardware=hardware,
-                start=start,
-                gathering=watch.gathering,
-                fresh=fresh,
-            )
-    print_run(job, folder, records, as_json)
+        print_run(job, folder, records, as_json)
 
 
 def run_on_testbed(
     job_file: JobFile = None,
-    devices: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="Devices to emulate, with commas between (docs/testbed.md).",
-        ),
-    ] = "pi1,pi2,pi3,jetson-nano",
+    devices: Devices = PLATFORM,
     scheme: SchemeName = None,
     clean: Annotated[
         bool,
@@ -231,18 +166,12 @@ def run_on_testbed(
     job = live_job(job_file, scheme)
     from melisma.cli.tables import print_run
     from melisma.launch import local
-    from melisma.runs.store import run_folder
 
-    names = [name.strip() for name in devices.split(",") if name.strip()]
-    with (
-        run_folder(runs, job.name) as folder,
-        run_bar(job, as_json) as watch,
-        resumable(folder, "", as_json),
-    ):
+    with new_run(job, runs, as_json) as (folder, watch):
         records = local.run_on_testbed(
             job,
             folder,
-            names,
+            names_in(devices),
             watch,
             dashboard_note(as_json),
             gathering=watch.gathering,
@@ -250,14 +179,14 @@ def run_on_testbed(
     print_run(job, folder, records, as_json)
 
 
+@grouped
 def serve(
     job_file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="Job file.")],
+    *,
     learners: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="Start when this many have joined."),
     ] = 1,
-    host: Host = "127.0.0.1",
-    port: Port = 8765,
     bundle: Annotated[
         bool,
         typer.Option(
@@ -266,13 +195,7 @@ def serve(
             "hash (docs/tasks.md).",
         ),
     ] = False,
-    phones: ForPhones = False,
-    phones_for: PhonesFor = "12h",
-    phones_at: PhonesAt = None,
-    local_ca: LocalCa = False,
-    plain_http: PlainHttp = False,
-    certificate: Certificate = None,
-    key: Key = None,
+    reach: Reach,
     runs: Runs = Path("runs"),
     as_json: JsonLines = False,
 ) -> None:
@@ -281,28 +204,12 @@ def serve(
     Prints the command with which a device joins, the link of the dashboard, and a link
     with its QR code by which phones join.
     """
-    reach = Reach(
-        host=host,
-        port=port,
-        phones=phones,
-        phones_for=phones_for,
-        phones_at=phones_at,
-        local_ca=local_ca,
-        plain_http=plain_http,
-        certificate=certificate,
-        key=key,
-    )
     job = own_job(job_file)
     from melisma.cli.tables import print_run
     from melisma.launch.bundling import packed
-    from melisma.runs.store import run_folder
 
     code = packed(job, job_file) if bundle else None
     flags = f"--learners {learners} {reach.flags()}"
-    with (
-        run_folder(runs, job.name) as folder,
-        run_bar(job, as_json) as watch,
-        resumable(folder, flags, as_json),
-    ):
+    with new_run(job, runs, as_json, flags) as (folder, watch):
         records = orchestrate(job, folder, watch, learners, reach, as_json, code)
     print_run(job, folder, records, as_json)

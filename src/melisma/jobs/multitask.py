@@ -151,30 +151,8 @@ async def live(
     past = [record for live_task in tasks for record in live_task.run.past]
     for record in sorted(past, key=lambda record: record.time_s):
         observed.see(record)
-    jobs = [live_task.job for live_task in tasks]
-    measured = MeasuredStates(roster, benchmarks.tasks)
-    states: Callable[[], States] = measured
-    if job.benchmark.known != Known.MEASURED:
-        states = live_states(job, jobs, benchmarks.tasks, benchmarks)
-    foreseen = {
-        "mmtt-ideal": lambda: measured.foreseen([t.served.cycle + 1 for t in tasks])
-    }.get(job.scheme)
-    known = foreseen or known_live(
-        job.scheme, states, benchmarks.tasks, benchmarks, observed
-    )
-    promises = [promises_of(own) for own in jobs]
-    association = Association(
-        terms_of(job, benchmarks.tasks),
-        np.zeros(0),
-        with_care(
-            known,
-            promises,
-            lambda: roster.known,
-            lambda i: roster.spread(jobs[i].name, roster.known),
-        ),
-        solver_of(job.scheme, states),
-        keeps=job.late_at_most is not None,
-    )
+    promises = [promises_of(live_task.job) for live_task in tasks]
+    association = _association(job, tasks, promises, benchmarks, observed)
     arrives_s = {table.name: float(table.arrives) for table in job.tasks}
     entries = [
         Entry(
@@ -196,6 +174,39 @@ async def live(
         control=control,
         observe=observed.see,
     ).run()
+
+
+def _association(
+    job: Job,
+    tasks: Sequence[LiveTask],
+    promises: Sequence[Promises | None],
+    benchmarks: "_Benchmarks",
+    observed: ObservedStates,
+) -> Association:
+    """Return what splits a roster's learners, by what its scheme knows of them."""
+    roster, jobs = benchmarks.roster, [live_task.job for live_task in tasks]
+    measured = MeasuredStates(roster, benchmarks.tasks)
+    states: Callable[[], States] = measured
+    if job.benchmark.known != Known.MEASURED:
+        states = live_states(job, jobs, benchmarks.tasks, benchmarks)
+    foreseen = {
+        "mmtt-ideal": lambda: measured.foreseen([t.served.cycle + 1 for t in tasks])
+    }.get(job.scheme)
+    known = foreseen or known_live(
+        job.scheme, states, benchmarks.tasks, benchmarks, observed
+    )
+    return Association(
+        terms_of(job, benchmarks.tasks),
+        np.zeros(0),
+        with_care(
+            known,
+            promises,
+            lambda: roster.known,
+            lambda i: roster.spread(jobs[i].name, roster.known),
+        ),
+        solver_of(job.scheme, states),
+        keeps=job.late_at_most is not None,
+    )
 
 
 class _Benchmarks:

@@ -64,13 +64,8 @@ def run_locally(
     ``fresh``, they take over benchmarks of earlier runs that still hold.
     """
     devices.ready(hardware)  # a learner that fails at its start would be waited for
+    _check_speeds(job)
     names = names_of(job)
-    for group in job.learners:
-        if not group.states and (group.rate is None or group.bandwidth is None):
-            raise ConfigError(
-                f"learners {group.name!r}: a live run needs rate and bandwidth, or "
-                "states"
-            )
     groups = [group for group in job.learners for _ in range(group.count)]
     gathering, control = gathering or Gathering(), control or Control()
     codes: dict[str, int] = {}  # of those that have ended by themselves
@@ -98,12 +93,8 @@ def run_locally(
                 words += ["--device", hardware.device]
                 words += ["--precision", hardware.precision.value]
                 words += ["--fresh"] * fresh
-                if not owner:
-                    words += ["--rate", f"{float(group.rate or 0)} samples/s"]
-                    words += ["--bandwidth", f"{float(group.bandwidth or 0)} B/s"]
-                if family_of(job).moves_data:
-                    words += ["--listen", "127.0.0.1"]
-                start([*words, "--until-eof"])
+                words += ["--listen", "127.0.0.1"] * family_of(job).moves_data
+                start([*words, *_limits(group), "--until-eof"])
 
         records = orchestrate(
             job,
@@ -126,6 +117,24 @@ def run_locally(
             f"{', '.join(f'{code} ({name})' for name, code in codes.items())}"
         )
     return records
+
+
+def _check_speeds(job: Job) -> None:
+    """Raise ConfigError for learners without a speed: they are slowed down to it."""
+    for group in job.learners:
+        if not group.states and (group.rate is None or group.bandwidth is None):
+            raise ConfigError(
+                f"learners {group.name!r}: a live run needs rate and bandwidth, or "
+                "states"
+            )
+
+
+def _limits(group: LearnersTable) -> list[str]:
+    """Return the options of `join` that slow a learner down; its states do it too."""
+    if group.states:
+        return []
+    rate, bandwidth = float(group.rate or 0), float(group.bandwidth or 0)
+    return ["--rate", f"{rate} samples/s", "--bandwidth", f"{bandwidth} B/s"]
 
 
 @contextmanager

@@ -14,8 +14,6 @@ from contextlib import contextmanager, suppress
 
 from melisma.errors import MelismaError
 
-#: Room for the words of a learner's command where `ps` shows them.
-TITLE = 1024
 #: Timeout for processes to end before they are killed.
 END_S = 1.5
 
@@ -82,10 +80,8 @@ def processes() -> Iterator[Callable[[list[str]], None]]:
 def _forked() -> Iterator[Learners]:
     """Yield what has a process fork itself into learners."""
     read, write = os.pipe()
-    # The last word is room for the words of the learners.
-    command = [sys.executable, "-P", "-m", "melisma.cli.nursery"]
     process = subprocess.Popen(
-        [*command, str(write), " " * TITLE],
+        [sys.executable, "-P", "-m", "melisma.cli.nursery", str(write)],
         stdin=subprocess.PIPE,
         pass_fds=[write],
         start_new_session=True,

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,9 @@ def orchestrate(
     family = family_of(job)
     job = family.checked(job, live=True)
     services = family.builder.services(job)
+    control, attendance = control or Control(), Attendance(gathering)
+    control.gathering = attendance.gathering
+    dashboard = Dashboard.of(run_folder, control, family.fixed)
     with ExitStack() as stack:
         first = started(run_folder).get(LEARNERS, learners)
         code = stack.enter_context(keeping(bundle, run_folder))
@@ -90,52 +93,62 @@ def orchestrate(
         runs = stack.enter_context(opened(job, run_folder, start, watch))
         tasks = [LiveTask.of(own, runs[own.name], bundle) for own in tasks_of(job)]
         served = [task.served for task in tasks]
-        control = control or Control()
-        dashboard = Dashboard.of(run_folder, control, family.fixed)
-        pages = [dashboard.routes]
         if elsewhere is None:  # what goes to other processes cannot take it along
             for task in tasks:
                 task.offer_outline()
         if phones:
             phones.check(job, served)
-            pages.append(phones.routes)
-
-        def routes(app: web.Application, identify: Identify) -> None:
-            for page in pages:
-                page(app, identify)
-
-        attendance = Attendance(gathering)
-        control.gathering = attendance.gathering
-        options |= {"limits": _limits(served), "routes": routes}
-        options |= {"joined": lambda peer: attendance.here(peer.name)}
-        server = stack.enter_context(
-            rpc.serve(ModelServer(served, bundle), attendance, *services, **options)
-        )
-        stack.callback(dashboard.close)
-        if phones:
-            phones.attend(server)
+        learners_call = [ModelServer(served, bundle), attendance, *services]
+        options |= {"limits": _limits(served)}
+        serving = _serving(learners_call, attendance, dashboard, phones, options)
+        server = stack.enter_context(serving)
         remotes: Remotes = RpcRemotes(server)
         if elsewhere:
             remotes = stack.enter_context(elsewhere(served))
         show(dashboard.attend(server, remotes))
-        announcements = [task.announcement for task in tasks]
-        least = max(1, learners - len(_expelled(runs.values())))
         roster = Roster(
             remotes,
-            announcements,
-            least=least,
+            [task.announcement for task in tasks],
+            least=max(1, learners - len(_expelled(runs.values()))),
             at_once=at_once,
             overhead_s=float(job.overhead),
             attendance=attendance,
         )
-        invited = elsewhere is None and engine == "serve"
-        dashboard.invite(invitation(server, phones, bundle) if invited else None)
+        if elsewhere is None and engine == "serve":
+            dashboard.invite(invitation(server, phones, bundle))
         ready(server)
         asyncio.run(family.builder.live(job, tasks, roster, control, services))
         records = [record for run in runs.values() for record in run.records]
-    for folder in [*folders_of(job, run_folder), *([run_folder] if job.tasks else [])]:
+    for folder in dict.fromkeys([*folders_of(job, run_folder), run_folder]):
         _write_report(folder)
     return records
+
+
+@contextmanager
+def _serving(
+    services: Sequence[object],
+    attendance: Attendance,
+    dashboard: Dashboard,
+    phones: Phones | None,
+    options: dict[str, Any],
+) -> Iterator[rpc.Server]:
+    """Serve learners, and the pages of the dashboard and of phones, on one port."""
+
+    def routes(app: web.Application, identify: Identify) -> None:
+        dashboard.routes(app, identify)
+        if phones:
+            phones.routes(app, identify)
+
+    def joined(peer: rpc.Peer) -> None:
+        attendance.here(peer.name)
+
+    with (
+        rpc.serve(*services, routes=routes, joined=joined, **options) as server,
+        closing(dashboard),
+    ):
+        if phones:
+            phones.attend(server)
+        yield server
 
 
 def learners_of(start: dict[str, Any]) -> int:

@@ -83,6 +83,12 @@ def running_in(folder: Path) -> list[int]:
     return found
 
 
+def learners_in(folder: Path) -> dict[str, int]:
+    """Learners of `melisma run` in this folder: their processes by their names."""
+    named = {Path(f"/proc/{pid}/comm").read_text(): pid for pid in running_in(folder)}
+    return {name.strip(): pid for name, pid in named.items()}
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
