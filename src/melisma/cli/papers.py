@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from melisma.cli.help import Command, Group
-from melisma.cli.options import Engine, Json, Processes, TrialCluster, TrialEngine
+from melisma.cli.options import Json, grouped
 from melisma.cli.output import console, json_line, show
-from melisma.cli.sweeping import engine_of, resumable
+from melisma.cli.sweeping import Spread, resumable
 from melisma.errors import ConfigError
 
 app = typer.Typer(
@@ -45,10 +45,12 @@ def list_papers(as_json: Json = False) -> None:
 
 
 @app.command("run", cls=Command)
+@grouped
 def run_paper(
     key: Annotated[
         str, typer.Argument(help="The paper, as `melisma papers list` shows it.")
     ],
+    *,
     full: Annotated[
         bool,
         typer.Option(
@@ -69,9 +71,7 @@ def run_paper(
             show_default="write to runs/papers/pages",
         ),
     ] = False,
-    engine: TrialEngine = Engine.PROCESSES,
-    address: TrialCluster = None,
-    processes: Processes = None,
+    spread: Spread,
     as_json: Json = False,
 ) -> None:
     """Run a paper's trials, draw its figures, and write runs/papers/pages/KEY.md.
@@ -81,7 +81,7 @@ def run_paper(
     from them, and goes on with a run that was stopped.
     """
     paper = _package().find(key)
-    with resumable(), engine_of(engine, address, processes) as over:
+    with resumable(), spread.over() as over:
         report, place = _package("report"), _package("regenerate")
         into = place.DOCS if docs else place.PAGES
         out, err = console(), console(stderr=True)

@@ -91,7 +91,9 @@ def add_token(
         raise ConfigError(f"{name!r} and --name {named!r}: give one name")
     name = named if name is None else name
     rights = tuple(may_call or EVERYTHING)
-    lifetime_s = time_to_come("--expires", expires, "30d") if expires is not None else None
+    lifetime_s = (
+        time_to_come("--expires", expires, "30d") if expires is not None else None
+    )
     with _tokens(folder) as tokens:
         certificate, _ = certificates.ensure(tokens.path.parent)
         address = Address(
