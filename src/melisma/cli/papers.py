@@ -7,7 +7,7 @@ import typer
 
 from melisma.cli.help import Command, Group
 from melisma.cli.options import Json, grouped
-from melisma.cli.output import console, json_line, show
+from melisma.cli.output import console, json_line
 from melisma.cli.sweeping import Spread, resumable
 from melisma.errors import ConfigError
 
@@ -22,26 +22,17 @@ app = typer.Typer(
 def list_papers(as_json: Json = False) -> None:
     """List the papers, and the figures and tables that can be regenerated of each."""
     package = _package()
+    papers = {}
+    for paper in map(package.find, package.KEYS):
+        exhibits = [exhibit.name for exhibit in paper.exhibits]
+        papers[paper.key] = {"title": paper.title, "exhibits": exhibits}
     if as_json:
-        papers = [package.find(key) for key in package.KEYS]
-        json_line(
-            {
-                paper.key: {
-                    "title": paper.title,
-                    "exhibits": [exhibit.name for exhibit in paper.exhibits],
-                }
-                for paper in papers
-            }
-        )
+        json_line(papers)
         return
-    from melisma.cli.tables import table_of
+    from melisma.cli.tables import show_rows
 
-    table = table_of("key", "paper", "figures and tables", text_columns=3)
-    for key in package.KEYS:
-        paper = package.find(key)
-        names = ", ".join(exhibit.name for exhibit in paper.exhibits)
-        table.add_row(key, paper.title, names)
-    show(table)
+    rows = [(k, v["title"], ", ".join(v["exhibits"])) for k, v in papers.items()]
+    show_rows("", rows, "key", "paper", "figures and tables", text_columns=3)
 
 
 @app.command("run", cls=Command)
