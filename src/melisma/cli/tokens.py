@@ -117,19 +117,8 @@ def list_tokens(folder: Home = None, as_json: Json = False) -> None:
     with _tokens(folder) as tokens:
         entries = tokens.list()
     if as_json:
-        json_line(
-            [
-                {
-                    "id": entry.id,
-                    "name": entry.name,
-                    "may_call": entry.may_call,
-                    "made": entry.made,
-                    "expires": entry.expires,
-                    "has_expired": entry.has_expired,
-                }
-                for entry in entries
-            ]
-        )
+        facts = ("id", "name", "may_call", "made", "expires", "has_expired")
+        json_line([{key: getattr(entry, key) for key in facts} for entry in entries])
         return
     if not entries:
         line("No tokens yet: `melisma token add` makes one.")
