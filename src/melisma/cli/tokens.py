@@ -31,6 +31,30 @@ Home = Annotated[
         show_default="~/.melisma",
     ),
 ]
+Expires = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="How long it lets in: '30d', '12h', '90min'.",
+        show_default="until it is revoked",
+    ),
+]
+MayCall = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Functions that it may call, such as read_*; repeatable.",
+        show_default="all",
+    ),
+]
+ReachedAt = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST",
+        help="Address at which devices reach the server.",
+        show_default="this machine's",
+    ),
+]
 
 
 @app.command("add", cls=Command)
@@ -48,30 +72,9 @@ def add_token(
         str | None,
         typer.Option("--name", metavar="NAME", help="NAME, as an option."),
     ] = None,
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="How long it lets in: '30d', '12h', '90min'.",
-            show_default="until it is revoked",
-        ),
-    ] = None,
-    may_call: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Functions that it may call, such as read_*; repeatable.",
-            show_default="all",
-        ),
-    ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST",
-            help="Address at which devices reach the server.",
-            show_default="this machine's",
-        ),
-    ] = None,
+    expires: Expires = None,
+    may_call: MayCall = None,
+    host: ReachedAt = None,
     port: Annotated[
         int,
         typer.Option(min=1, max=65535, metavar="PORT", help="The server's port."),
