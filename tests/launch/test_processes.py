@@ -24,14 +24,14 @@ def test_learners_show_their_names_and_no_token_and_end_with_the_block(
 ) -> None:
     # Nobody answers there: they dial until they are ended.
     join = ["join", "melisma://secret@127.0.0.1:1", "--until-eof", "--name"]
-    mine = learners_in(here).values()
+    mine = running_in(here)
     with learners() as start:
         for name in ("a", "b"):
             start([*join, name])
         until(lambda: {"a", "b"} <= learners_in(here).keys(), "two learners")
         for pid in running_in(here):
             assert b"secret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
-    assert sorted(running_in(here)) == sorted(mine)
+    assert running_in(here) == mine
 
 
 def test_what_cannot_be_forked_from_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,28 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from melisma.cli.options import (
-    Engine,
-    JobFile,
-    Json,
-    Processes,
-    Runs,
-    TrialCluster,
-    TrialEngine,
-    names_in,
-    read_job,
-)
+from melisma.cli import options
 from melisma.cli.output import json_line, line
 from melisma.cli.progress import sweep_bar
-from melisma.cli.sweeping import engine_of, resumable
+from melisma.cli.sweeping import Spread, resumable
 from melisma.errors import ConfigError
 
 if TYPE_CHECKING:
     from melisma.jobs.schema import Job
 
 
+@options.grouped
 def compare(
-    job_file: JobFile = None,
+    job_file: options.JobFile = None,
+    *,
     schemes: Annotated[
         str | None,
         typer.Option(
@@ -42,9 +34,7 @@ def compare(
         int,
         typer.Option(min=1, metavar="N", help="Runs of each scheme, a seed each."),
     ] = 5,
-    engine: TrialEngine = Engine.PROCESSES,
-    address: TrialCluster = None,
-    processes: Processes = None,
+    spread: Spread,
     resume: Annotated[
         Path | None,
         typer.Option(
@@ -53,15 +43,15 @@ def compare(
             "and seeds, and its folder.",
         ),
     ] = None,
-    runs: Runs = Path("runs"),
-    as_json: Json = False,
+    runs: options.Runs = Path("runs"),
+    as_json: options.Json = False,
 ) -> None:
     """Simulate a job under several schemes and seeds; show means and 95 % intervals.
 
     Each run is kept as it ends, so a comparison that was stopped can go on. Beside the
     runs it leaves a picture and a report that opens offline.
     """
-    job = read_job(job_file)
+    job = options.read_job(job_file)
     names = _names(job, schemes)
     from melisma.cli.tables import show_comparison
     from melisma.comparison import report
@@ -76,7 +66,7 @@ def compare(
     with (
         kept as folder,
         resumable(None if resume else folder),
-        engine_of(engine, address, processes) as over,
+        spread.over() as over,
         sweep_bar(f"{job.name}: {len(names) * seeds} runs", as_json) as begin,
     ):
         comparison = compare_schemes(job, names, seeds, folder, over, begin)
@@ -99,7 +89,7 @@ def _names(job: "Job", schemes: str | None) -> list[str]:
 
     if schemes is None:
         schemes = ",".join(family_of(job).usual)
-    names = names_in(schemes)
+    names = options.names_in(schemes)
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"--schemes {schemes!r}: give different names, e.g. csa,eta")
     for name in names:

@@ -90,32 +90,6 @@ JsonLines = Annotated[
         "learners can join, and the result at the end.",
     ),
 ]
-TrialEngine = Annotated[
-    Engine,
-    typer.Option(
-        "--engine",
-        help="Run trials in processes on this machine, or on a Ray cluster; the "
-        "results are the same (docs/sweeps.md).",
-    ),
-]
-TrialCluster = Annotated[
-    str | None,
-    typer.Option(
-        "--address",
-        metavar="HOST:PORT",
-        help="Head of the Ray cluster.",
-        show_default="a cluster of this machine alone",
-    ),
-]
-Processes = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Trials at a time on this machine.",
-        show_default="one per core",
-    ),
-]
 
 # How a device connects.
 JoinString = Annotated[

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from melisma.cli.help import Command, Group
-from melisma.cli.options import Engine, Json, Processes, TrialCluster, TrialEngine
-from melisma.cli.output import console, json_line, show
-from melisma.cli.sweeping import engine_of, resumable
+from melisma.cli.options import Json, grouped
+from melisma.cli.output import console, json_line
+from melisma.cli.sweeping import Spread, resumable
 from melisma.errors import ConfigError
 
 app = typer.Typer(
@@ -22,33 +22,26 @@ app = typer.Typer(
 def list_papers(as_json: Json = False) -> None:
     """List the papers, and the figures and tables that can be regenerated of each."""
     package = _package()
+    papers = {}
+    for paper in map(package.find, package.KEYS):
+        exhibits = [exhibit.name for exhibit in paper.exhibits]
+        papers[paper.key] = {"title": paper.title, "exhibits": exhibits}
     if as_json:
-        papers = [package.find(key) for key in package.KEYS]
-        json_line(
-            {
-                paper.key: {
-                    "title": paper.title,
-                    "exhibits": [exhibit.name for exhibit in paper.exhibits],
-                }
-                for paper in papers
-            }
-        )
+        json_line(papers)
         return
-    from melisma.cli.tables import table_of
+    from melisma.cli.tables import show_rows
 
-    table = table_of("key", "paper", "figures and tables", text_columns=3)
-    for key in package.KEYS:
-        paper = package.find(key)
-        names = ", ".join(exhibit.name for exhibit in paper.exhibits)
-        table.add_row(key, paper.title, names)
-    show(table)
+    rows = [(k, v["title"], ", ".join(v["exhibits"])) for k, v in papers.items()]
+    show_rows("", rows, "key", "paper", "figures and tables", text_columns=3)
 
 
 @app.command("run", cls=Command)
+@grouped
 def run_paper(
     key: Annotated[
         str, typer.Argument(help="The paper, as `melisma papers list` shows it.")
     ],
+    *,
     full: Annotated[
         bool,
         typer.Option(
@@ -69,9 +62,7 @@ def run_paper(
             show_default="write to runs/papers/pages",
         ),
     ] = False,
-    engine: TrialEngine = Engine.PROCESSES,
-    address: TrialCluster = None,
-    processes: Processes = None,
+    spread: Spread,
     as_json: Json = False,
 ) -> None:
     """Run a paper's trials, draw its figures, and write runs/papers/pages/KEY.md.
@@ -81,7 +72,7 @@ def run_paper(
     from them, and goes on with a run that was stopped.
     """
     paper = _package().find(key)
-    with resumable(), engine_of(engine, address, processes) as over:
+    with resumable(), spread.over() as over:
         report, place = _package("report"), _package("regenerate")
         into = place.DOCS if docs else place.PAGES
         out, err = console(), console(stderr=True)

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from melisma.cli.output import console, note
@@ -22,17 +23,16 @@ CROWD = 16
 AGAIN_S = 10.0
 
 
+@dataclass(frozen=True, slots=True)
 class Shown:
     """Takes the records of a run, and who comes before it begins; shows them."""
 
-    def __init__(
-        self, watch: Callable[["Record"], None], gathering: "Gathering"
-    ) -> None:
-        self._watch, self.gathering = watch, gathering
+    watch: Callable[["Record"], None]
+    gathering: "Gathering"
 
     def __call__(self, record: "Record") -> None:
         """Take a record."""
-        self._watch(record)
+        self.watch(record)
 
 
 @contextmanager

@@ -1,31 +1,23 @@
 """`melisma resume`: go on with a run that was cut short."""
 
+from melisma.cli import options
 from melisma.cli.goes_on import resumable
 from melisma.cli.live import Cluster, train_live
-from melisma.cli.options import (
-    Edited,
-    JsonLines,
-    LearnersAgain,
-    Locally,
-    RunFolder,
-    grouped,
-    read_job,
-)
 from melisma.cli.progress import run_bar
 from melisma.cli.serving import Reach, orchestrate
 from melisma.errors import ConfigError
 
 
-@grouped
+@options.grouped
 def resume(
-    run: RunFolder,
+    run: options.RunFolder,
     *,
-    learners: LearnersAgain = None,
+    learners: options.LearnersAgain = None,
     reach: Reach,
-    locally: Locally = False,
+    locally: options.Locally = False,
     cluster: Cluster,
-    edited: Edited = False,
-    as_json: JsonLines = False,
+    edited: options.Edited = False,
+    as_json: options.JsonLines = False,
 ) -> None:
     """Go on with a run that was cut short, from its last whole cycle.
 
@@ -47,7 +39,7 @@ def resume(
     if edited:
         accept_config(run)
     start = started(run)  # before its job is believed
-    job, learners = read_job(config), learners or learners_of(start)
+    job, learners = options.read_job(config), learners or learners_of(start)
     begun_by = start.get("engine")
     if cluster.address:
         flags = cluster.flags()

@@ -4,8 +4,11 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from melisma.cli.options import Engine
 from melisma.cli.output import stopped
@@ -15,28 +18,57 @@ if TYPE_CHECKING:
     from melisma.comparison import sweeps
 
 
-@contextmanager
-def engine_of(
-    engine: Engine, address: str | None, processes: int | None
-) -> "Iterator[sweeps.Engine]":
-    """Yield what the flags spread trials over; ConfigError if they do not agree."""
-    if engine == Engine.RAY:
-        if address and processes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """What the trials of a sweep are spread over."""
+
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            help="Run trials in processes on this machine, or on a Ray cluster; the "
+            "results are the same (docs/sweeps.md).",
+        ),
+    ] = Engine.PROCESSES
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Head of the Ray cluster.",
+            show_default="a cluster of this machine alone",
+        ),
+    ] = None
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Trials at a time on this machine.",
+            show_default="one per core",
+        ),
+    ] = None
+
+    @contextmanager
+    def over(self) -> "Iterator[sweeps.Engine]":
+        """Yield what runs the trials; ConfigError if the options do not agree."""
+        if self.engine == Engine.RAY:
+            if self.address and self.processes:
+                raise ConfigError(
+                    f"--processes {self.processes}: the cluster at {self.address} has "
+                    "CPUs of its own; leave one of the two out"
+                )
+            from melisma.ray.sweeps import over_ray
+
+            with over_ray(self.address, self.processes) as engine:
+                yield engine
+            return
+        if self.address:
             raise ConfigError(
-                f"--processes {processes}: the cluster at {address} has CPUs of its "
-                "own; leave one of the two out"
+                f"--address {self.address} is of a Ray cluster: add --engine ray"
             )
-        from melisma.ray.sweeps import over_ray
+        from melisma.comparison.sweeps import over_processes
 
-        with over_ray(address, processes) as over:
-            yield over
-        return
-    if address:
-        raise ConfigError(f"--address {address} is of a Ray cluster: add --engine ray")
-    from melisma.comparison.sweeps import over_processes
-
-    with over_processes(processes) as over:
-        yield over
+        with over_processes(self.processes) as engine:
+            yield engine
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What a run, a benchmark or a comparison came to, as tables."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,6 +37,16 @@ def table_of(*titles: str, text_columns: int = 1) -> Table:
     for column in table.columns[:text_columns]:
         column.overflow = "fold"
     return table
+
+
+def show_rows(
+    caption: str, rows: Iterable[Sequence[str]], *titles: str, text_columns: int = 1
+) -> None:
+    """Print rows of text as a table, under its caption."""
+    table = table_of(*titles, text_columns=text_columns)
+    for row in rows:
+        table.add_row(*row)
+    show(table, caption)
 
 
 def show_costs(trace: "Trace", devices: Sequence[str]) -> None:
@@ -96,12 +106,10 @@ def _print_tasks(
     if as_json:
         json_line(head | {"tasks": tasks, "refused": refused})
         return
-    table = table_of("", *tasks)
     columns = [titles(tasks.values())]
     columns += [cells(task, tasks.values()) for task in tasks.values()]
-    for row in zip(*columns, strict=True):
-        table.add_row(*row)
-    show(table, "Tasks: means over their cycles")
+    rows = zip(*columns, strict=True)
+    show_rows("Tasks: means over their cycles", rows, "", *tasks)
     for name, reason in refused.items():
         line(f"{name} was refused: {reason}")
     line(f"Configuration, records and model of each task: {head['folder']}")
@@ -245,10 +253,9 @@ def _show_each(
     title: str, each: dict[str, T], columns: "Columns[T]", caption: str, what: str
 ) -> None:
     """Show a row for each, under the names that they have by ``title``."""
-    table = table_of(title, *columns)
-    for name, own in list(each.items())[:SHOWN]:
-        table.add_row(name, *(cell(own) for cell in columns.values()))
-    show(table, caption)
+    shown = list(each.items())[:SHOWN]
+    rows = ([name, *(cell(own) for cell in columns.values())] for name, own in shown)
+    show_rows(caption, rows, title, *columns)
     _say_rest(each, what)
 
 
@@ -299,21 +306,23 @@ def show_machine(forecast: "Forecast", title: str) -> None:
 
 def show_forecast(forecast: "Forecast", title: str) -> None:
     """Show what a cycle takes this machine: predicted, and trained if it was."""
-    table = table_of("by", "predicted (s)", "trained (s)", "error (%)")
     predictions = {
         "subset benchmark": forecast.subset_s,
         "FLOPS, machine-independent": forecast.flops_s,
     }
-    for (name, predicted_s), error in zip(
-        predictions.items(), forecast.errors_percent, strict=True
-    ):
-        table.add_row(
+    rows = [
+        (
             name,
             "not counted" if predicted_s is None else f"{predicted_s:.3f}",
             "" if forecast.trained_s is None else f"{forecast.trained_s:.3f}",
             "" if error is None else f"{error:+.1f}",
         )
-    show(table, f"\nA cycle of this machine alone, no network: {title}")
+        for (name, predicted_s), error in zip(
+            predictions.items(), forecast.errors_percent, strict=True
+        )
+    ]
+    caption = f"\nA cycle of this machine alone, no network: {title}"
+    show_rows(caption, rows, "by", "predicted (s)", "trained (s)", "error (%)")
     line(
         "FLOPS: the model's operations, counted and not run, over the FLOP/s above."
         if forecast.flops_s is not None
@@ -328,11 +337,8 @@ def show_comparison(comparison: "Comparison") -> None:
 
     finished = comparison.finished
     schemes = [outcome.scheme for outcome in finished]
-    table = table_of("", *schemes)
-    rows = zip(*(cells(outcome) for outcome in finished), strict=True)
-    for title, row in zip(comparison.titles, rows, strict=True):
-        table.add_row(title, *row)
-    show(table, caption(comparison))
+    rows = zip(comparison.titles, *map(cells, finished), strict=True)
+    show_rows(caption(comparison), rows, "", *schemes)
     for outcome in comparison.outcomes:
         if outcome.failed:
             line(f"{outcome.scheme} failed: {outcome.failed}")

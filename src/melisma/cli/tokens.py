@@ -31,6 +31,30 @@ Home = Annotated[
         show_default="~/.melisma",
     ),
 ]
+Expires = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="How long it lets in: '30d', '12h', '90min'.",
+        show_default="until it is revoked",
+    ),
+]
+MayCall = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Functions that it may call, such as read_*; repeatable.",
+        show_default="all",
+    ),
+]
+ReachedAt = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST",
+        help="Address at which devices reach the server.",
+        show_default="this machine's",
+    ),
+]
 
 
 @app.command("add", cls=Command)
@@ -48,30 +72,9 @@ def add_token(
         str | None,
         typer.Option("--name", metavar="NAME", help="NAME, as an option."),
     ] = None,
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="How long it lets in: '30d', '12h', '90min'.",
-            show_default="until it is revoked",
-        ),
-    ] = None,
-    may_call: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Functions that it may call, such as read_*; repeatable.",
-            show_default="all",
-        ),
-    ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST",
-            help="Address at which devices reach the server.",
-            show_default="this machine's",
-        ),
-    ] = None,
+    expires: Expires = None,
+    may_call: MayCall = None,
+    host: ReachedAt = None,
     port: Annotated[
         int,
         typer.Option(min=1, max=65535, metavar="PORT", help="The server's port."),
@@ -91,7 +94,9 @@ def add_token(
         raise ConfigError(f"{name!r} and --name {named!r}: give one name")
     name = named if name is None else name
     rights = tuple(may_call or EVERYTHING)
-    lifetime_s = time_to_come("--expires", expires, "30d") if expires is not None else None
+    lifetime_s = (
+        time_to_come("--expires", expires, "30d") if expires is not None else None
+    )
     with _tokens(folder) as tokens:
         certificate, _ = certificates.ensure(tokens.path.parent)
         address = Address(
@@ -115,19 +120,8 @@ def list_tokens(folder: Home = None, as_json: Json = False) -> None:
     with _tokens(folder) as tokens:
         entries = tokens.list()
     if as_json:
-        json_line(
-            [
-                {
-                    "id": entry.id,
-                    "name": entry.name,
-                    "may_call": entry.may_call,
-                    "made": entry.made,
-                    "expires": entry.expires,
-                    "has_expired": entry.has_expired,
-                }
-                for entry in entries
-            ]
-        )
+        facts = ("id", "name", "may_call", "made", "expires", "has_expired")
+        json_line([{key: getattr(entry, key) for key in facts} for entry in entries])
         return
     if not entries:
         line("No tokens yet: `melisma token add` makes one.")

@@ -9,24 +9,10 @@ from typing import Annotated
 
 import typer
 
+from melisma.cli import options
 from melisma.cli.goes_on import dashboard_note, new_run
 from melisma.cli.jobs import live_job, own_job
 from melisma.cli.live import Cluster, train_live
-from melisma.cli.options import (
-    PLATFORM,
-    Devices,
-    Engine,
-    JobFile,
-    Json,
-    JsonLines,
-    LearnersDevice,
-    LearnersPrecision,
-    Runs,
-    SchemeName,
-    Threads,
-    grouped,
-    names_in,
-)
 from melisma.cli.output import line, note
 from melisma.cli.progress import telling
 from melisma.cli.serving import Reach, orchestrate
@@ -35,13 +21,13 @@ from melisma.learning.settings import DEVICE_VARIABLE, HERE, Hardware, Precision
 
 
 def simulate(
-    job_file: JobFile = None,
-    scheme: SchemeName = None,
+    job_file: options.JobFile = None,
+    scheme: options.SchemeName = None,
     seed: Annotated[
         int | None,
         typer.Option(min=0, metavar="N", help="Seed in place of the job's."),
     ] = None,
-    threads: Threads = 1,
+    threads: options.Threads = 1,
     device: Annotated[
         str,
         typer.Option(
@@ -54,8 +40,8 @@ def simulate(
         Precision,
         typer.Option(help="Arithmetic of the training (docs/simulator.md)."),
     ] = Precision.FP32,
-    runs: Runs = Path("runs"),
-    as_json: Json = False,
+    runs: options.Runs = Path("runs"),
+    as_json: options.Json = False,
 ) -> None:
     """Train a job on simulated learners.
 
@@ -76,20 +62,20 @@ def simulate(
         line(f"Trained {how}.")
 
 
-@grouped
+@options.grouped
 def run(
-    job_file: JobFile = None,
+    job_file: options.JobFile = None,
     *,
-    scheme: SchemeName = None,
+    scheme: options.SchemeName = None,
     engine: Annotated[
-        Engine,
+        options.Engine,
         typer.Option(
             help="Learners are processes of this machine, or nodes of a Ray cluster."
         ),
-    ] = Engine.PROCESSES,
+    ] = options.Engine.PROCESSES,
     cluster: Cluster,
-    device: LearnersDevice = None,
-    precision: LearnersPrecision = None,
+    device: options.LearnersDevice = None,
+    precision: options.LearnersPrecision = None,
     fresh: Annotated[
         bool,
         typer.Option(
@@ -98,15 +84,15 @@ def run(
             show_default=False,
         ),
     ] = False,
-    runs: Runs = Path("runs"),
-    as_json: Json = False,
+    runs: options.Runs = Path("runs"),
+    as_json: options.Json = False,
 ) -> None:
     """Train a job for real, with its learners as processes on this machine.
 
     Each learner slows itself down to the rate and bandwidth that the job gives it. With
     --engine ray, each node of a cluster is a learner, at its own speed.
     """
-    on_ray = engine == Engine.RAY
+    on_ray = engine == options.Engine.RAY
     if on_ray and not cluster.address:
         raise ConfigError(
             "--engine ray needs --address HOST:PORT, the head of a cluster: `ray start "
@@ -143,15 +129,15 @@ def run(
 
 
 def run_on_testbed(
-    job_file: JobFile = None,
-    devices: Devices = PLATFORM,
-    scheme: SchemeName = None,
+    job_file: options.JobFile = None,
+    devices: options.Devices = options.PLATFORM,
+    scheme: options.SchemeName = None,
     clean: Annotated[
         bool,
         typer.Option("--clean", help="Only remove what a killed testbed left behind."),
     ] = False,
-    runs: Runs = Path("runs"),
-    as_json: Json = False,
+    runs: options.Runs = Path("runs"),
+    as_json: options.Json = False,
 ) -> None:
     """Train a job for real on emulated devices; needs root.
 
@@ -171,7 +157,7 @@ def run_on_testbed(
         records = local.run_on_testbed(
             job,
             folder,
-            names_in(devices),
+            options.names_in(devices),
             watch,
             dashboard_note(as_json),
             gathering=watch.gathering,
@@ -179,7 +165,7 @@ def run_on_testbed(
     print_run(job, folder, records, as_json)
 
 
-@grouped
+@options.grouped
 def serve(
     job_file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="Job file.")],
     *,
@@ -196,8 +182,8 @@ def serve(
         ),
     ] = False,
     reach: Reach,
-    runs: Runs = Path("runs"),
-    as_json: JsonLines = False,
+    runs: options.Runs = Path("runs"),
+    as_json: options.JsonLines = False,
 ) -> None:
     """Train a job with the learners that join.
 

@@ -65,12 +65,9 @@ def runs(
     if as_json:
         json_line(results)
         return
-    from melisma.cli.tables import table_of
+    from melisma.cli.tables import show_rows
 
-    table = table_of("", *(result.id for result in results))
-    for row in rows_of(results):
-        table.add_row(*row)
-    show(table)
+    show_rows("", rows_of(results), "", *(result.id for result in results))
 
 
 def _list_runs(root: Path, as_json: bool) -> None:

@@ -56,17 +56,13 @@ def join(
 ) -> None:
     """Be a learner of the orchestrator at ``address``, until Ctrl-C.
 
-    ``data`` is this device's own data (`docs/data.md`), which never leaves it unless
-    ``share_data``: then, in a fog, some of its samples go to other devices; ``target``
-    and ``features`` are columns of a table. ``allow`` lists this device's own models
-    and tasks, ``module:function``, that jobs may use, and ``trust`` the hashes of
-    bundles whose code may run here; ``ask`` shows another one to the owner, and returns
-    whether to trust it. It trains on ``device``: "cpu", "cuda", "mps" or "auto", in
-    ``precision``: "fp32" or "bf16". ``rate`` and ``bandwidth`` throttle this learner,
-    as does a file of ``states``. With ``sensors`` its battery is that of the device,
-    where coded training has batteries. Unless ``fresh``, a benchmark of an earlier run
-    is taken over if it still holds (`docs/benchmarking.md`). ``joined`` is called with
-    the learner's name and its connection, which ends this when closed.
+    Most options are those of `mel.join`. Another bundle than those that are trusted is
+    shown to the owner by ``ask``, which returns whether to trust it. ``rate`` and
+    ``bandwidth`` throttle this learner, as does a file of ``states``. With ``sensors``
+    its battery is that of the device, where coded training has batteries. Unless
+    ``fresh``, a benchmark of an earlier run is taken over if it still holds
+    (`docs/benchmarking.md`). ``joined`` is called with the learner's name and its
+    connection, which ends this when closed.
     """
     name = name or socket.gethostname()
     if states and (rate or bandwidth):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +85,11 @@ def running_in(folder: Path) -> list[int]:
 
 def learners_in(folder: Path) -> dict[str, int]:
     """Learners of `melisma run` in this folder: their processes by their names."""
-    named = {Path(f"/proc/{pid}/comm").read_text(): pid for pid in running_in(folder)}
-    return {name.strip(): pid for name, pid in named.items()}
+    named = {}
+    for pid in running_in(folder):
+        with suppress(OSError):  # it has ended meanwhile
+            named[Path(f"/proc/{pid}/comm").read_text().strip()] = pid
+    return named
 
 
 def free_port() -> int:
