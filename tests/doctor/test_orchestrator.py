@@ -199,3 +199,70 @@ def test_clocks_that_differ_are_noted() -> None:
     assert clocks.level == "note"
     assert re.search(r"3(599|60\d) s ahead of the server's", clocks.says)
     assert clocks.facts["offset_s"] == pytest.approx(3600, abs=60)
+
+
+class Signing(http.server.BaseHTTPRequestHandler):
+    """A proxy that signs answers with its own name and takes small bodies alone."""
+
+    protocol_version, target = "HTTP/1.1", ""
+    most_bytes = 1 << 20  # nginx's client_max_body_size
+
+    def do_GET(self) -> None:
+        self.forward(b"")
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if len(body) > self.most_bytes:
+            self.send_error(413)
+        else:
+            self.forward(body)
+
+    def forward(self, body: bytes) -> None:
+        there = http.client.HTTPConnection(self.target)
+        there.request(self.command, self.path, body, dict(self.headers))
+        answer = there.getresponse()
+        content = answer.read()
+        self.send_response_only(answer.status)
+        for name, value in answer.headers.items():
+            if name not in ("Server", "Transfer-Encoding"):
+                self.send_header(name, value)
+        self.send_header("Server", "nginx/1.22.1")
+        self.end_headers()
+        self.wfile.write(content)
+        there.close()
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+@contextmanager
+def ending_tls(folder: Path, server: rpc.Server) -> Iterator[str]:
+    """End TLS before a server without it: the place and the pin of a join string."""
+    pem, key = certificates.self_signed(30)
+    (folder / "c.pem").write_bytes(pem)
+    (folder / "k.pem").write_bytes(key)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(folder / "c.pem", folder / "k.pem")
+    handler = type("Handler", (Signing,), {"target": server.address})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as there:
+        there.socket = tls.wrap_socket(there.socket, server_side=True)
+        threading.Thread(target=there.serve_forever, daemon=True).start()
+        pin = certificates.fingerprint_of(folder / "c.pem")
+        yield f"127.0.0.1:{there.server_port}#{pin}"
+        there.shutdown()
+
+
+def test_a_proxy_that_ends_tls_and_has_a_name_of_its_own_is_seen_through(
+    tmp_path: Path,
+) -> None:
+    with (
+        rpc.serve(plain=True, folder=tmp_path, port=0, say=len) as server,
+        ending_tls(tmp_path, server) as place,
+    ):
+        token = server.shared_token("token", ("*",), 3600.0)
+        seen = found(f"melisma://{token}@{place}")
+        refused = found(f"melisma://ab.secret@{place}")
+    assert {finding.level for finding in seen.values()} == {"ok"}
+    assert "pinned" in seen["certificate"].says
+    assert seen["link"].facts["up_bytes_per_s"] > 0
+    assert "refuses this token" in refused["token"].says

@@ -110,7 +110,7 @@ def test_the_command_is_called_as_the_package_is(built: Built) -> None:
     # `uvx melisma` and `pipx run melisma` look for just that.
     with zipfile.ZipFile(built.wheel) as archive:
         (entry,) = (n for n in archive.namelist() if n.endswith("entry_points.txt"))
-        assert "melisma = melisma.cli:main" in archive.read(entry).decode()
+        assert "melisma = melisma.__main__:main" in archive.read(entry).decode()
 
 
 def test_the_pythons_that_are_named_are_those_of_the_page() -> None:

@@ -1,16 +1,20 @@
-"""A TCP proxy that can cut or freeze what passes through it."""
+"""A TCP proxy that can cut or freeze what passes through it, or end TLS."""
 
 import asyncio
 import socket
+import ssl
 from contextlib import suppress
 from typing import Self
 
 
 class Proxy:
-    """Forwards connections to a port on this machine; lives on the running loop."""
+    """Forwards connections to a port on this machine; lives on the running loop.
 
-    def __init__(self, port: int) -> None:
-        self._target = port
+    With ``tls`` it ends TLS, and forwards what was in it.
+    """
+
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self._target, self._tls = port, tls
         self._flows = asyncio.Event()
         self._flows.set()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -20,7 +24,9 @@ class Proxy:
         self._cut_after: int | None = None
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(
+            self._accept, "127.0.0.1", 0, ssl=self._tls
+        )
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -11,6 +11,7 @@ browser (`CALLS`), under any free name, until it expires; neither watch nor cont
 
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
@@ -105,6 +106,13 @@ class Phones:
     def elsewhere(self) -> bool:
         """Whether phones reach the server at an address of its own."""
         return bool(self._url)
+
+    @property
+    def proxy(self) -> str:
+        """Return the URL of what ends TLS for this server alone, if anything does."""
+        url = urlsplit(self._url)
+        alone = url.scheme == "https" and url.hostname and not url.path
+        return self._url if alone else ""
 
     @property
     def ca_link(self) -> str:

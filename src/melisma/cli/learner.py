@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from melisma.cli import options
+from melisma.cli.leaving import farewell, obey
 from melisma.cli.output import end, json_line, note
 from melisma.cli.progress import spinner
 from melisma.cli.trusting import asker
@@ -52,7 +53,12 @@ def join(
         logging.getLogger("melisma.rpc").setLevel(logging.ERROR)
     from melisma.launch.joining import join as join_as_learner
 
+    left: list[str] = []
+
     def joined(name: str, connection: "rpc.Connection") -> None:
+        left[:] = [name, connection.name]
+        if not until_eof:  # else it ends with its parent, which has no use for manners
+            obey(quiet)
         if not quiet:
             note(f"{name} has joined {connection.name}; Ctrl-C to leave")
 
@@ -80,7 +86,7 @@ def join(
         joined=joined,
     )
     if not quiet:
-        note("This learner has left; what it had not sent is lost.")
+        farewell(*left)
     end(0)
 
 

@@ -50,10 +50,10 @@ def run_bar(job: "Job", quiet: bool) -> Iterator[Shown]:
     with telling(quiet):
         if not sys.stderr.isatty():
             with _arrivals() as gathering:
-                yield Shown(_lines(job), gathering)
+                yield _with_losses(Shown(_lines(job), gathering), job)
             return
         with _run_bar(job) as shown:
-            yield shown
+            yield _with_losses(shown, job)
 
 
 @contextmanager
@@ -140,6 +140,26 @@ def _lines(job: "Job") -> Callable[["Record"], None]:
                 note(f"{whose}cycle {cycle}{of}: {value} after {record.time_s:.4g} s")
 
     return watch
+
+
+def _with_losses(shown: Shown, job: "Job") -> Shown:
+    """Print also who is lost to a cycle or leaves, where learners come and go."""
+    from melisma.runs.records import Dropped, Left
+
+    gathering = shown.gathering
+
+    def watch(record: "Record") -> None:
+        whose = f"{record.task}: " if job.tasks else ""
+        if gathering.begun and len(gathering.learners) <= CROWD:
+            match record:
+                case Dropped(learner=name, cycle=cycle, reason=why, late=False):
+                    why = why.removeprefix("lost: ")
+                    note(f"{whose}cycle {cycle} goes on without {name}: {why}")
+                case Left(learner=name):
+                    note(f"{whose}{name} has left")
+        shown(record)
+
+    return Shown(watch, gathering)
 
 
 @contextmanager

@@ -145,18 +145,21 @@ def orchestrate(
     phones = reach.door()
 
     def announce(server: "Server") -> None:
-        join = server.join_string()
+        from melisma.launch.inviting import credentials
+
+        join, token = credentials(server, phones)
         if as_json:
             code = {"bundle": bundle.hash} if bundle else {}
             link = {"phones": phones.link} if phones.link else {}
-            json_line({"join": join, "dashboard": links[0]} | link | code)
+            apart = {"token": token} if token else {}
+            json_line({"join": join, "dashboard": links[0]} | apart | link | code)
             return
         note(f"Dashboard: {links[0]}")
         trust = ""
         if bundle:
             note(f"Bundle: {', '.join(bundle.files)}")
             trust = f" --trust {bundle.hash}"
-        note(f"Join with: {join_command(join)}{trust}")
+        note(f"Join with: {join_command(join, token)}{trust}")
         _invite(phones, reach)
         if not sys.stderr.isatty():  # where the bar says it
             word = "learner" if learners == 1 else "learners"
@@ -183,7 +186,7 @@ def _invite(phones: "Phones", reach: Reach) -> None:
         note(
             "NO TLS (--plain-http): whoever is on this network can read models, data "
             "and tokens, and change them. Devices of other machines that are no "
-            "browsers do not join so.",
+            "browsers join by a proxy with TLS alone (docs/howto/proxy.md).",
             style="bold red",
         )
     if phones.why:
@@ -201,8 +204,8 @@ def _invite(phones: "Phones", reach: Reach) -> None:
         note(f"Phones that warn install {phones.ca_link} first: docs/phones.md")
 
 
-def join_command(join: str) -> str:
+def join_command(join: str, token: str | None = None) -> str:
     """Return the command with which a device joins; other users do not see a token."""
     from melisma.rpc.address import join_command as command
 
-    return command(join)
+    return command(join, token)

@@ -14,7 +14,7 @@ def invitation(
 ) -> Invitation:
     """Return how devices join a server; it holds a token, and is written nowhere."""
     trust = f" --trust {bundle.hash}" if bundle else ""
-    command = join_command(server.join_string()) + trust
+    command = join_command(*credentials(server, phones)) + trust
     link = phones.link if phones else ""
     host = Address.of(server.address).host
     return Invitation(
@@ -24,6 +24,19 @@ def invitation(
         code=_rows(link or command),
         local=is_loopback(host) and not (phones and phones.elsewhere),
     )
+
+
+def credentials(
+    server: rpc.Server, phones: Phones | None = None
+) -> tuple[str, str | None]:
+    """Return the join string of a server, and the token that it lacks, if any.
+
+    Where the server speaks no TLS, and phones come by a proxy that ends it, so do all.
+    """
+    loose = server.loose_token
+    if loose and phones and phones.proxy:
+        return server.join_string(phones.proxy), None
+    return server.join_string(), loose
 
 
 def _rows(text: str) -> list[str]:

@@ -52,6 +52,13 @@ class Address:
             fingerprint=fingerprint,
         )
 
+    @classmethod
+    def behind(cls, url: str, token: str) -> "Address":
+        """Return the address of a proxy that ends TLS, by its https:// URL."""
+        parts = urlsplit(url)
+        port = parts.port or 443
+        return cls(host=parts.hostname or "", port=port, tls=True, token=token)
+
     def join_string(self) -> str:
         """Return the address as one string, token included."""
         authority = f"{_bracketed(self.host)}:{self.port}"
@@ -71,10 +78,14 @@ class Address:
         return f"{_bracketed(self.host)}:{self.port}"
 
 
-def join_command(join: str) -> str:
-    """Return the command with which a device joins; other users do not see a token."""
+def join_command(join: str, token: str | None = None) -> str:
+    """Return the command with which a device joins; other users do not see a token.
+
+    The ``token`` is one that the join string lacks.
+    """
     if Address.of(join).token is None:
-        return f"melisma join '{join}'"
+        given = f"MELISMA_TOKEN='{token}' " if token else ""
+        return f"{given}melisma join '{join}'"
     return f"MELISMA_JOIN='{join}' melisma join"
 
 

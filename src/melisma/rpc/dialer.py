@@ -261,5 +261,10 @@ def _refusal(address: Address, error: aiohttp.WSServerHandshakeError) -> RpcErro
             return TransportError(f"{address} accepts no more connections")
         case status if status >= 500:  # an error of the server, or of a proxy of its
             return TransportError(f"{address} answers {status}: not a melisma server")
+        case 400 | 426:  # of a server that was asked for a page
+            return Foreign(
+                f"{address} answers {error.status}: not a melisma server, or behind a "
+                "proxy that passes no WebSockets on"
+            )
         case status:
             return Foreign(f"{address} answers {status}: not a melisma server")

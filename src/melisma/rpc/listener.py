@@ -89,7 +89,7 @@ class Listener:
                 " token: leave out secure=False, or listen on 127.0.0.1"
             )
         app = web.Application(client_max_size=JSON_BYTES)
-        app.on_response_prepare.append(_set_server_name)
+        app.on_response_prepare.append(_sign)
         app.router.add_get("/rpc", self._accept)
         app.router.add_post("/call/{function}", self._call)
         app.router.add_get("/link", self._link)
@@ -221,9 +221,14 @@ def _subprotocols(request: web.Request) -> list[str]:
     return [name.strip() for name in offered.split(",") if name.strip()]
 
 
-async def _set_server_name(request: web.Request, response: web.StreamResponse) -> None:
-    """Hide the versions of Python and aiohttp."""
+async def _sign(request: web.Request, response: web.StreamResponse) -> None:
+    """Say who answers, and hide the versions of Python and aiohttp.
+
+    A proxy that puts its own name in the first header leaves the second one.
+    """
     response.headers["Server"] = "melisma"
+    if response.status == web.HTTPUnauthorized.status_code:
+        response.headers["WWW-Authenticate"] = 'Bearer realm="melisma"'
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from melisma.errors import ConfigError, TransportError
 from melisma.rpc import certificates
-from melisma.rpc.address import DEFAULT_PORT, is_loopback, reachable
+from melisma.rpc.address import DEFAULT_PORT, Address, is_loopback, reachable
 from melisma.rpc.hub import Hub
 from melisma.rpc.limits import Limits
 from melisma.rpc.listener import Listener, Routes
@@ -108,14 +108,24 @@ class Server:
             return self.address
         return self._join_string(self._tokens.add(name, may_call, lifetime_s))
 
-    def join_string(self) -> str:
+    def join_string(self, proxy: str = "") -> str:
         """Return the join string that any peer may use, the same at every start.
 
-        It has another token only after its token was revoked.
+        It has another token only after its token was revoked. By the https:// URL of a
+        ``proxy`` that ends TLS, its certificate is checked against authorities.
         """
         if self._tokens is None:
             return self.address
+        if proxy:
+            return Address.behind(proxy, self._tokens.shared()).join_string()
         return self._join_string(self._tokens.shared())
+
+    @property
+    def loose_token(self) -> str | None:
+        """Return the token that the join string lacks since there is no TLS, if any."""
+        if self._tokens is None or self._listener.address.tls:
+            return None
+        return self._tokens.shared()
 
     def shared_token(
         self, file: str, may_call: tuple[str, ...], lifetime_s: float
