@@ -186,19 +186,18 @@ def joined(
     typing: "subprocess.Popen[str]", open: ExitStack, options: dict[str, Any]
 ) -> Iterator[str]:
     """Yield what is printed; start learners wherever they are asked to join."""
-    asked, served = set[str](), False
+    asked = set[str]()
     assert typing.stdout is not None
     for line in typing.stdout:
         yield line
-        if line.startswith(("$ ", "--- ")):
-            served = "token" not in line
-        found = re.search(r"melisma://[^\s']+@127\.0\.0\.1:\d+[^\s']*", line)
-        if served and found and found[0] not in asked:
-            asked.add(found[0])
+        found = re.search(r"(?:^|melisma join '?)(127\.0\.0\.1:\d+)'?$", line)
+        if found and found[1] not in asked:
+            asked.add(found[1])
             for number in range(LEARNERS):
-                command = ["melisma", "join", "--name", f"pi{number}", "--quiet"]
-                env = {**options["env"], "MELISMA_JOIN": found[0]}
-                learner = subprocess.Popen(command, **{**options, "env": env})
+                own = ["--name", f"pi{number}", "--quiet"]
+                learner = subprocess.Popen(
+                    ["melisma", "join", found[1], *own], **options
+                )
                 open.callback(learner.wait)
                 open.callback(learner.kill)
 
