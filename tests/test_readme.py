@@ -1,8 +1,6 @@
-"""What the README shows is what happens."""
+"""What the README promises; `tests/docs/test_newcomer.py` runs what it shows."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +10,6 @@ from melisma.errors import InfeasibleError
 from melisma.system import cell
 
 README = Path(__file__).parents[1] / "README.md"
-
-
-@pytest.mark.slow
-def test_the_first_screen_prints_what_it_says() -> None:
-    text = README.read_text(encoding="utf-8")
-    both = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", text, flags=re.DOTALL)
-    assert both
-    code, printed = both.groups()
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout == printed, done.stderr
 
 
 def test_the_first_lines_install_and_train() -> None:

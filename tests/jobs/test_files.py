@@ -3,10 +3,13 @@ from pathlib import Path
 import pytest
 
 from melisma.errors import ConfigError
+from melisma.jobs.demo import DEMO
 from melisma.jobs.files import dump, load, load_states
 from melisma.jobs.schema import Job
 from melisma.learning.data import EMBEDDED
 from melisma.system.law import Mode
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def job_file(folder: Path, text: str) -> Path:
@@ -18,6 +21,10 @@ def job_file(folder: Path, text: str) -> Path:
 def test_an_empty_file_is_the_demo(tmp_path: Path) -> None:
     assert load(job_file(tmp_path, "")) == Job()
     assert load(str(job_file(tmp_path, ""))) == Job()  # as one types it
+
+
+def test_the_job_for_devices_is_what_run_trains_without_one() -> None:
+    assert load(EXAMPLES / "live.toml") == DEMO
 
 
 def test_the_demo_needs_no_download() -> None:
