@@ -1,7 +1,8 @@
 """`melisma.compare`: the comparison for scripts, notebooks and the command line."""
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -46,10 +47,30 @@ def compare(
         raise ConfigError(f"schemes {', '.join(names)}: give different ones")
     new = run_folder(Path(runs), f"{given.name}-compared")
     with nullcontext(Path(folder)) if folder else new as own:
-        comparison = anywhere(run_all, given, names, seeds, own, engine, begin)
+        stopped = threading.Event()
+        begin = _until(stopped, begin)
+        comparison = anywhere(
+            stopped.set, run_all, given, names, seeds, own, engine, begin
+        )
         comparison = msgspec.structs.replace(comparison, folder=str(own))
         report.write(comparison, dump(given), own)
     return comparison
+
+
+def _until(stopped: threading.Event, begin: Begin) -> Begin:
+    """Return what ends a comparison with the cycle that is under way."""
+
+    def begun(cycles: int) -> Callable[[], None]:
+        tick = begin(cycles)
+
+        def until() -> None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
+            tick()
+
+        return until
+
+    return begun
 
 
 async def compare_async(

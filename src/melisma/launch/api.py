@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -30,12 +31,13 @@ from melisma.launch import joining, local
 from melisma.launch.bundling import kept, packed
 from melisma.launch.loops import anywhere
 from melisma.launch.serve import learners_of, orchestrate
+from melisma.launch.showing import Shown
 from melisma.launch.simulate import SIMULATION, build
 from melisma.learning.settings import HERE, Hardware, Precision
 from melisma.runs.files import CONFIG
 from melisma.runs.records import Record
 from melisma.runs.start import started
-from melisma.runs.store import RunWriter, Watch, ignore, run_folder
+from melisma.runs.store import RunWriter, Watch, run_folder
 from melisma.views.run import Run
 from melisma.views.run import open as open_run
 
@@ -63,23 +65,28 @@ def simulate(
     device: str = HERE.device,
     precision: str = Precision.FP32,
     threads: int = 1,
-    watch: Watch = ignore,
+    watch: Watch | None = None,
     control: Control | None = None,
 ) -> Run:
     """Train on simulated learners: time is virtual, gradients are real.
 
     ``job`` is a job of any family, a job file, or None for the demo. The run is written
     to a new folder in ``runs``, or kept in memory for None. ``watch`` is called with
-    every record as it is written.
+    every record as it is written; without one, a notebook shows the run as it goes.
     """
     hardware = Hardware(threads=threads, device=device, precision=Precision(precision))
     simulation = build(job_of(job), hardware)
+    control = control or Control()
     if runs is None:
-        written = simulation.train(None, watch, control)
-        return _in_memory(simulation.job, written)
-    with run_folder(Path(runs), simulation.job.name) as folder:
-        simulation.train(folder, watch, control)
-    return open_run(folder)
+        with Shown(simulation.job, None, watch, control) as shown:
+            written = simulation.train(None, shown.watch, control)
+        return shown.shown(_in_memory(simulation.job, written))
+    with (
+        run_folder(Path(runs), simulation.job.name) as folder,
+        Shown(simulation.job, folder, watch, control) as shown,
+    ):
+        simulation.train(folder, shown.watch, control)
+    return shown.shown(open_run(folder))
 
 
 def _in_memory(job: Job, written: dict[str, RunWriter]) -> Run:
@@ -94,7 +101,7 @@ def run(
     runs: Path | str = RUNS,
     device: str = HERE.device,
     precision: str = Precision.FP32,
-    watch: Watch = ignore,
+    watch: Watch | None = None,
     show: Callable[[str], None] = lambda link: None,
     control: Control | None = None,
 ) -> Run:
@@ -106,22 +113,27 @@ def run(
     """
     job = job_of(job, local.DEMO)
     hardware = Hardware(device=device, precision=Precision(precision))
-    with run_folder(Path(runs), job.name) as folder:
+    control = control or Control()
+    with (
+        run_folder(Path(runs), job.name) as folder,
+        Shown(job, folder, watch, control) as shown,
+    ):
         anywhere(
+            control.stop,
             local.run_locally,
             *(job, folder),
             hardware=hardware,
-            watch=watch,
+            watch=shown.watch,
             show=show,
             control=control,
         )
-    return open_run(folder)
+    return shown.shown(open_run(folder))
 
 
 def resume(
     folder: Path | str,
     *,
-    watch: Watch = ignore,
+    watch: Watch | None = None,
     show: Callable[[str], None] = lambda link: None,
     control: Control | None = None,
 ) -> Run:
@@ -133,25 +145,30 @@ def resume(
     start = started(Path(folder).expanduser())  # before its job is believed
     run = open_run(folder)
     assert run.folder is not None
+    control = control or Control()
+    shown = Shown(run.job, run.folder, watch, control, lambda: run.progress)
     match start.get("engine"):
         case engine if engine == SIMULATION:
             simulation = build(run.job, hardware_of(start))
-            simulation.train(run.folder, watch, control)
+            with shown:
+                simulation.train(run.folder, shown.watch, control)
         case engine if engine == local.LOCAL:
-            anywhere(
-                local.run_locally,
-                *(run.job, run.folder),
-                hardware=hardware_of(start),
-                watch=watch,
-                show=show,
-                control=control,
-            )
+            with shown:
+                anywhere(
+                    control.stop,
+                    local.run_locally,
+                    *(run.job, run.folder),
+                    hardware=hardware_of(start),
+                    watch=shown.watch,
+                    show=show,
+                    control=control,
+                )
         case engine:
             raise ConfigError(
                 f"{folder} was started by {engine or 'an earlier version'}, and its "
                 f"learners have to join again: mel.serve(folder={str(folder)!r})"
             )
-    return open_run(run.folder)
+    return shown.shown(open_run(run.folder))
 
 
 def hardware_of(start: dict[str, Any]) -> Hardware:
@@ -174,7 +191,7 @@ def serve(
     learners: int | None = None,
     runs: Path | str = RUNS,
     folder: Path | str | None = None,
-    watch: Watch = ignore,
+    watch: Watch | None = None,
     bundle: bool = False,
 ) -> "Server":
     """Return an orchestrator that trains once ``learners`` learners have joined.
@@ -210,14 +227,16 @@ class Server:
         host: str,
         port: int,
         learners: int,
-        watch: Watch,
+        watch: Watch | None = None,
         bundle: Bundle | None = None,
     ) -> None:
         self.job, self.dashboard, self.bundle = job, "", bundle
         self.folder = folder if isinstance(folder, Path) else None
         self._new = None if isinstance(folder, Path) else folder
-        self._options: dict[str, Any] = {"host": host, "port": port, "watch": watch}
-        self._options |= {"learners": learners, "bundle": bundle}
+        self._options: dict[str, Any] = {"host": host, "port": port, "bundle": bundle}
+        self._options |= {"learners": learners}
+        self._watch = watch
+        self._shown: Shown | None = None
         self._control, self._open, self.phones = Control(), ExitStack(), Phones()
         self._ready: Future[rpc.Server] = Future()
         self._ended: Future[list[Record]] = Future()
@@ -225,23 +244,35 @@ class Server:
     def __enter__(self) -> Self:
         if self._new is not None:
             self.folder = self._open.enter_context(self._new)
-        thread = threading.Thread(target=self._serve, name="orchestrator", daemon=True)
-        thread.start()
+        self._shown = self._showing(self.folder or Path())
+        # In this context, by which a notebook knows whose output the thread's is.
+        threading.Thread(
+            target=copy_context().run,
+            args=[self._serve, self._shown],
+            name="orchestrator",
+            daemon=True,
+        ).start()
         self._ready.result()
         return self
 
-    def _serve(self) -> None:
+    def _showing(self, folder: Path) -> Shown:
+        run = Run(self.job, folder)
+        return Shown(self.job, folder, self._watch, self._control, lambda: run.progress)
+
+    def _serve(self, shown: Shown) -> None:
         try:
-            records = orchestrate(
-                self.job,
-                self.folder or Path(),
-                ready=self._ready.set_result,
-                show=self._show,
-                control=self._control,
-                phones=self.phones,
-                say=lambda text: None,
-                **self._options,
-            )
+            with shown:
+                records = orchestrate(
+                    self.job,
+                    self.folder or Path(),
+                    watch=shown.watch,
+                    ready=self._ready.set_result,
+                    show=self._show,
+                    control=self._control,
+                    phones=self.phones,
+                    say=lambda text: None,
+                    **self._options,
+                )
         except BaseException as error:  # a thread's edge: raised in whoever waits
             for future in (self._ready, self._ended):
                 if not future.done():
@@ -261,7 +292,8 @@ class Server:
         """Wait for the end and return the run; raise its error, or TimeoutError."""
         self._ended.result(timeout_s)
         assert self.folder is not None
-        return open_run(self.folder)
+        assert self._shown is not None
+        return self._shown.shown(open_run(self.folder))
 
     async def wait_async(self) -> Run:
         """`wait`, with the event loop free meanwhile."""
@@ -319,7 +351,9 @@ def join(
     bundles whose code may run here. It trains on ``device``: "cpu", "cuda", "mps" or
     "auto", in ``precision``: "fp32" or "bf16".
     """
+    connected: Future[rpc.Connection] = Future()
     anywhere(
+        partial(_close, connected),
         joining.join,
         address,
         name=name,
@@ -332,7 +366,13 @@ def join(
         device=device,
         precision=precision,
         threads=threads,
+        joined=lambda name, connection: connected.set_result(connection),
     )
+
+
+def _close(connected: "Future[rpc.Connection]") -> None:
+    """End a learner, now or once it has connected."""
+    connected.add_done_callback(lambda future: future.result().close())
 
 
 async def join_async(
@@ -369,7 +409,7 @@ async def join_async(
     try:
         await work
     except asyncio.CancelledError:
-        connected.add_done_callback(lambda future: future.result().close())
+        _close(connected)
         raise
 
 

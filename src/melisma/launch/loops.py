@@ -15,16 +15,25 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def blocking(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a loop of its own, and return its result."""
-    return anywhere(asyncio.run, work)
+def blocking(work: Coroutine[Any, Any, T], stop: Callable[[], None]) -> T:
+    """Run a coroutine to its end on a loop of its own, and return its result.
+
+    ``stop`` is called as `anywhere` does.
+    """
+    return anywhere(stop, asyncio.run, work)
 
 
-def anywhere(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+def anywhere(
+    stop: Callable[[], None],
+    function: Callable[P, T],
+    *args: P.args,
+    **options: P.kwargs,
+) -> T:
     """Call a function that runs a loop of its own.
 
     A thread can run one loop at a time, so where one runs already the function is
-    called in a thread of its own.
+    called in a thread of its own. There it does not see Ctrl-C, which interrupts the
+    caller: so ``stop`` is called then, which is to end it soon.
     """
     try:
         asyncio.get_running_loop()
@@ -32,7 +41,11 @@ def anywhere(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         return function(*args, **options)
     work = partial(contextvars.copy_context().run, partial(function, *args, **options))
     with ThreadPoolExecutor(1, thread_name_prefix="melisma") as threads:
-        return threads.submit(work).result()
+        try:
+            return threads.submit(work).result()
+        except KeyboardInterrupt:
+            stop()
+            raise
 
 
 @contextmanager

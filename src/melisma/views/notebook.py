@@ -6,7 +6,9 @@ Whoever shows a run again sees what has happened since: nothing is kept of it he
 import math
 from collections.abc import Mapping
 from html import escape
+from pathlib import Path
 
+from melisma.jobs.schema import Job, tasks_of
 from melisma.views import scores
 from melisma.views.history import History
 
@@ -14,9 +16,20 @@ from melisma.views.history import History
 CYCLES, WIDTH, HEIGHT = 5, 320, 80
 
 
-def html(title: str, facts: str, histories: Mapping[str, History]) -> str:
+def html(
+    job: Job,
+    folder: Path | None,
+    state: str,
+    histories: Mapping[str, History],
+    note: str = "",
+) -> str:
     """Return a run as HTML without scripts: a part for the history of each task."""
-    parts = [f"<p><b>{escape(title)}</b> {escape(facts)}</p>"]
+    done = sum(len(history.loss) for history in histories.values())
+    cycles = sum(task.cycles for task in tasks_of(job))
+    where = "in memory" if folder is None else str(folder)
+    facts = f"by {job.scheme}, {state}, {done} of {cycles} cycles, {where}"
+    parts = [f"<p><b>{escape(job.name)}</b> {escape(facts)}</p>"]
+    parts += [f"<p>{escape(note)}</p>"] if note else []
     for name, history in histories.items():
         if len(histories) > 1:
             parts.append(f"<p><b>{escape(name)}</b></p>")
