@@ -15,7 +15,9 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def blocking(work: Coroutine[Any, Any, T], stop: Callable[[], None]) -> T:
+def blocking(
+    work: Coroutine[Any, Any, T], stop: Callable[[], None] = lambda: None
+) -> T:
     """Run a coroutine to its end on a loop of its own, and return its result.
 
     ``stop`` is called as `anywhere` does.
