@@ -187,11 +187,13 @@ def test_two_runs_in_one_cell_are_two_outputs(kernel: Kernel) -> None:
 @pytest.mark.slow
 def test_a_run_that_fails_ends_with_what_there_is(kernel: Kernel) -> None:
     messages = kernel.run(
+        "from melisma.schemes import find\n"
+        "calls = []\n"
         "def fails(problem):\n"
-        "    if (fails.calls := fails.calls + 1) > 3:\n"
+        "    calls.append(problem)\n"
+        "    if len(calls) > 3:\n"
         "        raise mel.InfeasibleError('no more')\n"
-        "    return mel.SCHEMES['csa'](problem)\n"
-        "fails.calls = 0\n"
+        "    return find('csa')(problem)\n"
         "mel.simulate(job(scheme=fails, noise=0.1), runs=None)"
     )
     assert "error" in kinds(messages)
@@ -221,6 +223,40 @@ def test_an_interrupted_run_says_where_it_ended_and_can_be_resumed(
     first, *_, last = the_output(resumed)
     assert f"running, {done} of 100000 cycles" in first
     assert int(re.findall(r"cut short, (\d+) of", last)[0]) > done
+
+
+@pytest.mark.slow
+def test_an_interrupted_comparison_ends_with_the_cycle_under_way(
+    kernel: Kernel,
+) -> None:
+    cell = kernel.start(
+        "mel.compare(job(cycles=100_000), ['csa', 'eta'], seeds=1,\n"
+        "    begin=lambda cycles: lambda: print('done'))"
+    )
+    kernel.messages(lambda message: "done" in words([message], "stdout"))
+    kernel.manager.interrupt_kernel()
+    ended = kernel.messages(lambda message: is_end(message, cell))
+    assert "error" in kinds(ended)
+
+
+@pytest.mark.slow
+def test_an_interrupted_learner_leaves(kernel: Kernel) -> None:
+    kernel.run(
+        "server = mel.serve(job(), learners=2, watch=print).__enter__()\n"
+        "import threading\n"
+        "def says():\n"
+        "    while not server._control.gathering.learners:\n"
+        "        pass\n"
+        "    print('here')"
+    )
+    cell = kernel.start(
+        "threading.Thread(target=says).start()\nmel.join(server.invite(), name='pi')"
+    )
+    kernel.messages(lambda message: "here" in words([message], "stdout"))
+    kernel.manager.interrupt_kernel()
+    ended = kernel.messages(lambda message: is_end(message, cell))
+    assert "error" in kinds(ended)
+    kernel.run("server.__exit__(None, None, None)")
 
 
 @pytest.mark.slow
@@ -260,15 +296,18 @@ def test_a_notebook_that_is_saved_has_the_last_state(tmp_path: Path) -> None:
     assert "finished, 60 of 60 cycles" in output["data"]["text/html"]
 
 
+#: What a process does in which nothing is shown.
 QUICK = "mel.simulate(mel.Job(cycles=2, samples=400, deadline='0.3 s'), runs=None)"
 
 
+@pytest.mark.slow
 def test_a_plain_process_prints_nothing_and_loads_no_ipython() -> None:
     code = f"import sys, melisma as mel; {QUICK}; print('IPython' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
+@pytest.mark.slow
 def test_an_ipython_in_a_terminal_prints_a_run_as_text(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "IPython", "--ipython-dir", str(tmp_path)]
     words += [
