@@ -70,6 +70,12 @@ def is_over(message: Message) -> bool:
     return bool(re.search(r"finished|cut short|failed", html(message)))
 
 
+def cycles(message: Message) -> int:
+    """Return how many cycles of a run that is under way a message shows."""
+    found = re.findall(r"running, (\d+) of", html(message))
+    return int(found[0]) if found else 0
+
+
 def outputs(messages: list[Message]) -> dict[str, list[Message]]:
     """Return what was displayed, by display id; each is begun once."""
     found: dict[str, list[Message]] = {}
@@ -208,7 +214,7 @@ def test_an_interrupted_run_says_where_it_ended_and_can_be_resumed(
     kernel: Kernel,
 ) -> None:
     cell = kernel.start("mel.simulate(job(name='long', cycles=100_000))")
-    begun = kernel.messages(lambda m: "running, 2" in html(m))
+    begun = kernel.messages(lambda message: cycles(message) >= 2)
     kernel.manager.interrupt_kernel()
     messages = begun + kernel.messages(lambda message: is_end(message, cell))
     assert "error" in kinds(messages)
@@ -217,12 +223,21 @@ def test_an_interrupted_run_says_where_it_ended_and_can_be_resumed(
     assert f"<td>{done}</td>" in last
 
     cell = kernel.start("mel.resume('runs/long')")
-    resumed = kernel.messages(lambda m: f"running, {done + 2}" in html(m))
+    resumed = kernel.messages(lambda message: cycles(message) > done)
     kernel.manager.interrupt_kernel()
     resumed += kernel.messages(lambda message: is_end(message, cell))
     first, *_, last = the_output(resumed)
     assert f"running, {done} of 100000 cycles" in first
     assert int(re.findall(r"cut short, (\d+) of", last)[0]) > done
+
+
+@pytest.mark.slow
+def test_a_run_that_is_awaited_is_interrupted_likewise(kernel: Kernel) -> None:
+    kernel.start("await mel.simulate_async(job(name='awaited', cycles=100_000))")
+    begun = kernel.messages(lambda message: cycles(message) >= 2)
+    kernel.manager.interrupt_kernel()
+    last = the_output(begun + kernel.messages(is_over))[-1]
+    assert re.search(r"cut short, \d+ of 100000 cycles, runs/awaited", last)
 
 
 @pytest.mark.slow

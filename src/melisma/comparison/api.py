@@ -1,6 +1,5 @@
 """`melisma.compare`: the comparison for scripts, notebooks and the command line."""
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -19,7 +18,7 @@ from melisma.jobs.families import family_of
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job
 from melisma.launch.api import RUNS, job_of
-from melisma.launch.loops import anywhere
+from melisma.launch.loops import anywhere, in_thread
 from melisma.runs.store import run_folder
 from melisma.schemes import name_of
 
@@ -78,5 +77,11 @@ async def compare_async(
     schemes: Sequence[Any] | None = None,
     **options: Any,
 ) -> Comparison:
-    """Run `compare` in a thread, so that the event loop stays free."""
-    return await asyncio.to_thread(partial(compare, job, schemes, **options))
+    """Run `compare` in a thread, so that the event loop stays free.
+
+    When its task is cancelled, it ends with the cycle that is under way.
+    """
+    stopped = threading.Event()
+    begin = _until(stopped, options.pop("begin", lambda cycles: lambda: None))
+    work = partial(compare, job, schemes, begin=begin, **options)
+    return await in_thread(work, stopped.set)

@@ -10,7 +10,6 @@ Each works inside a running event loop too, and has an ``_async`` variant that l
 the loop free meanwhile.
 """
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -23,7 +22,7 @@ from melisma.jobs.files import load
 from melisma.jobs.schema import Job
 from melisma.launch import joining, local
 from melisma.launch.bundling import kept, packed
-from melisma.launch.loops import anywhere
+from melisma.launch.loops import anywhere, in_thread
 from melisma.launch.serve import learners_of
 from melisma.launch.server import Server
 from melisma.launch.showing import Shown
@@ -271,7 +270,7 @@ async def join_async(
 ) -> None:
     """`join`, with the event loop free meanwhile; cancelled, it disconnects."""
     connected: Future[rpc.Connection] = Future()
-    work = asyncio.to_thread(
+    work = partial(
         joining.join,
         address,
         name=name,
@@ -286,14 +285,10 @@ async def join_async(
         threads=threads,
         joined=lambda name, connection: connected.set_result(connection),
     )
-    try:
-        await work
-    except asyncio.CancelledError:
-        _close(connected)
-        raise
+    await in_thread(work, partial(_close, connected))
 
 
-def in_thread(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+def with_loop_free(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Return an async variant of a function, which runs it in a thread.
 
     When its task is cancelled, the run stops after the cycle that is under way.
@@ -303,18 +298,13 @@ def in_thread(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
         control = options.setdefault("control", Control())
         if not isinstance(control, Control):
             raise TypeError(f"control is a {type(control).__name__}: give a Control")
-        work = asyncio.to_thread(partial(function, *args, **options))
-        try:
-            return await work
-        except asyncio.CancelledError:
-            control.stop()
-            raise
+        return await in_thread(partial(function, *args, **options), control.stop)
 
     variant.__name__ = f"{function.__name__}_async"
     variant.__doc__ = f"`{function.__name__}`, with the event loop free meanwhile."
     return variant
 
 
-simulate_async = in_thread(simulate)
-run_async = in_thread(run)
-resume_async = in_thread(resume)
+simulate_async = with_loop_free(simulate)
+run_async = with_loop_free(run)
+resume_async = with_loop_free(resume)

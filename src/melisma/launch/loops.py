@@ -14,6 +14,9 @@ from typing import Any, ParamSpec, TypeVar
 T = TypeVar("T")
 P = ParamSpec("P")
 
+#: Longest sleep of a loop that waits for a thread.
+AWAKE_S = 0.5
+
 
 def blocking(
     work: Coroutine[Any, Any, T], stop: Callable[[], None] = lambda: None
@@ -48,6 +51,32 @@ def anywhere(
         except KeyboardInterrupt:
             stop()
             raise
+
+
+async def in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
+    """Call a function in a thread, and return its result.
+
+    When the task is cancelled ``stop`` is called, which is to end the function soon.
+    """
+    run = contextvars.copy_context().run
+    future = asyncio.get_running_loop().run_in_executor(None, run, work)
+    try:
+        return await awake(future)
+    except asyncio.CancelledError:
+        future.cancel()
+        stop()
+        raise
+
+
+async def awake(future: "asyncio.Future[T]") -> T:
+    """Await a future; the loop wakes meanwhile, and the future is never cancelled.
+
+    A notebook's kernel that is interrupted cancels what a cell awaits, but does not
+    wake the loop for it.
+    """
+    while not future.done():
+        await asyncio.wait([future], timeout=AWAKE_S)
+    return future.result()
 
 
 @contextmanager

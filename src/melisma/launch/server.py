@@ -13,6 +13,7 @@ from melisma.algorithms.control import Control
 from melisma.browser.phones import Phones
 from melisma.bundles.bundle import Bundle
 from melisma.jobs.schema import Job
+from melisma.launch.loops import awake
 from melisma.launch.serve import orchestrate
 from melisma.launch.showing import Shown
 from melisma.runs.records import Record
@@ -107,7 +108,7 @@ class Server:
 
     async def wait_async(self) -> Run:
         """`wait`, with the event loop free meanwhile."""
-        await asyncio.wrap_future(self._ended)
+        await awake(asyncio.wrap_future(self._ended))
         return self.wait()
 
     def stop(self) -> None:
