@@ -233,10 +233,15 @@ def test_an_interrupted_run_says_where_it_ended_and_can_be_resumed(
 
 @pytest.mark.slow
 def test_a_run_that_is_awaited_is_interrupted_likewise(kernel: Kernel) -> None:
-    kernel.start("await mel.simulate_async(job(name='awaited', cycles=100_000))")
-    begun = kernel.messages(lambda message: cycles(message) >= 2)
+    code = "await mel.simulate_async(job(name='awaited', cycles=100_000))"
+    cell = kernel.start(code)
+    messages = kernel.messages(lambda message: cycles(message) >= 2)
     kernel.manager.interrupt_kernel()
-    last = the_output(begun + kernel.messages(is_over))[-1]
+    messages += kernel.messages(lambda message: is_end(message, cell))
+    if not is_over(outputs(messages).popitem()[1][-1]):  # its thread ends by itself
+        messages += kernel.messages(is_over)
+    assert "error" in kinds(messages)
+    last = the_output(messages)[-1]
     assert re.search(r"cut short, \d+ of 100000 cycles, runs/awaited", last)
 
 
