@@ -55,11 +55,8 @@ class Kernel:
 
 
 def is_end(message: Message, cell: str) -> bool:
-    return (
-        message["msg_type"] == "status"
-        and message["content"]["execution_state"] == "idle"
-        and message["parent_header"]["msg_id"] == cell
-    )
+    is_idle = message["content"].get("execution_state") == "idle"
+    return is_idle and bool(message["parent_header"]["msg_id"] == cell)
 
 
 def html(message: Message) -> str:

@@ -102,7 +102,7 @@ def run(
 
     Each throttles itself to the rate and bandwidth that the job gives it, and trains on
     ``device`` in ``precision``, as those that `join`. ``show`` is called with the
-    dashboard's link.
+    dashboard's link; ``watch`` is as in `simulate`.
     """
     job = job_of(job, local.DEMO)
     hardware = Hardware(device=device, precision=Precision(precision))
@@ -133,7 +133,7 @@ def resume(
     """Go on with a simulated or local run that was cut short, from its checkpoint.
 
     ConfigError if its learners are other machines: those join, so `serve` it again with
-    ``folder=``.
+    ``folder=``. ``watch`` is as in `simulate`.
     """
     start = started(Path(folder).expanduser())  # before its job is believed
     run = open_run(folder)
@@ -193,7 +193,7 @@ def serve(
     folder in ``runs``, or resumed in the ``folder`` of one that was cut short. Without
     ``learners``, a new run waits for one, and one that is resumed for as many as at its
     start. With ``bundle``, learners that trust it are sent the source of the job's own
-    modules; a run that was started so goes on so.
+    modules; a run that was started so goes on so. ``watch`` is as in `simulate`.
     """
     if folder is not None:
         learners = learners or learners_of(started(Path(folder)))

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from melisma.algorithms.control import Control
+from melisma.algorithms.control import Control, Intent
 from melisma.errors import MelismaError
 from melisma.jobs.schema import Job, tasks_of
 from melisma.runs.records import (
@@ -33,7 +33,7 @@ FAILED = "failed"
 class Shown:
     """While it is entered, a notebook shows a run; its ``watch`` takes the records.
 
-    Whoever watches the run himself shows it himself, so it is his ``watch`` then. It is
+    Whoever watches the run himself shows it himself: then it is his ``watch``. It is
     `ignore` where there is no notebook. ``past`` returns the records of a run that is
     resumed.
     """
@@ -97,6 +97,8 @@ class Shown:
 
     def _note(self) -> str:
         """Say what a run waits for."""
+        if self._control.intent == Intent.PAUSED:
+            return "paused"
         gathering = self._control.gathering
         return gathering.line() if gathering and gathering.waiting else self._waits
 

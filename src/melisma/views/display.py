@@ -66,8 +66,9 @@ class Output:
     def _update(self) -> None:
         pause_s, is_last = PAUSE_S, False
         while not is_last:
-            is_last = self._closed.wait(pause_s) or self._over()
+            is_closed = self._closed.wait(pause_s)
             began_s = time.monotonic()
+            is_last = is_closed or self._over()
             self._draw()
             pause_s = max(PAUSE_S, (time.monotonic() - began_s) / SHARE)
 
