@@ -70,7 +70,6 @@ def _chart(history: History) -> str:
     ]
     if len(points) < 2:
         return ""
-    points = points[:: -(1 + len(points) // WIDTH)][::-1]  # a point for each pixel
     times, values = zip(*points, strict=True)
     low, high = min(values), max(values)
     span_s, span = (times[-1] - times[0]) or 1.0, (high - low) or 1.0
@@ -84,7 +83,7 @@ def _chart(history: History) -> str:
     line = " ".join(
         f"{left + (right - left) * (t - times[0]) / span_s:.1f},"
         f"{TOP + (floor - TOP) * (high - value) / span:.1f}"
-        for t, value in points
+        for t, value in points[:: -(1 + len(points) // WIDTH)][::-1]  # one a pixel
     )
     first, last = scores.cell(kind, values[0]), scores.cell(kind, values[-1])
     label = f"{scores.title(kind)} from {first} to {last} in {times[-1]:,.1f} s"
