@@ -4,6 +4,7 @@ import asyncio
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,38 @@ def test_a_cancelled_simulation_stops_after_its_cycle(tmp_path: Path) -> None:
     asyncio.run(cell())
     run = mel.open(tmp_path / "demo")
     assert len(run.history.metric) < 10_000
+
+
+def test_a_cancelled_comparison_stops_after_its_cycle(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    async def cell() -> None:
+        job = mel.Job(cycles=10_000, samples=400)
+        options: dict[str, Any] = {"seeds": 1, "runs": tmp_path}
+        options["begin"] = lambda cycles: begun.set
+        work = asyncio.create_task(mel.compare_async(job, ["csa", "eta"], **options))
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    asyncio.run(cell())  # ends: it waits for its threads
+
+
+def test_who_gives_up_waiting_for_a_server_does_not_spoil_its_end(
+    tmp_path: Path,
+) -> None:
+    async def cell() -> None:
+        async with mel.serve(job_of(**QUICK), runs=tmp_path) as server:
+            waiting = asyncio.create_task(server.wait_async())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        assert not (await server.wait_async()).history.metric
+
+    asyncio.run(cell())
 
 
 @pytest.mark.slow

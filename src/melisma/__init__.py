@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from melisma.jobs.files import load
     from melisma.jobs.schema import Job
     from melisma.launch.api import (
-        Server,
         join,
         join_async,
         resume,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         simulate,
         simulate_async,
     )
+    from melisma.launch.server import Server
     from melisma.learning.metrics import Metric
     from melisma.learning.task import Task, task
     from melisma.runs.records import (
@@ -135,8 +135,9 @@ offer(
     errors="ConfigError DataError InfeasibleError MelismaError RpcError TrainingError",
     jobs__files="load",
     jobs__schema="Job",
-    launch__api="Server join join_async resume resume_async run run_async "
+    launch__api="join join_async resume resume_async run run_async "
     "serve simulate simulate_async",
+    launch__server="Server",
     learning__metrics="Metric",
     learning__task="Task task",
     runs__records="Aggregated Allocated Carried Checked Downloaded Dropped Evaluated "

@@ -1,7 +1,7 @@
 """`melisma.compare`: the comparison for scripts, notebooks and the command line."""
 
-import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from melisma.jobs.families import family_of
 from melisma.jobs.files import dump
 from melisma.jobs.schema import Job
 from melisma.launch.api import RUNS, job_of
-from melisma.launch.loops import anywhere
+from melisma.launch.loops import anywhere, in_thread
 from melisma.runs.store import run_folder
 from melisma.schemes import name_of
 
@@ -46,10 +46,30 @@ def compare(
         raise ConfigError(f"schemes {', '.join(names)}: give different ones")
     new = run_folder(Path(runs), f"{given.name}-compared")
     with nullcontext(Path(folder)) if folder else new as own:
-        comparison = anywhere(run_all, given, names, seeds, own, engine, begin)
+        stopped = threading.Event()
+        begin = _until(stopped, begin)
+        comparison = anywhere(
+            stopped.set, run_all, given, names, seeds, own, engine, begin
+        )
         comparison = msgspec.structs.replace(comparison, folder=str(own))
         report.write(comparison, dump(given), own)
     return comparison
+
+
+def _until(stopped: threading.Event, begin: Begin) -> Begin:
+    """Return what ends a comparison with the cycle that is under way."""
+
+    def begun(cycles: int) -> Callable[[], None]:
+        tick = begin(cycles)
+
+        def until() -> None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
+            tick()
+
+        return until
+
+    return begun
 
 
 async def compare_async(
@@ -57,5 +77,11 @@ async def compare_async(
     schemes: Sequence[Any] | None = None,
     **options: Any,
 ) -> Comparison:
-    """Run `compare` in a thread, so that the event loop stays free."""
-    return await asyncio.to_thread(partial(compare, job, schemes, **options))
+    """Run `compare` in a thread, so that the event loop stays free.
+
+    When its task is cancelled, it ends with the cycle that is under way.
+    """
+    stopped = threading.Event()
+    begin = _until(stopped, options.pop("begin", lambda cycles: lambda: None))
+    work = partial(compare, job, schemes, begin=begin, **options)
+    return await in_thread(work, stopped.set)

@@ -10,32 +10,27 @@ Each works inside a running event loop too, and has an ``_async`` variant that l
 the loop free meanwhile.
 """
 
-import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from melisma.algorithms.control import Control
-from melisma.browser.phones import Phones
-from melisma.bundles.bundle import Bundle
 from melisma.errors import ConfigError, DataError
 from melisma.jobs.files import load
 from melisma.jobs.schema import Job
 from melisma.launch import joining, local
 from melisma.launch.bundling import kept, packed
-from melisma.launch.loops import anywhere
-from melisma.launch.serve import learners_of, orchestrate
+from melisma.launch.loops import anywhere, in_thread
+from melisma.launch.serve import learners_of
+from melisma.launch.server import Server
+from melisma.launch.showing import Shown
 from melisma.launch.simulate import SIMULATION, build
 from melisma.learning.settings import HERE, Hardware, Precision
 from melisma.runs.files import CONFIG
-from melisma.runs.records import Record
 from melisma.runs.start import started
-from melisma.runs.store import RunWriter, Watch, ignore, run_folder
+from melisma.runs.store import RunWriter, Watch, run_folder
 from melisma.views.run import Run
 from melisma.views.run import open as open_run
 
@@ -63,23 +58,28 @@ def simulate(
     device: str = HERE.device,
     precision: str = Precision.FP32,
     threads: int = 1,
-    watch: Watch = ignore,
+    watch: Watch | None = None,
     control: Control | None = None,
 ) -> Run:
     """Train on simulated learners: time is virtual, gradients are real.
 
     ``job`` is a job of any family, a job file, or None for the demo. The run is written
     to a new folder in ``runs``, or kept in memory for None. ``watch`` is called with
-    every record as it is written.
+    every record as it is written; without one, a notebook shows the run as it goes.
     """
     hardware = Hardware(threads=threads, device=device, precision=Precision(precision))
     simulation = build(job_of(job), hardware)
+    control = control or Control()
     if runs is None:
-        written = simulation.train(None, watch, control)
-        return _in_memory(simulation.job, written)
-    with run_folder(Path(runs), simulation.job.name) as folder:
-        simulation.train(folder, watch, control)
-    return open_run(folder)
+        with Shown(simulation.job, None, watch, control) as shown:
+            written = simulation.train(None, shown.watch, control)
+        return shown.shown(_in_memory(simulation.job, written))
+    with (
+        run_folder(Path(runs), simulation.job.name) as folder,
+        Shown(simulation.job, folder, watch, control) as shown,
+    ):
+        simulation.train(folder, shown.watch, control)
+    return shown.shown(open_run(folder))
 
 
 def _in_memory(job: Job, written: dict[str, RunWriter]) -> Run:
@@ -94,7 +94,7 @@ def run(
     runs: Path | str = RUNS,
     device: str = HERE.device,
     precision: str = Precision.FP32,
-    watch: Watch = ignore,
+    watch: Watch | None = None,
     show: Callable[[str], None] = lambda link: None,
     control: Control | None = None,
 ) -> Run:
@@ -102,56 +102,66 @@ def run(
 
     Each throttles itself to the rate and bandwidth that the job gives it, and trains on
     ``device`` in ``precision``, as those that `join`. ``show`` is called with the
-    dashboard's link.
+    dashboard's link; ``watch`` is as in `simulate`.
     """
     job = job_of(job, local.DEMO)
     hardware = Hardware(device=device, precision=Precision(precision))
-    with run_folder(Path(runs), job.name) as folder:
+    control = control or Control()
+    with (
+        run_folder(Path(runs), job.name) as folder,
+        Shown(job, folder, watch, control) as shown,
+    ):
         anywhere(
+            control.stop,
             local.run_locally,
             *(job, folder),
             hardware=hardware,
-            watch=watch,
+            watch=shown.watch,
             show=show,
             control=control,
         )
-    return open_run(folder)
+    return shown.shown(open_run(folder))
 
 
 def resume(
     folder: Path | str,
     *,
-    watch: Watch = ignore,
+    watch: Watch | None = None,
     show: Callable[[str], None] = lambda link: None,
     control: Control | None = None,
 ) -> Run:
     """Go on with a simulated or local run that was cut short, from its checkpoint.
 
     ConfigError if its learners are other machines: those join, so `serve` it again with
-    ``folder=``.
+    ``folder=``. ``watch`` is as in `simulate`.
     """
     start = started(Path(folder).expanduser())  # before its job is believed
     run = open_run(folder)
     assert run.folder is not None
+    control = control or Control()
+    shown = Shown(run.job, run.folder, watch, control, lambda: run.progress)
     match start.get("engine"):
         case engine if engine == SIMULATION:
             simulation = build(run.job, hardware_of(start))
-            simulation.train(run.folder, watch, control)
+            with shown:
+                simulation.train(run.folder, shown.watch, control)
         case engine if engine == local.LOCAL:
-            anywhere(
-                local.run_locally,
-                *(run.job, run.folder),
-                hardware=hardware_of(start),
-                watch=watch,
-                show=show,
-                control=control,
-            )
+            with shown:
+                anywhere(
+                    control.stop,
+                    local.run_locally,
+                    *(run.job, run.folder),
+                    hardware=hardware_of(start),
+                    watch=shown.watch,
+                    show=show,
+                    control=control,
+                )
         case engine:
             raise ConfigError(
                 f"{folder} was started by {engine or 'an earlier version'}, and its "
                 f"learners have to join again: mel.serve(folder={str(folder)!r})"
             )
-    return open_run(run.folder)
+    return shown.shown(open_run(run.folder))
 
 
 def hardware_of(start: dict[str, Any]) -> Hardware:
@@ -174,16 +184,16 @@ def serve(
     learners: int | None = None,
     runs: Path | str = RUNS,
     folder: Path | str | None = None,
-    watch: Watch = ignore,
+    watch: Watch | None = None,
     bundle: bool = False,
-) -> "Server":
+) -> Server:
     """Return an orchestrator that trains once ``learners`` learners have joined.
 
     ``host`` "0.0.0.0" lets other machines join, over TLS. The run is written to a new
     folder in ``runs``, or resumed in the ``folder`` of one that was cut short. Without
     ``learners``, a new run waits for one, and one that is resumed for as many as at its
     start. With ``bundle``, learners that trust it are sent the source of the job's own
-    modules; a run that was started so goes on so.
+    modules; a run that was started so goes on so. ``watch`` is as in `simulate`.
     """
     if folder is not None:
         learners = learners or learners_of(started(Path(folder)))
@@ -195,105 +205,6 @@ def serve(
     code = packed(job, file) if bundle else None
     new = run_folder(Path(runs), job.name)
     return Server(job, new, host, port, learners or 1, watch, code)
-
-
-class Server:
-    """An orchestrator in a thread of its own, started by ``with``.
-
-    Leaving the block stops the run after the cycle that is under way.
-    """
-
-    def __init__(
-        self,
-        job: Job,
-        folder: Any,  # a path, or a context manager that makes one
-        host: str,
-        port: int,
-        learners: int,
-        watch: Watch,
-        bundle: Bundle | None = None,
-    ) -> None:
-        self.job, self.dashboard, self.bundle = job, "", bundle
-        self.folder = folder if isinstance(folder, Path) else None
-        self._new = None if isinstance(folder, Path) else folder
-        self._options: dict[str, Any] = {"host": host, "port": port, "watch": watch}
-        self._options |= {"learners": learners, "bundle": bundle}
-        self._control, self._open, self.phones = Control(), ExitStack(), Phones()
-        self._ready: Future[rpc.Server] = Future()
-        self._ended: Future[list[Record]] = Future()
-
-    def __enter__(self) -> Self:
-        if self._new is not None:
-            self.folder = self._open.enter_context(self._new)
-        thread = threading.Thread(target=self._serve, name="orchestrator", daemon=True)
-        thread.start()
-        self._ready.result()
-        return self
-
-    def _serve(self) -> None:
-        try:
-            records = orchestrate(
-                self.job,
-                self.folder or Path(),
-                ready=self._ready.set_result,
-                show=self._show,
-                control=self._control,
-                phones=self.phones,
-                say=lambda text: None,
-                **self._options,
-            )
-        except BaseException as error:  # a thread's edge: raised in whoever waits
-            for future in (self._ready, self._ended):
-                if not future.done():
-                    future.set_exception(error)
-        else:
-            self._ended.set_result(records)
-
-    def _show(self, link: str) -> None:
-        self.dashboard = link
-
-    def invite(self, name: str | None = None) -> str:
-        """Return a join string: for one name, or the one that any learner may use."""
-        server = self._ready.result()
-        return server.join_string() if name is None else server.invite(name)
-
-    def wait(self, timeout_s: float | None = None) -> Run:
-        """Wait for the end and return the run; raise its error, or TimeoutError."""
-        self._ended.result(timeout_s)
-        assert self.folder is not None
-        return open_run(self.folder)
-
-    async def wait_async(self) -> Run:
-        """`wait`, with the event loop free meanwhile."""
-        await asyncio.wrap_future(self._ended)
-        return self.wait()
-
-    def stop(self) -> None:
-        """Begin no more cycles."""
-        self._control.stop()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-        with self._open:
-            failed = self._ended.exception()
-        if failed and error is None:
-            raise failed
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.__enter__)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await asyncio.to_thread(self.__exit__, kind, error, traceback)
 
 
 def join(
@@ -319,7 +230,9 @@ def join(
     bundles whose code may run here. It trains on ``device``: "cpu", "cuda", "mps" or
     "auto", in ``precision``: "fp32" or "bf16".
     """
+    connected: Future[rpc.Connection] = Future()
     anywhere(
+        partial(_close, connected),
         joining.join,
         address,
         name=name,
@@ -332,7 +245,13 @@ def join(
         device=device,
         precision=precision,
         threads=threads,
+        joined=lambda name, connection: connected.set_result(connection),
     )
+
+
+def _close(connected: "Future[rpc.Connection]") -> None:
+    """End a learner, now or once it has connected."""
+    connected.add_done_callback(lambda future: future.result().close())
 
 
 async def join_async(
@@ -351,7 +270,7 @@ async def join_async(
 ) -> None:
     """`join`, with the event loop free meanwhile; cancelled, it disconnects."""
     connected: Future[rpc.Connection] = Future()
-    work = asyncio.to_thread(
+    work = partial(
         joining.join,
         address,
         name=name,
@@ -366,14 +285,10 @@ async def join_async(
         threads=threads,
         joined=lambda name, connection: connected.set_result(connection),
     )
-    try:
-        await work
-    except asyncio.CancelledError:
-        connected.add_done_callback(lambda future: future.result().close())
-        raise
+    await in_thread(work, partial(_close, connected))
 
 
-def in_thread(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+def with_loop_free(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Return an async variant of a function, which runs it in a thread.
 
     When its task is cancelled, the run stops after the cycle that is under way.
@@ -383,18 +298,13 @@ def in_thread(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
         control = options.setdefault("control", Control())
         if not isinstance(control, Control):
             raise TypeError(f"control is a {type(control).__name__}: give a Control")
-        work = asyncio.to_thread(partial(function, *args, **options))
-        try:
-            return await work
-        except asyncio.CancelledError:
-            control.stop()
-            raise
+        return await in_thread(partial(function, *args, **options), control.stop)
 
     variant.__name__ = f"{function.__name__}_async"
     variant.__doc__ = f"`{function.__name__}`, with the event loop free meanwhile."
     return variant
 
 
-simulate_async = in_thread(simulate)
-run_async = in_thread(run)
-resume_async = in_thread(resume)
+simulate_async = with_loop_free(simulate)
+run_async = with_loop_free(run)
+resume_async = with_loop_free(resume)

@@ -14,17 +14,31 @@ from typing import Any, ParamSpec, TypeVar
 T = TypeVar("T")
 P = ParamSpec("P")
 
-
-def blocking(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a loop of its own, and return its result."""
-    return anywhere(asyncio.run, work)
+#: Longest sleep of a loop that waits for a thread.
+AWAKE_S = 0.5
 
 
-def anywhere(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+def blocking(
+    work: Coroutine[Any, Any, T], stop: Callable[[], None] = lambda: None
+) -> T:
+    """Run a coroutine to its end on a loop of its own, and return its result.
+
+    ``stop`` is called as `anywhere` does.
+    """
+    return anywhere(stop, asyncio.run, work)
+
+
+def anywhere(
+    stop: Callable[[], None],
+    function: Callable[P, T],
+    *args: P.args,
+    **options: P.kwargs,
+) -> T:
     """Call a function that runs a loop of its own.
 
     A thread can run one loop at a time, so where one runs already the function is
-    called in a thread of its own.
+    called in a thread of its own. There it does not see Ctrl-C, which interrupts the
+    caller: so ``stop`` is called then, which is to end it soon.
     """
     try:
         asyncio.get_running_loop()
@@ -32,7 +46,37 @@ def anywhere(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         return function(*args, **options)
     work = partial(contextvars.copy_context().run, partial(function, *args, **options))
     with ThreadPoolExecutor(1, thread_name_prefix="melisma") as threads:
-        return threads.submit(work).result()
+        try:
+            return threads.submit(work).result()
+        except KeyboardInterrupt:
+            stop()
+            raise
+
+
+async def in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
+    """Call a function in a thread, and return its result.
+
+    When the task is cancelled ``stop`` is called, which is to end the function soon.
+    """
+    run = contextvars.copy_context().run
+    future = asyncio.get_running_loop().run_in_executor(None, run, work)
+    try:
+        return await awake(future)
+    except asyncio.CancelledError:
+        future.cancel()
+        stop()
+        raise
+
+
+async def awake(future: "asyncio.Future[T]") -> T:
+    """Await a future; the loop wakes meanwhile, and the future is never cancelled.
+
+    A notebook's kernel that is interrupted cancels what a cell awaits, but does not
+    wake the loop for it.
+    """
+    while not future.done():
+        await asyncio.wait([future], timeout=AWAKE_S)
+    return future.result()
 
 
 @contextmanager

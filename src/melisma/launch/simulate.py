@@ -68,8 +68,9 @@ class Simulation:
         """
         start = {"engine": SIMULATION, **chosen(self.hardware)}
         writing = opened(self.job, folder, start, watch, seldom=True)
+        control = control or Control()
         with writing as runs, stoppable():
-            blocking(self.built.train(runs, control))
+            blocking(self.built.train(runs, control), control.stop)
         return runs
 
 

@@ -1,27 +1,43 @@
-"""A run as a notebook shows it: its last cycles in a table, its metric as a line.
+"""A run as a notebook shows it: its metric as a line, its last cycles in a table.
 
-Whoever shows a run again sees what has happened since: nothing is kept of it here.
+Both are drawn in the page's own colour, so that they stand on light and dark alike.
 """
 
 import math
 from collections.abc import Mapping
 from html import escape
+from pathlib import Path
 
+from melisma.jobs.schema import Job, tasks_of
 from melisma.views import scores
 from melisma.views.history import History
 
-#: Cycles in the table, the newest last; size of the chart.
-CYCLES, WIDTH, HEIGHT = 5, 320, 80
+#: Cycles in the table, the newest last.
+CYCLES = 5
+#: Size of the chart in pixels, its words included; a digit is about so wide.
+WIDTH, HEIGHT, TOP, BOTTOM, DIGIT = 320, 136, 20, 18, 7
 
 
-def html(title: str, facts: str, histories: Mapping[str, History]) -> str:
+def html(
+    job: Job,
+    folder: Path | None,
+    state: str,
+    histories: Mapping[str, History],
+    note: str = "",
+) -> str:
     """Return a run as HTML without scripts: a part for the history of each task."""
-    parts = [f"<p><b>{escape(title)}</b> {escape(facts)}</p>"]
+    done = sum(len(history.loss) for history in histories.values())
+    cycles = sum(task.cycles for task in tasks_of(job))
+    where = "in memory" if folder is None else str(folder)
+    facts = f"by {job.scheme}, {state}, {done} of {cycles} cycles, {where}"
+    parts = [f"<p><b>{escape(job.name)}</b> {escape(facts)}</p>"]
+    parts += [f"<p>{escape(note)}</p>"] if note else []
+    blocks = []
     for name, history in histories.items():
-        if len(histories) > 1:
-            parts.append(f"<p><b>{escape(name)}</b></p>")
-        parts.append(_chart(history) + _table(history))
-    return f"<div>{''.join(parts)}</div>"
+        title = f"<p><b>{escape(name)}</b></p>" if len(histories) > 1 else ""
+        blocks.append(f"<div>{title}{_chart(history)}{_table(history)}</div>")
+    row = "display: flex; flex-wrap: wrap; gap: 0 2em"
+    return f'<div>{"".join(parts)}<div style="{row}">{"".join(blocks)}</div></div>'
 
 
 def _table(history: History) -> str:
@@ -57,19 +73,36 @@ def _chart(history: History) -> str:
     times, values = zip(*points, strict=True)
     low, high = min(values), max(values)
     span_s, span = (times[-1] - times[0]) or 1.0, (high - low) or 1.0
-    line = " ".join(
-        f"{2 + (WIDTH - 4) * (t - times[0]) / span_s:.1f},"
-        f"{2 + (HEIGHT - 4) * (high - value) / span:.1f}"
-        for t, value in points
-    )
     kind = history.kinds[0]
-    label = (
-        f"{scores.title(kind)} from {scores.cell(kind, values[0])} to "
-        f"{scores.cell(kind, values[-1])} in {times[-1]:,.1f} s"
+    least, most = scores.cell(kind, low), scores.cell(kind, high)
+    left, right, floor = (
+        DIGIT * max(len(least), len(most)) + 8,
+        WIDTH - 4,
+        HEIGHT - BOTTOM,
     )
+    line = " ".join(
+        f"{left + (right - left) * (t - times[0]) / span_s:.1f},"
+        f"{TOP + (floor - TOP) * (high - value) / span:.1f}"
+        for t, value in points[:: -(1 + len(points) // WIDTH)][::-1]  # one a pixel
+    )
+    first, last = scores.cell(kind, values[0]), scores.cell(kind, values[-1])
+    label = f"{scores.title(kind)} from {first} to {last} in {times[-1]:,.1f} s"
+    x, y = line.rpartition(" ")[2].split(",")
     return (
-        f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" '
-        f'aria-label="{escape(label)}"><title>{escape(label)}</title>'
+        f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'role="img" aria-label="{escape(label)}" fill="currentColor" '
+        f'font-size="11"><title>{escape(label)}</title>'
+        + _words(left, 10, scores.axis(kind), "start")
+        + _words(left - 6, TOP + 4, most, "end")
+        + _words(left - 6, floor + 4, least, "end")
+        + _words(left, HEIGHT - 4, f"{times[0]:,.2f} s", "start")
+        + _words(right, HEIGHT - 4, f"{times[-1]:,.2f} s", "end")
+        + f'<path d="M{left} {TOP}H{right}M{left} {floor}H{right}" '
+        'stroke="currentColor" stroke-opacity="0.3"/>'
         f'<polyline points="{line}" fill="none" stroke="currentColor" '
-        'stroke-width="1.5"/></svg>'
+        f'stroke-width="1.5"/><circle cx="{x}" cy="{y}" r="3"/></svg>'
     )
+
+
+def _words(x: float, y: float, words: str, anchor: str) -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{escape(words)}</text>'

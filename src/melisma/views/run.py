@@ -10,11 +10,11 @@ from melisma.jobs.schema import Job, tasks_of
 from melisma.runs import records as rows
 from melisma.runs.files import CONFIG, MODEL, RECORDS
 from melisma.runs.records import Evaluated, Record, Refused, Stopped
-from melisma.views import ledger, notebook
-from melisma.views.document import CUT_SHORT, FINISHED
+from melisma.views import display, ledger, notebook
+from melisma.views.document import CUT_SHORT, FINISHED, RUNNING, folders_of
 from melisma.views.history import History, history
 from melisma.views.ledger import LearnerCycle
-from melisma.views.summary import summary
+from melisma.views.summary import progress, summary
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -36,6 +36,7 @@ class Run:
         models: "Mapping[str, Parameters] | None" = None,
     ) -> None:
         self.job, self.folder = job, folder
+        self.cell = 0  #: of a notebook, which shows this run already; 0: none
         self._records, self._models = list(records), models or {}
 
     @property
@@ -73,6 +74,17 @@ class Run:
             return [r for task in self.tasks.values() for r in task.records]
         path = self.folder / RECORDS
         return rows.read(path) if path.is_file() else []
+
+    @property
+    def progress(self) -> list[Record]:
+        """Return the few records that say how far the run is; in memory, all."""
+        if self.folder is None:
+            return self._records
+        return [
+            r
+            for place in folders_of(self.job, self.folder)
+            for r in progress(place / RECORDS)
+        ]
 
     def events(self, kind: type[Event]) -> list[Event]:
         """Return the records of one kind: ``run.events(mel.Dropped)``."""
@@ -153,10 +165,22 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return the run as a notebook shows it: a table and a chart, as of now."""
-        where = "in memory" if self.folder is None else str(self.folder)
-        facts = f"by {self.job.scheme}, {self.state}, {where}"
-        histories = {name: task.history for name, task in self.tasks.items()}
-        return notebook.html(self.job.name, facts, histories)
+        histories = {name: history(task.progress) for name, task in self.tasks.items()}
+        return notebook.html(self.job, self.folder, self.state, histories)
+
+    def _ipython_display_(self) -> None:
+        """Show a run that is under way in a notebook, up to date until it is over.
+
+        NotImplementedError leaves every other to `_repr_html_` or `repr`.
+        """
+        shell = display.notebook()
+        if shell and shell.execution_count == self.cell:
+            self.cell = 0  # asked again, it is shown again
+        elif shell and self.state == RUNNING:
+            over = lambda: self.state != RUNNING  # noqa: E731
+            display.Output(self._repr_html_, repr(self), over)
+        else:
+            raise NotImplementedError
 
 
 def open(folder: Path | str) -> Run:

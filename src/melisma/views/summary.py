@@ -84,7 +84,7 @@ def _read(
     job: Job, folder: Path, paths: Sequence[Path], size: int, modified: float
 ) -> Summary:
     tasks = tasks_of(job)
-    by_task = [_needed(path) for path in paths]
+    by_task = [progress(path) for path in paths]
     evaluations = [_last_evaluation(rows) for rows in by_task]
     done = [last.cycle if last else 0 for last in evaluations]
     refused = [any(isinstance(r, Refused | Stopped) for r in rows) for rows in by_task]
@@ -115,7 +115,7 @@ def _read(
     )
 
 
-def _needed(path: Path) -> list[Record]:
+def progress(path: Path) -> list[Record]:
     """Read the evaluations, which learners joined, and which tasks ended early."""
     try:
         with path.open("rb") as file:
