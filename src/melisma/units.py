@@ -6,7 +6,7 @@ Each kind is a float in SI units. A bare number is in SI units already.
 import math
 import re
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from melisma.errors import ConfigError
 
@@ -21,9 +21,18 @@ def watts(dbm: float) -> float:
 
 
 class Quantity(float):
-    """A float that knows the units it may be written in."""
+    """A float that knows the units it may be written in.
+
+    A field of a table that is a quantity is given as a number or as text.
+    """
 
     units: ClassVar[Mapping[str, float]]  #: unit → how many SI units it is
+
+    if TYPE_CHECKING:  # a field's two types, as of a descriptor; there is none
+
+        def __get__(self, instance: object, owner: Any) -> Self: ...
+
+        def __set__(self, instance: object, value: float | str) -> None: ...
 
     @classmethod
     def of(cls, written: object) -> "Quantity":

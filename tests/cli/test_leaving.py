@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.launch.chaos.processes import (
@@ -20,6 +21,13 @@ from tests.launch.chaos.processes import (
     thaw,
     until,
 )
+
+from melisma.algorithms.coded import NOT_NEEDED as coded_spared
+from melisma.cli.progress import run_bar
+from melisma.fleets.protocols import NOT_NEEDED as live_spared
+from melisma.fleets.protocols import NOT_THERE
+from melisma.jobs.schema import Job
+from melisma.runs.records import Dropped, Left
 
 PATIENCE_S = 120.0  # guards against hanging; nothing is measured with it
 
@@ -118,6 +126,27 @@ def test_ctrl_c_before_all_is_imported_has_no_traceback(tmp_path: Path) -> None:
         text=True,
     )
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_who_is_lost_is_told_and_who_is_late_or_spared_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    facts: dict[str, Any] = {"time_s": 1.0, "task": "demo", "cycle": 3}
+    with run_bar(Job(), quiet=False) as shown:
+        shown(Left(learner="never", **facts))  # nobody has begun: a simulation
+        shown.gathering.begin()
+        for name, why, late in (
+            ("spared", live_spared, False),
+            ("decoded", coded_spared, False),
+            ("late", NOT_THERE, True),
+            ("gone", "lost: gone ended the session", False),
+        ):
+            shown(Dropped(learner=name, reason=why, late=late, **facts))
+        shown(Left(learner="gone", **facts))
+    assert capsys.readouterr().err.splitlines() == [
+        "cycle 3 goes on without gone: gone ended the session",
+        "gone has left",
+    ]
 
 
 # For real

@@ -59,7 +59,7 @@ def test_a_task_is_trained_by_its_own_loss_and_judged_by_its_own_metrics() -> No
 
     metrics = [mel.Metric(name="worst", of=worst, more_is_better=False), "accuracy"]
     given = task_with(loss=loss, metrics=metrics)
-    job = Job(task=given, cycles=3, deadline=Deadline(0.2))  # type: ignore[arg-type]
+    job = Job(task=given, cycles=3, deadline=Deadline(0.2))
     run = mel.simulate(job, runs=None)
     assert {tuple(names) for names in seen} == {("x", "y")}
     assert list(run.history.metrics) == ["worst", "accuracy"]
@@ -69,7 +69,7 @@ def test_a_task_is_trained_by_its_own_loss_and_judged_by_its_own_metrics() -> No
 
 def test_a_job_changes_how_a_task_is_trained_where_it_says_so() -> None:
     given = task_with(optimiser="AdamW", arguments={"eps": 1e-6}, batch=16)
-    job = Job(task=given, training=TrainingTable(batch=8))  # type: ignore[arg-type]
+    job = Job(task=given, training=TrainingTable(batch=8))
     training = task_of(job).training
     assert (training.optimiser, training.rate, training.batch) == ("AdamW", 0.1, 8)
     assert training.arguments == {"eps": 1e-6}
@@ -94,7 +94,7 @@ def test_no_momentum_is_none_for_every_optimiser() -> None:
     given = task_with(arguments={"momentum": 0.9})
     for said, expected in ((None, 0.9), (0.0, 0.0), (0.5, 0.5)):
         table = TrainingTable(momentum=said)
-        training = task_of(Job(task=given, training=table)).training  # type: ignore[arg-type]
+        training = task_of(Job(task=given, training=table)).training
         assert training.arguments == {"momentum": expected}
 
 
@@ -105,7 +105,7 @@ def test_an_optimiser_of_ones_own_is_what_trains_with_its_arguments() -> None:
 
     def losses(**optimiser: Any) -> list[float]:
         given = task_with(model=lambda: nn.Sequential(linear()), **optimiser)
-        job = Job(task=given, cycles=2, deadline=Deadline(0.2))  # type: ignore[arg-type]
+        job = Job(task=given, cycles=2, deadline=Deadline(0.2))
         return list(mel.simulate(job, runs=None).history.loss)
 
     ours = losses(optimiser=own, arguments={"eps": 0.5})
@@ -116,9 +116,9 @@ def test_an_optimiser_of_ones_own_is_what_trains_with_its_arguments() -> None:
 def test_an_optimiser_that_does_not_take_the_model_is_named() -> None:
     given = task_with(optimiser="Muon")  # of matrices alone
     with pytest.raises(ConfigError, match=r"optimiser 'Muon'.*2D"):
-        task_of(Job(task=given))  # type: ignore[arg-type]
+        task_of(Job(task=given))
     matrix = task_with(optimiser="Muon", model=lambda: nn.Linear(5, 2, bias=False))
-    job = Job(task=matrix, cycles=2, deadline=Deadline(0.2))  # type: ignore[arg-type]
+    job = Job(task=matrix, cycles=2, deadline=Deadline(0.2))
     loss = mel.simulate(job, runs=None).history.loss
     assert loss[1] < loss[0]
 
@@ -126,7 +126,7 @@ def test_an_optimiser_that_does_not_take_the_model_is_named() -> None:
 def test_the_loss_is_no_name_of_another_metric() -> None:
     given = task_with(metrics=[mel.Metric(name="loss", of=fails)])
     with pytest.raises(ConfigError, match="another name"):
-        task_of(Job(task=given))  # type: ignore[arg-type]
+        task_of(Job(task=given))
 
 
 def test_arguments_of_an_optimiser_may_stand_in_its_table() -> None:
@@ -180,7 +180,7 @@ def test_what_is_wrong_is_one_line_before_the_first_cycle(
     changes: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(MelismaError, match=said) as raised:
-        task_of(Job(task=task_with(**changes)))  # type: ignore[arg-type]
+        task_of(Job(task=task_with(**changes)))
     assert isinstance(raised.value, ConfigError | DataError)
     assert "\n" not in str(raised.value)
 
@@ -188,7 +188,7 @@ def test_what_is_wrong_is_one_line_before_the_first_cycle(
 def test_what_a_task_says_is_not_said_again() -> None:
     for changes in ({"model": "ThreeNN"}, {"loss": "mse"}, {"metrics": ("mae",)}):
         with pytest.raises(ConfigError, match=r"leave .* out"):
-            task_of(Job(task=task_with(), **changes))  # type: ignore[arg-type]
+            task_of(Job(task=task_with(), **changes))
 
 
 def test_a_table_is_trained_in_a_jobs_own_words(
@@ -198,7 +198,7 @@ def test_a_table_is_trained_in_a_jobs_own_words(
     rows = [f"{a:.4f},{b:.4f},{2 * a - b:.4f}" for a, b in X[:, :2]]
     Path("table.csv").write_text("\n".join(["a,b,c", *rows]))
     job = Job(
-        model=lambda: nn.Linear(2, 1),  # type: ignore[arg-type]
+        model=lambda: nn.Linear(2, 1),
         loss="mse",
         metrics=("mae", "r2"),
         data=DataTable(train="table.csv", test=0.25),

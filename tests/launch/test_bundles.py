@@ -151,7 +151,7 @@ def test_what_a_script_defines_itself_cannot_be_packed(here: Path) -> None:
 
     mine.__module__, mine.__qualname__ = "__main__", "mine"
     with pytest.raises(ConfigError, match="put it into a module of its own"):
-        packed(mel.Job(task=mine))  # type: ignore[arg-type]
+        packed(mel.Job(task=mine))
 
 
 def test_a_run_keeps_its_bundle_and_goes_on_with_it(

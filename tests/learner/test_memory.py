@@ -52,7 +52,7 @@ class Hopeless(Greedy):
     most = 0
 
 
-GREEDY = str(mel.Job(model=Greedy).model)  # type: ignore[arg-type]
+GREEDY = str(mel.Job(model=Greedy).model)
 SHORT = "out of memory with 20 samples in a batch: [training] batch = 10 would fit"
 
 
@@ -124,7 +124,7 @@ def replace_batch(batch: int) -> Training:
 
 
 def test_a_model_too_large_for_one_sample_is_told_so() -> None:
-    hopeless = str(mel.Job(model=Hopeless).model)  # type: ignore[arg-type]
+    hopeless = str(mel.Job(model=Hopeless).model)
     one = Learner(name="a", allowed=[hopeless])
     one.prepare(replace(SPEC, model=hopeless))
     with pytest.raises(ShortOfMemory, match="with one alone: use a smaller model"):

@@ -130,7 +130,7 @@ class Spy(nn.Module):
 def test_a_learner_benchmarks_itself_in_the_precision_that_it_trains_in(
     tmp_path: Path,
 ) -> None:
-    job = changed(model=mel.Job(model=Spy).model, cycles=1)  # type: ignore[arg-type]
+    job = changed(model=mel.Job(model=Spy).model, cycles=1)
     learner = Steady(name="a", allowed=[job.model], precision=Precision.BF16)
     assert not of(Dropped, live(job, tmp_path, [learner]))
     assert Spy.seen == {torch.bfloat16}

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Learners of which each is not told about.
 CROWD = 16
+#: How the reason begins where a code, or more learners than are asked for, spare one.
+SPARED = "not needed"
 #: Pause after which it is said again who is missing.
 AGAIN_S = 10.0
 
@@ -152,7 +154,9 @@ def _with_losses(shown: Shown, job: "Job") -> Shown:
         whose = f"{record.task}: " if job.tasks else ""
         if gathering.begun and len(gathering.learners) <= CROWD:
             match record:
-                case Dropped(learner=name, cycle=cycle, reason=why, late=False):
+                case Dropped(learner=name, cycle=cycle, reason=why, late=False) if (
+                    not why.startswith(SPARED)
+                ):
                     why = why.removeprefix("lost: ")
                     note(f"{whose}cycle {cycle} goes on without {name}: {why}")
                 case Left(learner=name):

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -18,7 +17,7 @@ from melisma.jobs.energy_table import Per, PowerTable
 from melisma.jobs.fog_table import FogTable
 from melisma.jobs.names import check_folder_name
 from melisma.jobs.names import names_of as names_of
-from melisma.jobs.table import Table
+from melisma.jobs.table import Given, Named, Rows, Table, Text, given
 from melisma.jobs.transmission_table import TransmissionTable
 from melisma.jobs.wire_table import OptionTable, WireTable
 from melisma.learner.background import Activity
@@ -258,12 +257,15 @@ class Job(Table, frozen=True, kw_only=True):
     """Everything that decides a run."""
 
     name: str = "demo"  #: of the run, and its folder
-    scheme: str = "csa"  #: a name that `melisma schemes` lists, or module:function
-    task: str | None = None  #: module:function of a Task: model, data, loss, metrics
-    model: str = "TwoNN"  #: a name in MODELS, or module:factory
+    #: a name that `melisma schemes` lists, or module:function
+    scheme: Given[str, Named] = given("csa")
+    #: module:function of a Task: model, data, loss, metrics
+    task: Given[str | None, Named | None] = given(None)
+    model: Given[str, Named] = given("TwoNN")  #: a name in MODELS, or module:factory
     loss: str = "cross-entropy"  #: a name in LOSSES
     metrics: tuple[str, ...] | None = None  #: names in METRICS; the first counts
-    mode: Mode = Mode.PARALLEL  #: whether samples are sent to learners, or theirs
+    #: whether samples are sent to learners, or theirs
+    mode: Given[Mode, str] = given(Mode.PARALLEL)
     cycles: int = 10  #: global updates
     stop: str | tuple[str, ...] = ()  #: before that: "accuracy >= 0.97", …
     deadline: Deadline = Deadline(1.0)  #: of a cycle; "auto": the run chooses it
@@ -276,7 +278,8 @@ class Job(Table, frozen=True, kw_only=True):
     steps: int = 5  #: epochs, for schemes that do not choose them (dab)
     epochs_at_most: int = 100  #: in a cycle, for schemes that choose them (csa)
     batches: int | None = None  #: of an order in place of epochs, where work is fixed
-    late: Late = Late.HALT  #: what happens to a learner not done by the deadline
+    #: what happens to a learner not done by the deadline
+    late: Given[Late, str] = given(Late.HALT)
     late_at_most: float | None = None  #: share of a learner's cycles that may be late
     staleness_at_most: int = 5  #: cycles that an update is waited for (late = "carry")
     look_every: int = 10  #: batches between two looks at the clock (late = "overrun")
@@ -305,25 +308,17 @@ class Job(Table, frozen=True, kw_only=True):
     benchmark: BenchmarkTable = BenchmarkTable()
     tasks: tuple[TaskTable, ...] = ()  #: several that share the learners
     budget: float | None = None  #: money: of all learners, or tasks, for a cycle
-    energy: Joules | None = None  #: of all learners
-    carbon: Grams | None = None  #: of all learners
-    per: Per = Per.CYCLE  #: what energy, budget and carbon are of
-    learners: tuple[LearnersTable, ...] = DEMO_LEARNERS
+    energy: Given[Joules | None, Text] = given(None)  #: of all learners
+    carbon: Given[Grams | None, Text] = given(None)  #: of all learners
+    per: Given[Per, str] = given(Per.CYCLE)  #: what energy, budget and carbon are of
+    learners: Given[tuple[LearnersTable, ...], Rows] = given(DEMO_LEARNERS)
 
     def __post_init__(self) -> None:
         # A function is stored as the name by which it can be found again.
-        given: dict[str, Any] = {
-            "scheme": self.scheme,
-            "model": self.model,
-            "task": self.task,
-        }
-        for key, named in (
-            ("scheme", name_of),
-            ("model", reference),
-            ("task", reference),
-        ):
-            if callable(given[key]):
-                msgspec.structs.force_setattr(self, key, named(given[key]))
+        for key in ("scheme", "model", "task"):
+            if callable(value := getattr(self, key)):
+                named = name_of if key == "scheme" else reference
+                msgspec.structs.force_setattr(self, key, named(value))
         Table.__post_init__(self)
 
     def _check(self) -> None:

@@ -1,23 +1,78 @@
 """What every table of a job file has: values that are checked when it is made."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import EnumType
-from typing import Any, Literal, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Self,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 
 from melisma.errors import ConfigError, unknown
 from melisma.units import Quantity
 
+Read_co = TypeVar("Read_co", covariant=True)
+Written_contra = TypeVar("Written_contra", contravariant=True)
+
+if TYPE_CHECKING:
+
+    class Given(Generic[Read_co, Written_contra]):
+        """A field that is read as the first type, and may be given as the second.
+
+        To a checker it is a descriptor; there is none, and the first type is all that
+        is left of it when the table is made.
+        """
+
+        def __get__(self, instance: object, owner: Any) -> Read_co: ...
+
+        def __set__(self, instance: object, value: Written_contra) -> None: ...
+
+else:
+
+    class Given:
+        """A field that is read as the first type, and may be given as the second."""
+
+        def __class_getitem__(cls, types: tuple[Any, Any]) -> Any:
+            return types[0]
+
+
+#: What may be given for a function, for a quantity or none, for an array of tables.
+Named: TypeAlias = str | Callable[..., Any]
+Text: TypeAlias = float | str | None
+Rows: TypeAlias = "Sequence[Table | Mapping[str, Any]]"
+
+
+def given(default: Any) -> Any:
+    """Return the default of a field that is `Given`, whose type is that of reading."""
+    return default
+
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of a job file, or the same made in Python: checked alike.
+
+    One within another may be given as a dictionary.
 
     >>> from melisma.jobs.schema import Job
     >>> Job(deadline="2 min").deadline
     120.0
     """
+
+    if TYPE_CHECKING:  # as in `Given`
+
+        def __get__(self, instance: object, owner: Any) -> Self: ...
+
+        def __set__(
+            self, instance: object, value: "Table | Mapping[str, Any]"
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         for field in msgspec.structs.fields(self):
