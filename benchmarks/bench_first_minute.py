@@ -220,7 +220,8 @@ def main(
     here: Annotated[bool, typer.Option(help="Install nothing.")] = False,
 ) -> None:
     """Print what a new user waits for, and for how long."""
-    print(provenance())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what it has started
+    print(provenance(), flush=True)
     if here:
         show({"this environment": of_this_environment()})
         return
