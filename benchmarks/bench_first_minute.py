@@ -76,18 +76,18 @@ def installed(commit: str, folder: Path, pip: Sequence[str]) -> tuple[Path, Time
     """Install a commit into an empty environment; return its Python, and the times."""
     file = wheel(commit, folder)
     python = folder / "venv" / "bin" / "python"
-    options = ["--no-cache-dir", "-q", "-c", folder / "constraints.txt", *pip]
+    create = (sys.executable, "-m", "venv", folder / "venv")
+    install = (python, "-m", "pip", "install", "--no-cache-dir", "-q", file)
+    pinned = ("-c", str(folder / "constraints.txt"), *pip)
     return python, {
-        "python -m venv": timed(
-            [sys.executable, "-m", "venv", folder / "venv"], folder
-        ),
-        "pip install": timed([python, "-m", "pip", "install", *options, file], folder),
+        "python -m venv": timed(create, folder),
+        "pip install": timed((*install, *pinned), folder),
     }
 
 
 def commands(python: Path, folder: Path) -> Times:
     """Time the first commands of a new user, each for the first time."""
-    melisma = [python, "-m", "melisma"]
+    melisma: list[str | Path] = [python, "-m", "melisma"]
     return {
         "melisma --version": timed([*melisma, "--version"], folder),
         "melisma --help": timed([*melisma, "--help"], folder),
@@ -220,7 +220,8 @@ def main(
     here: Annotated[bool, typer.Option(help="Install nothing.")] = False,
 ) -> None:
     """Print what a new user waits for, and for how long."""
-    print(provenance())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what it has started
+    print(provenance(), flush=True)
     if here:
         show({"this environment": of_this_environment()})
         return

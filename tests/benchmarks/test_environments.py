@@ -8,8 +8,9 @@ from peers.environments import lack_of, python_of
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
-#: Need root or a GPU.
+#: Need root or a GPU, or install everything anew.
 BY_HAND = {
+    "first_minute",
     *("gpu", "med_testbed", "owners", "promises_testbed", "testbed"),
     "wire_testbed",
 }

@@ -33,7 +33,7 @@ PAGES = sorted(
     if page.name != "CHANGELOG.md"
 )
 TYPED = Path(__file__).with_name("typed.py")
-PATIENCE_S = 240
+PATIENCE_S = 600
 LEARNERS = 3  #: that join whoever serves
 #: `.ci/run` runs it, as `make demo`.
 ELSEWHERE = ("melisma run",)
