@@ -4,6 +4,7 @@ import re
 
 import melisma as mel
 from melisma.launch.showing import Shown
+from melisma.runs.store import ignore
 from melisma.views.notebook import WIDTH
 
 JOB = mel.Job(cycles=3000)
@@ -39,10 +40,10 @@ def test_it_says_what_the_run_waits_for_until_it_goes_on() -> None:
     control.pause()
     assert "<p>paused</p>" in run._page()
     control.resume()
+    order = {"samples": 1, "steps": 1}
     run._take(
         mel.Allocated(
-            **{"time_s": 0, "task": "demo", "cycle": 1, "learner": "pi"},
-            **{"samples": 1, "steps": 1, "predicted_s": 1.0},
+            time_s=0, task="demo", cycle=1, learner="pi", predicted_s=1.0, **order
         )
     )
     assert "waits" not in run._page()
@@ -61,4 +62,4 @@ def test_who_watches_a_run_shows_it_and_nobody_does_without_a_notebook() -> None
     records = list[object]()
     assert Shown(JOB, None, records.append, mel.Control()).watch == records.append
     run, _ = shown()
-    assert run.watch.__name__ == "ignore"  # type: ignore[attr-defined]
+    assert run.watch is ignore
