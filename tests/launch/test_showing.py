@@ -1,6 +1,7 @@
 """What a notebook's cell is shown of a run, from its records alone."""
 
 import re
+from typing import Any
 
 import melisma as mel
 from melisma.launch.showing import Shown
@@ -40,12 +41,8 @@ def test_it_says_what_the_run_waits_for_until_it_goes_on() -> None:
     control.pause()
     assert "<p>paused</p>" in run._page()
     control.resume()
-    order = {"samples": 1, "steps": 1}
-    run._take(
-        mel.Allocated(
-            time_s=0, task="demo", cycle=1, learner="pi", predicted_s=1.0, **order
-        )
-    )
+    facts: dict[str, Any] = {"time_s": 0, "task": "demo", "cycle": 1, "learner": "pi"}
+    run._take(mel.Allocated(**facts, samples=1, steps=1, predicted_s=1.0))
     assert "waits" not in run._page()
 
 
