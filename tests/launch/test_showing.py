@@ -1,9 +1,11 @@
 """What a notebook's cell is shown of a run, from its records alone."""
 
 import re
+from typing import Any
 
 import melisma as mel
 from melisma.launch.showing import Shown
+from melisma.runs.store import ignore
 from melisma.views.notebook import WIDTH
 
 JOB = mel.Job(cycles=3000)
@@ -39,12 +41,8 @@ def test_it_says_what_the_run_waits_for_until_it_goes_on() -> None:
     control.pause()
     assert "<p>paused</p>" in run._page()
     control.resume()
-    run._take(
-        mel.Allocated(
-            **{"time_s": 0, "task": "demo", "cycle": 1, "learner": "pi"},
-            **{"samples": 1, "steps": 1, "predicted_s": 1.0},
-        )
-    )
+    facts: dict[str, Any] = {"time_s": 0, "task": "demo", "cycle": 1, "learner": "pi"}
+    run._take(mel.Allocated(**facts, samples=1, steps=1, predicted_s=1.0))
     assert "waits" not in run._page()
 
 
@@ -61,4 +59,4 @@ def test_who_watches_a_run_shows_it_and_nobody_does_without_a_notebook() -> None
     records = list[object]()
     assert Shown(JOB, None, records.append, mel.Control()).watch == records.append
     run, _ = shown()
-    assert run.watch.__name__ == "ignore"  # type: ignore[attr-defined]
+    assert run.watch is ignore
