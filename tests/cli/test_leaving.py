@@ -46,9 +46,9 @@ import signal, sys, threading
 if "nohup" in sys.argv:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 from melisma.cli import leaving
-leaving.obey(quiet=False)
-print("obeys", flush=True)
 try:
+    leaving.obey(quiet=False)
+    print("obeys", flush=True)
     threading.Event().wait()
 except KeyboardInterrupt:
     print("leaves", flush=True)

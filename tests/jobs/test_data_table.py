@@ -19,6 +19,7 @@ from melisma.system.law import Mode
 
 ROOT = Path(__file__).parents[2]
 SECTION = "## How it lies on learners"
+FEDERATED = 'mode = "federated"\n'
 
 
 def as_large_as_mnist() -> Dataset:
@@ -30,7 +31,7 @@ def as_large_as_mnist() -> Dataset:
 
 def job_of(folder: Path, text: str) -> Job:
     path = folder / "job.toml"
-    path.write_text(f'mode = "federated"\n{text}', encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return load(path)
 
 
@@ -85,12 +86,12 @@ def test_fedprox_has_two_classes_and_ten_rows_at_least(tmp_path: Path) -> None:
 def test_everybody_has_a_shard_whatever_the_sizes(
     split: str, sizes: str, tmp_path: Path
 ) -> None:
-    text = f'shard = 25\n[data]\nsplit = "{split}"\nsizes = "{sizes}"'
+    text = f'{FEDERATED}shard = 25\n[data]\nsplit = "{split}"\nsizes = "{sizes}"'
     assert counts(text, tmp_path, 200).sum(axis=1).min() >= 25
 
 
 def test_a_drawn_number_of_classes_leaves_everybody_a_shard(tmp_path: Path) -> None:
-    text = 'shard = 60\n[data]\nsplit = "labels"\nclasses = [1, 3]'
+    text = FEDERATED + 'shard = 60\n[data]\nsplit = "labels"\nclasses = [1, 3]'
     assert counts(text, tmp_path, 200).sum(axis=1).min() >= 60
 
 
@@ -129,7 +130,7 @@ def test_what_has_no_meaning_is_refused(
     text: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=message) as error:
-        job_of(tmp_path, f"[data]\n{text}")
+        job_of(tmp_path, f"{FEDERATED}[data]\n{text}")
     assert "\n" not in str(error.value)
 
 

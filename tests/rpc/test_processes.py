@@ -52,14 +52,14 @@ def output_of(code: str) -> str:
 
 def examples(port: int) -> list[str]:
     text = DOCS.read_text(encoding="utf-8").replace("8765", str(port))
-    blocks = re.findall(r"```\w*\n(.*?)```", text, flags=re.DOTALL)
-    return [block.replace("rpc.serve()", f"rpc.serve(port={port})") for block in blocks]
+    return re.findall(r"```\w*\n(.*?)```", text, flags=re.DOTALL)
 
 
 def test_the_first_example_prints_what_it_says(port: int) -> None:
     device, orchestrator, printed = examples(port)[:3]
     with running(device, "for this machine only"):
-        assert output_of(orchestrator) == printed
+        answer = output_of(orchestrator)
+    assert printed == f"$ python device.py &\n$ python orchestrator.py\n{answer}"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
