@@ -35,8 +35,12 @@ PAGES = sorted(
 TYPED = Path(__file__).with_name("typed.py")
 PATIENCE_S = 600
 LEARNERS = 3  #: that join whoever serves
-#: `.ci/run` runs it, as `make demo`.
-ELSEWHERE = ("melisma run",)
+#: `.ci/run` runs these: two as `make demo` and `make compare`.
+ELSEWHERE = (
+    "melisma run",
+    "melisma compare examples/demo.toml --schemes csa,eta,sync,dab --seeds 5",
+    "melisma papers run csa --quick --figure 2",
+)
 
 
 class Block(NamedTuple):

@@ -18,8 +18,6 @@ from typing import Any, TextIO
 
 #: How a file begins that a page prints.
 FILE = "# "
-#: Dials until somebody is there: nobody is.
-NOBODY = "127.0.0.1:9"
 
 
 class Both(io.StringIO):
@@ -93,9 +91,6 @@ def shell(line: str, open: ExitStack) -> str:
             process = started(words, "http://127.0.0.1", open)
             process.send_signal(signal.SIGINT)
             assert process.wait(60) in (0, 130), process.returncode
-            return ""
-        case ["melisma", "join", *_]:
-            started([*words, NOBODY], NOBODY, open)
             return ""
         case ["melisma", "serve", *_]:
             line = f"{line.partition('#')[0]} --port 0"
