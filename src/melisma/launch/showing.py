@@ -52,6 +52,7 @@ class Shown:
         self._output: Output | None = None
         self._state, self._waits = RUNNING, ""
         self._kept = list[Record]()
+        self._done: dict[str, int] = {}  # last cycle of each task
         if self._is_shown:
             self.watch = self._take
         self._past = past
@@ -73,15 +74,15 @@ class Shown:
             case Allocated():
                 self._waits = ""
             case Evaluated(task=task, cycle=cycle):
-                self._kept = [
-                    kept
-                    for kept in self._kept
-                    if not (
-                        isinstance(kept, Evaluated)
-                        and kept.task == task
-                        and kept.cycle >= cycle
-                    )
-                ]
+                if cycle <= self._done.get(task, 0):
+                    self._kept = [
+                        kept
+                        for kept in self._kept
+                        if not isinstance(kept, Evaluated)
+                        or kept.task != task
+                        or kept.cycle < cycle
+                    ]
+                self._done[task] = cycle
                 self._kept.append(record)
             case Metrics() | Refused() | Stopped():
                 self._kept.append(record)
