@@ -5,8 +5,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from tests.launch.chaos.processes import (
 )
 
 from melisma.algorithms.coded import NOT_NEEDED as coded_spared
+from melisma.cli import leaving
 from melisma.cli.progress import run_bar
 from melisma.fleets.protocols import NOT_NEEDED as live_spared
 from melisma.fleets.protocols import NOT_THERE
@@ -46,14 +49,15 @@ import signal, sys, threading
 if "nohup" in sys.argv:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 from melisma.cli import leaving
-try:
-    leaving.obey(quiet=False)
-    print("obeys", flush=True)
-    threading.Event().wait()
-except KeyboardInterrupt:
-    print("leaves", flush=True)
-    if "stuck" in sys.argv:
+with leaving.obeying(quiet=False) as obey:
+    try:
+        obey()
+        print("obeys", flush=True)
         threading.Event().wait()
+    except KeyboardInterrupt:
+        print("leaves", flush=True)
+        if "stuck" in sys.argv:
+            threading.Event().wait()
 """
 
 
@@ -108,6 +112,17 @@ def test_who_cannot_take_leave_ends_all_the_same() -> None:
     out, _ = process.communicate(timeout=PATIENCE_S)
     assert "Ended without a farewell" in out
     assert process.returncode == 130
+
+
+def test_afterwards_signals_are_what_they_were_and_nothing_ends() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with leaving.obeying(quiet=True) as obey:
+        obey()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+    timers = [one for one in threading.enumerate() if isinstance(one, Timer)]
+    assert all(timer.finished.is_set() for timer in timers)
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from melisma.cli import options
-from melisma.cli.leaving import farewell, obey
+from melisma.cli.leaving import farewell, obeying
 from melisma.cli.output import end, json_line, note
 from melisma.cli.progress import spinner
 from melisma.cli.trusting import asker
@@ -54,37 +54,38 @@ def join(
     from melisma.launch.joining import join as join_as_learner
 
     left: list[str] = []
+    with obeying(quiet) as obey:
 
-    def joined(name: str, connection: "rpc.Connection") -> None:
-        left[:] = [name, connection.name]
-        if not until_eof:  # else it ends with its parent, which has no use for manners
-            obey(quiet)
-        if not quiet:
-            note(f"{name} has joined {connection.name}; Ctrl-C to leave")
+        def joined(name: str, connection: "rpc.Connection") -> None:
+            left[:] = [name, connection.name]
+            if not until_eof:  # else it ends with its parent, which needs no farewell
+                obey()
+            if not quiet:
+                note(f"{name} has joined {connection.name}; Ctrl-C to leave")
 
-    join_as_learner(
-        address,
-        name=name,
-        token=token,
-        data=data,
-        target=target,
-        features=features.split(",") if features else None,
-        device=device,
-        precision=precision or Precision.FP32,
-        allow=allow or (),
-        trust=trust or (),
-        ask=asker(silent=quiet or until_eof),
-        rate=rate,
-        bandwidth=bandwidth,
-        states=states,
-        listen=listen,
-        share_data=share_data,
-        sensors=sensors,
-        threads=threads,
-        quiet=quiet,
-        fresh=fresh,
-        joined=joined,
-    )
+        join_as_learner(
+            address,
+            name=name,
+            token=token,
+            data=data,
+            target=target,
+            features=features.split(",") if features else None,
+            device=device,
+            precision=precision or Precision.FP32,
+            allow=allow or (),
+            trust=trust or (),
+            ask=asker(silent=quiet or until_eof),
+            rate=rate,
+            bandwidth=bandwidth,
+            states=states,
+            listen=listen,
+            share_data=share_data,
+            sensors=sensors,
+            threads=threads,
+            quiet=quiet,
+            fresh=fresh,
+            joined=joined,
+        )
     if not quiet:
         farewell(*left)
     end(0)

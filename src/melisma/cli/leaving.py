@@ -8,8 +8,10 @@ The next one, or an orchestrator that does not take the farewell, ends the proce
 import os
 import signal
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 from melisma.cli.output import STOPPED, note
 
@@ -19,24 +21,35 @@ LEAVE_S = 1.5
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
-def obey(quiet: bool) -> None:
-    """From now on raise KeyboardInterrupt at the first signal, and end at the next.
+@contextmanager
+def obeying(quiet: bool) -> Iterator[Callable[[], None]]:
+    """Yield what makes the first signal a KeyboardInterrupt, and the next one the end.
 
-    One that is ignored, as SIGHUP under nohup, stays so.
+    One that is ignored, as SIGHUP under nohup, stays so. After the block all signals
+    are what they were.
     """
+    before: dict[int, Any] = {}
+    late = threading.Timer(LEAVE_S, _end, [quiet])
+    late.daemon = True
 
     def leave(number: int, frame: FrameType | None) -> None:
-        for each in obeyed:
+        for each in before:
             signal.signal(each, lambda number, frame: _end(quiet))
-        late = threading.Timer(LEAVE_S, _end, [quiet])
-        late.daemon = True
         late.start()
         raise KeyboardInterrupt
 
-    there = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
-    obeyed = [each for each in there if signal.getsignal(each) != signal.SIG_IGN]
-    for each in obeyed:
-        signal.signal(each, leave)
+    def obey() -> None:
+        for name in _SIGNALS:
+            number = getattr(signal, name, signal.SIGINT)
+            if number not in before and signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, leave)
+
+    try:
+        yield obey
+    finally:
+        late.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def farewell(learner: str, orchestrator: str) -> None:
