@@ -82,7 +82,9 @@ def default(field: msgspec.structs.FieldInfo) -> str:
         return "" if not made or isinstance(made, Table) else f"`{_shown(made)}`"
     if field.default is msgspec.NODEFAULT:
         return "**required**"
-    if field.default in (None, ()) or isinstance(field.default, Table):
+    made = field.default
+    is_tables = isinstance(made, tuple) and any(isinstance(x, Table) for x in made)
+    if made in (None, ()) or isinstance(made, Table) or is_tables:
         return ""
     return f"`{_shown(field.default)}`"
 
@@ -122,7 +124,7 @@ def commands() -> str:
         rows = [_parameter(param, command) for param in command.params]
         if shown := [row for row in rows if row]:
             lines += [
-                "| argument or option | default | what it does |",
+                "| argument or option | what it does | default |",
                 "|---|---|---|",
             ]
             lines += shown
@@ -174,14 +176,15 @@ def _fields(
     path: str = "",
 ) -> list[str]:
     """Return a table of fields."""
-    lines = [f"| {noun} | type | default | |", "|---|---|---|---|"]
+    # What a phone has no room for is on the right.
+    lines = [f"| {noun} | what it is | type | default |", "|---|---|---|---|"]
     for field in fields:
         name = field.encode_name
         cells = (
             f"`{name}`",
+            said.get(field.name, ""),
             kind(field.type),
             default(field),
-            said.get(field.name, ""),
         )
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     return lines
@@ -208,7 +211,7 @@ def _parameter(param: Any, command: Any) -> str:
     shown = (
         "" if given in (None, False, ()) or callable(given) else f"`{_shown(given)}`"
     )
-    return f"| {_cell(name)} | {_cell(shown)} | {_cell(_plain(text))} |"
+    return f"| {_cell(name)} | {_cell(_plain(text))} | {_cell(shown)} |"
 
 
 def _commands(

@@ -311,6 +311,7 @@ class Job(Table, frozen=True, kw_only=True):
     energy: Given[Joules | None, Text] = given(None)  #: of all learners
     carbon: Given[Grams | None, Text] = given(None)  #: of all learners
     per: Given[Per, str] = given(Per.CYCLE)  #: what energy, budget and carbon are of
+    #: groups of devices; ten unlike ones if left out
     learners: Given[tuple[LearnersTable, ...], Rows] = given(DEMO_LEARNERS)
 
     def __post_init__(self) -> None:
