@@ -48,6 +48,7 @@ def uploads(records: list[Record], *names: str) -> bool:
     return {*names} <= sent
 
 
+@pytest.mark.slow
 def test_a_page_trains_and_its_updates_are_as_anybodys(
     page: Page, tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_second_device_of_one_name_is_told_to_choose_another(
         assert {r.learner for r in of(Uploaded, run.end())} == {"ada", "bo"}
 
 
+@pytest.mark.slow
 def test_jobs_that_browsers_cannot_run_are_refused_or_have_no_link(
     tmp_path: Path,
 ) -> None:

@@ -35,6 +35,7 @@ def test_results_are_those_of_one_process_after_another(processes: int) -> None:
         np.testing.assert_array_equal(result, there[place])
 
 
+@pytest.mark.slow
 def test_what_a_dead_process_did_is_done_again(two: Engine, tmp_path: Path) -> None:
     todo = [Item(number, tmp_path) for number in range(4)]
     assert dict(two(doings.dies_at_first, todo)) == {0: 0, 1: 1, 2: 2, 3: 3}

@@ -39,6 +39,7 @@ class Phone(Steady):
         return super().train(request, caller)
 
 
+@pytest.mark.slow
 def test_a_cycle_goes_on_without_who_is_away_and_blames_it_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

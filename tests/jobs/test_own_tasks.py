@@ -113,6 +113,7 @@ def test_an_optimiser_of_ones_own_is_what_trains_with_its_arguments() -> None:
     assert ours != pytest.approx(losses())
 
 
+@pytest.mark.slow
 def test_an_optimiser_that_does_not_take_the_model_is_named() -> None:
     given = task_with(optimiser="Muon")  # of matrices alone
     with pytest.raises(ConfigError, match=r"optimiser 'Muon'.*2D"):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from papers.claims import Verdict
 from papers.kit import in_order
 from papers.tsdcfl_harvest import (
@@ -15,6 +16,7 @@ from papers.tsdcfl_harvest import (
 SMALL = replace(HarvestStudy(), harvest_w=(1.0,), cycles=3, samples=400, seeds=2)
 
 
+@pytest.mark.slow
 def test_no_battery_is_ever_below_zero_or_above_its_size() -> None:
     data = run_harvest(SMALL, in_order)
     least, fullest, *_ = claims_of_harvest(data)

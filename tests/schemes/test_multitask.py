@@ -264,6 +264,7 @@ def test_a_solver_without_time_says_so() -> None:
         ilp(thesis(60, 5), limit_s=0.001)
 
 
+@pytest.mark.slow
 def test_where_prices_lead_nowhere_branching_does() -> None:
     rng = np.random.default_rng(43)
     n, m = int(rng.integers(13, 17)), int(rng.integers(2, 4))
