@@ -1,6 +1,5 @@
 """A user's calls are checked by mypy as they are written in the documentation."""
 
-import os
 import re
 import subprocess
 import sys
@@ -8,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import melisma
 from melisma.jobs.schema import Job
 from melisma.jobs.table import Table
 
+ROOT = Path(__file__).parents[2]
 #: Each line with a comment is refused for what it says.
 USER = """
 import melisma as mel
@@ -47,15 +46,16 @@ text: str = job.deadline  # expression has type "Deadline", variable has type "s
 
 @pytest.mark.slow
 def test_what_a_user_may_write_is_told_from_what_not(tmp_path: Path) -> None:
-    (tmp_path / "user.py").write_text(USER)
+    user = tmp_path / "user.py"
+    user.write_text(USER)
+    # In the checkout, whose settings and cache are those of `make check`.
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "user.py"],
-        cwd=tmp_path,
-        env=os.environ | {"MYPYPATH": str(Path(melisma.__file__).parents[1])},
+        [sys.executable, "-m", "mypy", "--strict", user],
+        cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    said = dict(re.findall(r"^user\.py:(\d+): error: (.*)$", done.stdout, re.MULTILINE))
+    said = dict(re.findall(r"user\.py:(\d+): error: (.*)$", done.stdout, re.MULTILINE))
     wrong = {
         str(number): comment.strip()
         for number, line in enumerate(USER.splitlines(), start=1)
