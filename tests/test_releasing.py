@@ -81,6 +81,7 @@ def numbers(version: str) -> list[int]:
     return list(map(int, version.split(".")))
 
 
+@pytest.mark.slow
 def test_what_was_to_be_gone_is_gone() -> None:
     for source in (ROOT / "src").rglob("*.py"):
         assert overdue(source.read_text("utf-8"), __version__) == [], source

@@ -162,6 +162,7 @@ def test_its_model_after_an_order_is_that_of_torch(page: Page) -> None:
             assert torch.linalg.norm(update.parameters[name] - after) < 1e-4 * way
 
 
+@pytest.mark.slow
 def test_it_halts_before_the_deadline_and_sends_what_it_has(page: Page) -> None:
     with joined(page, job()) as phone:
         spec = phone.measured()

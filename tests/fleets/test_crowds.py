@@ -63,6 +63,7 @@ def test_answers_that_come_ever_so_slowly_have_an_end(
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_a_learner_that_was_measured_is_asked_once_a_cycle(tmp_path: Path) -> None:
     class Noting(Service):
         @rpc.expose(idempotent=True)
@@ -84,6 +85,7 @@ def test_a_learner_that_was_measured_is_asked_once_a_cycle(tmp_path: Path) -> No
     assert asked == ["prepare", "speeds", "prepare", "prepare", "prepare"]
 
 
+@pytest.mark.slow
 def test_a_rate_that_is_too_high_is_the_jobs_fault(tmp_path: Path) -> None:
     job = changed(training=TrainingTable(rate=1e30, batch=10))
     with pytest.raises(

@@ -358,6 +358,7 @@ def test_a_merged_model_that_is_of_no_use_is_not_taken_over(
     assert any("the old one stays" in text for text in caplog.messages)
 
 
+@pytest.mark.slow
 def test_a_repeated_offender_is_sent_away(tmp_path: Path) -> None:
     job = changed(cycles=5)
     learners = [Steady(name="a"), Wrong("b", cycle=7)]

@@ -50,6 +50,7 @@ def _only_raises(body: list[ast.stmt]) -> bool:
     return len(rest) == 1 and isinstance(rest[0], ast.Raise)
 
 
+@pytest.mark.slow
 def test_nothing_outside_rpc_forges_the_current_request() -> None:
     found = [name for name, tree in trees() if mentions(tree, "current_request")]
     assert found

@@ -43,6 +43,7 @@ def test_moving_costs_no_more_than_working_alone() -> None:
     assert all(explained(claim) for claim in fog_live.claims_of_costs(data))
 
 
+@pytest.mark.slow
 def test_all_plans_run_on_all_networks() -> None:
     networks = (("mobile", "waypoint", 0.0, 0.0), ("V(t)", "full", 0.1, 0.2))
     study = replace(

@@ -192,6 +192,7 @@ def slot(
     return queues, seen, done
 
 
+@pytest.mark.slow
 def test_the_corrected_constant_of_lemma_4_holds_in_any_slot() -> None:
     setting = replace(TransmissionStudy().setting(20.0), energy_weight=np.ones(()))
     crowded = replace(setting, arrival_mbit=np.full(6, 30.0))

@@ -183,6 +183,7 @@ def test_a_call_to_a_server_that_is_killed_fails_after_the_grace(start: Start) -
             connection.pid()
 
 
+@pytest.mark.slow
 def test_a_connection_is_dialled_again_once_there_is_a_server(start: Start) -> None:
     server, here = start("server", 0, "hangs"), Here()
     port = line_of(server)
@@ -212,6 +213,7 @@ def test_a_new_server_answers_what_may_run_again_and_fails_what_may_have_run(
             once.result(GUARD_S)
 
 
+@pytest.mark.slow
 def test_a_function_learns_that_the_client_that_called_it_was_killed(
     start: Start, tmp_path: Path
 ) -> None:
@@ -228,6 +230,7 @@ def test_a_function_learns_that_the_client_that_called_it_was_killed(
         assert server.peers["other"].pid() == other.pid
 
 
+@pytest.mark.slow
 def test_a_device_that_is_killed_in_mid_call_can_be_called_once_it_is_back(
     start: Start, tmp_path: Path
 ) -> None:
@@ -264,6 +267,7 @@ def test_a_device_that_restarts_within_the_grace_fails_what_it_may_have_run(
 # Frozen: nothing closes, nothing answers
 
 
+@pytest.mark.slow
 def test_a_call_to_a_frozen_server_fails_after_silence_and_grace(start: Start) -> None:
     server, here = start("server", 0, "hangs"), Here()
     with rpc.connect(f"127.0.0.1:{line_of(server)}", here, limits=HASTY) as connection:

@@ -956,6 +956,7 @@ def test_no_sequence_of_frames_harms_a_server(sent: list[bytes]) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(first=misshapen | honest_looking | st.binary(max_size=40))
 def test_no_first_message_harms_a_server(first: bytes) -> None:

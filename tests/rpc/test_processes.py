@@ -55,6 +55,7 @@ def examples(port: int) -> list[str]:
     return re.findall(r"```\w*\n(.*?)```", text, flags=re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_first_example_prints_what_it_says(port: int) -> None:
     device, orchestrator, printed = examples(port)[:3]
     with running(device, "for this machine only"):

@@ -60,6 +60,7 @@ def test_it_binds_in_many_of_the_small_problems() -> None:
     assert 60 < at_cap < 240
 
 
+@pytest.mark.slow
 def test_sync_does_as_many_common_steps_as_there_can_be() -> None:
     for problem in capped(4, 300):
         found = _found(sync, problem)

@@ -181,6 +181,7 @@ def test_rows_are_those_of_the_ledger(happened: list[Record]) -> None:
     check_incidents(shown, 0, happened)
 
 
+@pytest.mark.slow
 @given(runs(), st.sets(st.integers(0, 60)))
 def test_changes_come_to_the_whole_wherever_one_looks(
     happened: list[Record], looks: set[int]
