@@ -14,6 +14,9 @@ from melisma.errors import ConfigError
         ({"phones_for": "12 parsecs"}, "12 parsecs"),
         ({"phones_for": "0h"}, "give a time to come"),
         ({"phones_at": "lab.example.org"}, "give a URL"),
+        ({"phones_at": "https://"}, "give a URL"),
+        ({"phones_at": "https://lab.example.org:99999"}, "give a URL"),
+        ({"phones_at": "https://[::1"}, "give a URL"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_listens(

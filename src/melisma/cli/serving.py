@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
     from melisma.jobs.schema import Job
     from melisma.rpc import Server
     from melisma.runs.records import Record
+
+
+def _is_url(text: str) -> bool:
+    """Return whether a browser can open it: a scheme, a host and a port if any."""
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("https", "http") and bool(url.hostname) and url.port != 0
+    except ValueError:  # no port, or no IPv6 address
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +96,7 @@ class Reach:
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("--certificate needs its --key, and the key it")
         self._lifetime_s()
-        if self.phones_at and not self.phones_at.startswith(("https://", "http://")):
+        if self.phones_at is not None and not _is_url(self.phones_at):
             raise ConfigError(
                 f"--phones-at {self.phones_at!r}: give a URL, such as "
                 "https://lab.example.org"
