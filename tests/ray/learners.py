@@ -26,7 +26,7 @@ class Boaster(Learner):
 
 
 def boaster(name: str) -> Learner:
-    return Boaster(name=name, background=slow(100.0))
+    return Boaster(name=name, background=slow(30.0))
 
 
 class Hanging(Steady):
