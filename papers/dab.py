@@ -280,7 +280,7 @@ CLUSTERS = {
         deadline_s=3.0,
         shard=100,
         batch=16,
-        trials=4,
+        trials=12,
     ),
 }
 #: What simulated times depend on has no data in it: a shard is a sample here.
@@ -301,7 +301,7 @@ DEADLINES = DeadlineStudy(
     deadlines=(0.61, 0.87),
     shard=60,
     batch=8,
-    trials=2,
+    trials=6,
 )
 CLUSTER_CAPTION = (
     "{network} on {dataset}, D = {deadline_s:g} s, μ = {passes}, shards "
