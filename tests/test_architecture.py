@@ -19,6 +19,7 @@ LINES = [
     {"units"},
     {"registry"},
     {"bundles"},
+    {"cgroups"},
     {"provenance"},
     {"maths"},
     {"system"},

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from melisma import cgroups
 from melisma.doctor import examine, machine, orchestrator, training, verdict
 from melisma.doctor.examination import isolated
 from melisma.doctor.finding import Finding, note, ok, trouble
 from melisma.learning import products
-from melisma.rpc import memory as cgroups
 
 
 def one(findings: Iterable[Finding]) -> Finding:
@@ -73,24 +73,11 @@ def test_a_quota_below_the_cores_is_noted(
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "cpu.max").write_text("50000 100000\n")
     (tmp_path / "cpu.max").write_text("max 100000\n")
-    monkeypatch.setattr(cgroups, "OWN_CGROUPS", tmp_path / "own")
-    monkeypatch.setattr(cgroups, "CGROUPS", tmp_path)
-    assert machine.quota_cores() == 0.5
+    monkeypatch.setattr(cgroups, "OWN", tmp_path / "own")
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     seen = {f.check: f for f in machine.cores()}["cores"]
     assert (seen.level, seen.facts["quota"]) == ("note", 0.5)
     assert "--threads 1" in seen.fix
-
-
-def test_a_quota_of_the_first_version_of_cgroups_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "own").write_text("4:cpu:/b\n")
-    (tmp_path / "cpu" / "b").mkdir(parents=True)
-    (tmp_path / "cpu" / "b" / "cpu.cfs_quota_us").write_text("150000\n")
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1\n")
-    monkeypatch.setattr(cgroups, "OWN_CGROUPS", tmp_path / "own")
-    monkeypatch.setattr(cgroups, "CGROUPS", tmp_path)
-    assert machine.quota_cores() == 1.5
 
 
 def test_more_threads_than_cores_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:

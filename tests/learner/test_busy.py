@@ -2,9 +2,11 @@
 
 import logging
 from itertools import chain, repeat
+from pathlib import Path
 
 import pytest
 
+from melisma import cgroups
 from melisma.learner.measuring import told_if_busy
 from melisma.learner.throttle import Throttle
 
@@ -35,6 +37,21 @@ def test_one_that_had_a_core_or_was_slowed_down_on_purpose_or_short_is_not(
     caplog: pytest.LogCaptureFixture, took_s: float, core_s: float, watched: bool
 ) -> None:
     assert said(caplog, took_s, core_s, watched) == ""
+
+
+@pytest.mark.parametrize(("quota", "warned"), [("35000", False), ("70000", True)])
+def test_a_device_with_a_quota_is_busy_below_its_quota(
+    quota: str,
+    warned: bool,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "own").write_text("0::/\n")
+    (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
+    monkeypatch.setattr(cgroups, "OWN", tmp_path / "own")
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    assert bool(said(caplog, 3.0, 1.0, True)) is warned
 
 
 def test_a_throttle_without_a_rate_is_free() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.rpc.test_hostile import announced, hello, silent
 
-from melisma import rpc
+from melisma import cgroups, rpc
 from melisma.errors import RemoteError, TransportError
 from melisma.rpc import frames, memory
 from melisma.rpc.memory import Budget, Reservation
@@ -173,8 +173,8 @@ def test_the_limit_of_a_cgroup_or_its_parent_counts(
     limit = tmp_path / "groups" / file
     limit.parent.mkdir(parents=True)
     limit.write_text("400000\n")
-    monkeypatch.setattr(memory, "OWN_CGROUPS", tmp_path / "own")
-    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "groups")
+    monkeypatch.setattr(cgroups, "OWN", tmp_path / "own")
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path / "groups")
     assert memory.default_bytes() == 100_000
 
 

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from melisma import __version__
+from melisma.cgroups import quota_cores
 from melisma.doctor.finding import Finding, note, ok, trouble
 from melisma.provenance import cpu_name
 
@@ -232,19 +233,6 @@ def port(number: int) -> Iterator[Finding]:
             )
             return
     yield ok("port", f"{number} is free to listen on", port=number)
-
-
-def quota_cores() -> float | None:
-    """Return how many cores' time this process's cgroups allow; None if all."""
-    from melisma.rpc.memory import cgroup_files
-
-    quotas = []
-    for text in cgroup_files("cpu", "cpu.max", "cpu.cfs_quota_us"):
-        with suppress(ValueError, ZeroDivisionError):  # "max 100000"
-            quota, *period = map(float, text.split())
-            # cpu.cfs_period_us is the same 100 ms wherever nobody changed it.
-            quotas.append(quota / (period[0] if period else 1e5))
-    return min((q for q in quotas if q > 0), default=None)
 
 
 def nearest(folder: Path) -> Path:

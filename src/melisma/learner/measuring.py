@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from melisma.cgroups import quota_cores
 from melisma.fleets.messages import StateSpeeds
 from melisma.learner.device import Device, Link, WarmTask, bytes_of
 from melisma.learner.kept import Benchmarks
@@ -277,11 +278,15 @@ def told_if_busy(
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> Iterator[None]:
-    """Log a warning if this process had much less than a core meanwhile."""
+    """Log a warning if this process had much less than a core meanwhile.
+
+    Where a container or a quota gives it less anyway, that is what it might have had.
+    """
     began, spent = clock(), cpu_clock()
     yield
     took_s, core_s = clock() - began, cpu_clock() - spent
-    if watched and took_s > LEAST_S and core_s < BUSY * took_s:
+    might_s = min(1.0, quota_cores() or 1.0) * took_s
+    if watched and took_s > LEAST_S and core_s < BUSY * might_s:
         log.warning(
             "this device was busy with other work while it benchmarked itself: it had "
             "%.0f %% of a core; the first cycles correct what is wrong by that",

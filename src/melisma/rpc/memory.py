@@ -12,10 +12,10 @@ import asyncio
 import os
 import resource
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable
 from typing import Protocol
+
+from melisma.cgroups import memory_limits
 
 #: How long a transfer waits before another one is cut off for it.
 PATIENCE_S = 10.0
@@ -23,8 +23,6 @@ PATIENCE_S = 10.0
 SOON_S = 60.0
 #: The share of this process's memory that peers may fill by default.
 SHARE = 0.25
-#: Where the kernel says in which cgroups this process is, and where they are mounted.
-OWN_CGROUPS, CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 class Arriving(Protocol):
@@ -154,26 +152,4 @@ def default_bytes() -> int:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     bounds = [memory, *([limit] if limit != resource.RLIM_INFINITY else [])]
-    return max(1, int(SHARE * min([*bounds, *_cgroup_limits()])))
-
-
-def _cgroup_limits() -> Iterator[int]:
-    """Limits on memory of this process's cgroups and their parents, v1 and v2."""
-    for text in cgroup_files("memory", "memory.max", "memory.limit_in_bytes"):
-        with suppress(ValueError):  # "max"
-            yield int(text)
-
-
-def cgroup_files(controller: str, v2: str, v1: str) -> Iterator[str]:
-    """What a file of this process's cgroups, and of their parents, says in each."""
-    with suppress(OSError):
-        for line in OWN_CGROUPS.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            root, name = CGROUPS, v2
-            if controllers:
-                root, name = CGROUPS / controller, v1
-            if not controllers or controller in controllers.split(","):
-                own = Path(path.lstrip("/"))
-                for group in (own, *own.parents):
-                    with suppress(OSError):  # none there
-                        yield (root / group / name).read_text()
+    return max(1, int(SHARE * min([*bounds, *memory_limits()])))
