@@ -4,16 +4,16 @@ import re
 from typing import Any
 
 import melisma as mel
-from melisma.launch.showing import Shown
+from melisma.launch.showing import Showing
 from melisma.runs.store import ignore
 from melisma.views.notebook import WIDTH
 
 JOB = mel.Job(cycles=3000)
 
 
-def shown() -> tuple[Shown, mel.Control]:
+def shown() -> tuple[Showing, mel.Control]:
     control = mel.Control()
-    return Shown(JOB, None, None, control), control
+    return Showing(JOB, None, None, control), control
 
 
 def evaluated(cycle: int) -> mel.Evaluated:
@@ -57,6 +57,6 @@ def test_a_long_run_has_a_line_of_no_more_points_than_pixels() -> None:
 
 def test_who_watches_a_run_shows_it_and_nobody_does_without_a_notebook() -> None:
     records = list[object]()
-    assert Shown(JOB, None, records.append, mel.Control()).watch == records.append
+    assert Showing(JOB, None, records.append, mel.Control()).watch == records.append
     run, _ = shown()
     assert run.watch is ignore

@@ -25,7 +25,7 @@ from melisma.launch.bundling import kept, packed
 from melisma.launch.loops import anywhere, in_thread
 from melisma.launch.serve import learners_of
 from melisma.launch.server import Server
-from melisma.launch.showing import Shown
+from melisma.launch.showing import Showing
 from melisma.launch.simulate import SIMULATION, build
 from melisma.learning.settings import HERE, Hardware, Precision
 from melisma.runs.files import CONFIG
@@ -71,12 +71,12 @@ def simulate(
     simulation = build(job_of(job), hardware)
     control = control or Control()
     if runs is None:
-        with Shown(simulation.job, None, watch, control) as shown:
+        with Showing(simulation.job, None, watch, control) as shown:
             written = simulation.train(None, shown.watch, control)
         return shown.shown(_in_memory(simulation.job, written))
     with (
         run_folder(Path(runs), simulation.job.name) as folder,
-        Shown(simulation.job, folder, watch, control) as shown,
+        Showing(simulation.job, folder, watch, control) as shown,
     ):
         simulation.train(folder, shown.watch, control)
     return shown.shown(open_run(folder))
@@ -109,7 +109,7 @@ def run(
     control = control or Control()
     with (
         run_folder(Path(runs), job.name) as folder,
-        Shown(job, folder, watch, control) as shown,
+        Showing(job, folder, watch, control) as shown,
     ):
         anywhere(
             control.stop,
@@ -139,7 +139,7 @@ def resume(
     run = open_run(folder)
     assert run.folder is not None
     control = control or Control()
-    shown = Shown(run.job, run.folder, watch, control, lambda: run.progress)
+    shown = Showing(run.job, run.folder, watch, control, lambda: run.progress)
     match start.get("engine"):
         case engine if engine == SIMULATION:
             simulation = build(run.job, hardware_of(start))

@@ -15,7 +15,7 @@ from melisma.bundles.bundle import Bundle
 from melisma.jobs.schema import Job
 from melisma.launch.loops import awake
 from melisma.launch.serve import orchestrate
-from melisma.launch.showing import Shown
+from melisma.launch.showing import Showing
 from melisma.runs.records import Record
 from melisma.runs.store import Watch
 from melisma.views.run import Run
@@ -47,7 +47,7 @@ class Server:
         self._options: dict[str, Any] = {"host": host, "port": port, "bundle": bundle}
         self._options |= {"learners": learners}
         self._watch = watch
-        self._shown: Shown | None = None
+        self._shown: Showing | None = None
         self._control, self._open, self.phones = Control(), ExitStack(), Phones()
         self._ready: Future[rpc.Server] = Future()
         self._ended: Future[list[Record]] = Future()
@@ -66,11 +66,13 @@ class Server:
         self._ready.result()
         return self
 
-    def _showing(self, folder: Path) -> Shown:
+    def _showing(self, folder: Path) -> Showing:
         run = Run(self.job, folder)
-        return Shown(self.job, folder, self._watch, self._control, lambda: run.progress)
+        return Showing(
+            self.job, folder, self._watch, self._control, lambda: run.progress
+        )
 
-    def _serve(self, shown: Shown) -> None:
+    def _serve(self, shown: Showing) -> None:
         try:
             with shown:
                 records = orchestrate(

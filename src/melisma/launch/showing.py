@@ -30,7 +30,7 @@ from melisma.views.run import Run
 FAILED = "failed"
 
 
-class Shown:
+class Showing:
     """While it is entered, a notebook shows a run; its ``watch`` takes the records.
 
     Whoever watches the run himself shows it himself: then it is his ``watch``. It is
