@@ -486,8 +486,9 @@ PAPER = Paper(
     title="CSA: asynchronous task allocation",
     citation='U. Mohammad, S. Sorour, "Asynchronous Task Allocation for Federated and '
     'Parallelized Mobile Edge Learning", arXiv:1905.01656.',
-    takes="The quick variant took 12 minutes of a core, six on two: nearly all of it "
-    "Figure 3 (commit bbdaaae, Neoverse-N1, beside other work).",
+    takes="Anew, without the trials that are kept, the quick variant took twelve "
+    "minutes on two cores, seven of them for Figure 3 and five for Figure A (commit "
+    "cd3ee7b, Xeon at 2.50 GHz).",
     differences=(
         "`csa` is the exact integer optimum; the paper's curves are a relaxed program, "
         "floored (HA-NUM, `csa-relaxed`), and suggest-and-improve (HA-SAI, `csa-sai`), "
