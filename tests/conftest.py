@@ -1,3 +1,5 @@
+import signal
+
 import hypothesis
 import pytest
 import torch
@@ -8,6 +10,10 @@ from melisma.testbed import Still
 # How long an example takes says more of the machine than of the code.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
+
+# Started in the background by a shell, tests and all they start would ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STILL = Still()
 STILL_S, ATTEMPTS = 0.2, 3  #: deadlines of tests are of a second
