@@ -115,8 +115,10 @@ def test_a_second_device_of_one_name_is_told_to_choose_another(
 ) -> None:
     run = Live(short(cycles=1, deadline=Deadline(3.0)), tmp_path / "run", 2)
     with tabs_of(page) as tabs:
-        tabs.join(run.link, "ada")
-        run.server.wait_for("ada", timeout_s=60.0)
+        # The page says what is wrong if it never connects.
+        tabs.join(run.link, "ada").until(
+            "document.getElementById('link').classList.contains('live')"
+        )
         page.go(run.link)
         page.until("!document.getElementById('join').disabled")
         enter(page, "ada")
