@@ -170,7 +170,7 @@ PAPER = Paper(
     "Learning”, M.Sc. thesis, Queen's University, 2023, chapter 4.",
     takes="Anew, without the trials that are kept, the quick variant took three "
     "minutes on two cores (commit cd3ee7b, Xeon at 2.50 GHz), and the full one "
-    "without the testbed seven of one (57095e3, Neoverse-N1, beside other work).",
+    "without the testbed seven (57095e3, Neoverse-N1, beside other work).",
     differences=(
         "Figures 4.1 to 4.10 are simulated, without gradients: none of them is about "
         "accuracy. The thesis has ten Jetson Nanos. The quick study has as many trials "

@@ -195,9 +195,9 @@ INDEX = """# The papers, regenerated
 What became of each paper's main claims, by its abstract and conclusion. A verdict leads
 to the row that it is of, with its rule; all other rows are on the papers' pages, and
 with pictures in the [gallery](gallery.md). The [league](peers.md) races algorithms of
-others. `make papers` makes the quick variants again, `melisma papers run KEY --full
---docs` those of a paper's own size, and `melisma papers judge` all pages from what is
-kept, without a run.
+others. `make papers` makes the quick variants, from kept trials where there are some,
+`melisma papers run KEY --full --docs` those of a paper's own size, and `melisma papers
+judge` all pages from what is kept, without a run.
 """
 
 VERDICTS = """## Verdicts

@@ -420,10 +420,7 @@ def _assert_only_missed(rows: list[Row], back: int) -> None:
 @pytest.fixture
 def running(job: Path, start: Processes, tmp_path: Path) -> Process:
     """`melisma run` in the middle of its first cycle."""
-    # Where SIGINT is ignored, as in a script's background, children ignore it too.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     running = start(*MELISMA, "run", str(job), pipes=True)
-    signal.signal(signal.SIGINT, before)
     folder = tmp_path / "runs" / "tiny"
     until(lambda: seen(rows_of(folder), "allocated"), "a cycle", alive=running)
     # Itself, its learners and the process that they are forked from.
@@ -474,9 +471,7 @@ def test_ctrl_c_ends_a_command_soon_and_it_says_what_is_kept(
         JOB.replace("tiny", "long").replace("cycles = 2", "cycles = 1000")
     )
     words, before, then = STOPPED[which]
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = start(*MELISMA, *words)
-    signal.signal(signal.SIGINT, usual)
     if before:
         until(lambda: re.search(before, start.said(process)), before, alive=process)
     else:  # it says nothing until it gives up
@@ -503,10 +498,8 @@ def test_a_learner_that_is_stopped_while_it_benchmarks_leaves(
     until(lambda: re.search(pattern, start.said(server)), pattern, alive=server)
     found = re.search(pattern, start.said(server))
     assert found
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     slow = ("--rate", "1 samples/s", "--fresh", "--name", "a")
     learner = start(*MELISMA, "join", found[1], *slow)
-    signal.signal(signal.SIGINT, usual)
     until(lambda: "a benchmarks itself" in start.said(server), "a", alive=server)
     learner.send_signal(signal.SIGINT)
     assert learner.wait(PATIENCE_S) == 0
